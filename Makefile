@@ -1,0 +1,47 @@
+# Every target sets up what it needs: a machine with Python 3.11+ and make is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+CONSTRAINTS := -c constraints.txt
+
+.PHONY: demo test test-slow check format bench clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and pinned, so that nothing else can pull a CUDA build; stamps keep re-runs instant.
+$(VENV)/base.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install $(CONSTRAINTS) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) install $(CONSTRAINTS) -e .
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/base.stamp
+	$(PIP) install $(CONSTRAINTS) -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/base.stamp
+	$(BIN)/ringfence certify --model default --data default --sigma 0.5 --radius 0.5 --out runs/demo
+	@echo "The run folder is runs/demo: try  $(BIN)/ringfence verify runs/demo"
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-slow: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 -m "slow and not gpu"
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev.stamp
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

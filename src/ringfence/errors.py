@@ -1,0 +1,42 @@
+"""One tree of exceptions. Every message names the argument, the rule, the value received and the remedy."""
+
+from __future__ import annotations
+
+
+class RingfenceError(Exception):
+    """A mistake a user can mend; the command line prints it and exits with code 2.
+
+    argument: what was wrong, as the user wrote it (``sigma``, ``--weights``, a file name);
+    rule: what must hold; received: what was found instead; remedy: what to do now.
+    """
+
+    def __init__(self, argument: str, rule: str, received: object, remedy: str) -> None:
+        self.argument = argument
+        self.rule = rule
+        self.received = received
+        self.remedy = remedy
+        super().__init__(f"{argument}: {rule}; got {received}. {remedy}")
+
+
+class ArgumentError(RingfenceError):
+    """A setting outside its range, or settings that contradict each other."""
+
+
+class ModelError(RingfenceError):
+    """A model that cannot be found, built or loaded."""
+
+
+class ClassifierError(RingfenceError):
+    """A classifier whose answers cannot be certified: wrong shape, rows that influence each other."""
+
+
+class DataError(RingfenceError):
+    """Inputs or labels that cannot be read or do not fit the classifier."""
+
+
+class StoreError(RingfenceError):
+    """A run folder or a log that cannot be written, read or continued."""
+
+
+class AlphaError(RingfenceError):
+    """More failure probability was asked for than the budget holds."""

@@ -1,0 +1,66 @@
+"""Record: everything known about one certified (input, lane), enough to verify it without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ringfence.types import ABSTAIN, IntArray
+
+
+@dataclass(frozen=True)
+class StageTally:
+    """What one request of the procedure brought back.
+
+    stage: which independent stream of draws (0 selects the class, 1.. estimate);
+    start: index of the first draw in that stream; draws: how many;
+    cells: name -> int64 counts (cells of that name,).
+    """
+
+    stage: int
+    start: int
+    draws: int
+    cells: Mapping[str, IntArray]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of a run.
+
+    radius is the l2 radius in input units by the run's main mechanism, rounded down and already divided
+    by lift_norm; radii holds every mechanism's. A procedure with a target stores radius = target for the
+    certified and 0 otherwise. p_a is a lower bound on the predicted class, p_b an upper bound on all others.
+    alpha is the failure probability of this record and spent says where it went. sound is False for
+    ``paper`` forms. forwards counts network evaluations; seconds is this input's share of the wall time.
+    """
+
+    input_id: int
+    lane: str
+    label: int | None
+    prediction: int
+    radius: float
+    p_a: float
+    p_b: float
+    alpha: float
+    procedure: str
+    sound: bool
+    seed: int
+    draws: int
+    forwards: int
+    seconds: float
+    target: float | None = None
+    lift_norm: float = 1.0
+    radii: Mapping[str, float] = field(default_factory=dict)
+    spent: Mapping[str, float] = field(default_factory=dict)
+    stages: tuple[StageTally, ...] = ()
+    config_hash: str = ""
+
+    @property
+    def abstained(self) -> bool:
+        """Whether nothing is claimed."""
+        return self.prediction == ABSTAIN
+
+    @property
+    def correct(self) -> bool:
+        """Whether the prediction is the label (an abstention never is)."""
+        return self.label is not None and self.prediction == self.label
