@@ -1,1 +1,17 @@
-"""."""
+"""What runs say: metrics and per-stage shares."""
+
+from __future__ import annotations
+
+from ringfence.analysis.metrics import RunMetrics, load_metrics, metrics, metrics_by_lane, metrics_json
+from ringfence.analysis.stages import StageShares, StageSummary, stage_summary
+
+__all__ = [
+    "RunMetrics",
+    "StageShares",
+    "StageSummary",
+    "load_metrics",
+    "metrics",
+    "metrics_by_lane",
+    "metrics_json",
+    "stage_summary",
+]

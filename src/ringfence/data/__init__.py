@@ -1,1 +1,6 @@
-"""."""
+"""Data sets by name, with the literature's indices, and the embedded default."""
+
+from ringfence.data.dataset import Dataset, Input, InputRangeWarning
+from ringfence.data.load import load_dataset
+
+__all__ = ["Dataset", "Input", "InputRangeWarning", "load_dataset"]

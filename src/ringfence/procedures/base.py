@@ -56,6 +56,8 @@ class Procedure(ABC):
     """Names of the readouts whose cells ``update`` reads."""
 
     alpha: float
+    seconds: float | None = None
+    """A time budget per input, kept by the driver; only procedures valid at every look have one."""
 
     @property
     def target(self) -> float | None:
@@ -87,6 +89,10 @@ class Procedure(ABC):
     @abstractmethod
     def conclude(self, state: State) -> Decisions:
         """What the draws seen so far prove."""
+
+    @abstractmethod
+    def largest_radius(self, sigma: float) -> float:
+        """What the most favourable counts would prove, by the one-sided mechanism; 0 if no radius is claimed."""
 
     def settings(self) -> dict[str, Any]:
         """Every field, for the run's config."""

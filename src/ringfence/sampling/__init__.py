@@ -1,1 +1,22 @@
-"""."""
+"""Sampling: noisy forwards of many inputs in full batches, counted on the device."""
+
+from ringfence.sampling.engine import Engine, Finished
+from ringfence.sampling.forward import Forward, ForwardPlan, Precision
+from ringfence.sampling.probe import fastest_plan, pick_device
+from ringfence.sampling.readout import Readout, Votes, readouts
+from ringfence.sampling.seeds import CHUNK, chunk_key
+
+__all__ = [
+    "CHUNK",
+    "Engine",
+    "Finished",
+    "Forward",
+    "ForwardPlan",
+    "Precision",
+    "Readout",
+    "Votes",
+    "chunk_key",
+    "fastest_plan",
+    "pick_device",
+    "readouts",
+]

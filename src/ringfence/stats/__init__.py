@@ -1,1 +1,39 @@
-"""."""
+"""Statistics on counts: NumPy and scipy.special only, never torch."""
+
+from ringfence.stats.binomial import clopper_pearson_lower, clopper_pearson_upper
+from ringfence.stats.bounds import AnytimeBound, ClopperPearson, FixedBound, SpendingClopperPearson
+from ringfence.stats.evalue import evalue_certifies, log_evalue
+from ringfence.stats.ledger import AlphaLedger
+from ringfence.stats.means import (
+    betting_lower,
+    betting_upper,
+    empirical_bernstein_lower,
+    empirical_bernstein_upper,
+    hoeffding_lower,
+    hoeffding_upper,
+)
+from ringfence.stats.ranks import rank_test, rank_test_one_sided
+from ringfence.stats.sequential import GroupSequentialDesign, group_sequential_design, look_schedule
+
+__all__ = [
+    "AlphaLedger",
+    "AnytimeBound",
+    "ClopperPearson",
+    "FixedBound",
+    "GroupSequentialDesign",
+    "SpendingClopperPearson",
+    "betting_lower",
+    "betting_upper",
+    "clopper_pearson_lower",
+    "clopper_pearson_upper",
+    "empirical_bernstein_lower",
+    "empirical_bernstein_upper",
+    "evalue_certifies",
+    "group_sequential_design",
+    "hoeffding_lower",
+    "hoeffding_upper",
+    "log_evalue",
+    "look_schedule",
+    "rank_test",
+    "rank_test_one_sided",
+]

@@ -1,0 +1,207 @@
+"""The field's metrics of a run: certified accuracy, average certified radius, abstention."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence.errors import ArgumentError, StoreError
+from ringfence.record import Record
+from ringfence.store import CohenLog, RunFolder, read_cohen
+from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray
+
+Source = Sequence[Record] | CohenLog | RunFolder
+Format = Literal["auto", "run", "cohen"]
+
+_COLUMNS = ("lane", "label", "prediction", "radius", "target", "draws", "forwards", "seconds", "sound")
+
+
+@dataclass(frozen=True)
+class RunMetrics:
+    """What a run (one lane of it) reached.
+
+    certified_accuracy: radius r -> share of the labelled inputs with prediction = label and radius >= r; at r = 0
+    every correct answer counts (this is ``accuracy``). acr: mean of radius * [correct]; median_radius: the median
+    of the same. Both are None where the run tried one known radius; with acr and accuracy they are None, and
+    certified_accuracy is empty, where no input has a label. lane is None for a run with one lane only.
+    """
+
+    count: int
+    accuracy: float | None
+    acr: float | None
+    median_radius: float | None
+    abstention: float
+    certified_accuracy: dict[float, float]
+    target: float | None
+    draws: int
+    forwards: int
+    seconds: float
+    sound: bool
+    lane: str | None = None
+    path: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that ``ringfence metrics --json`` prints for this run."""
+        named = {} if self.lane is None else {"lane": self.lane}
+        return {
+            "path": self.path,
+            **named,
+            "count": self.count,
+            "acr": self.acr,
+            "abstention": self.abstention,
+            "certified_accuracy": {str(radius): share for radius, share in self.certified_accuracy.items()},
+        }
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A run as arrays (rows,); label -1 and target NaN stand for none."""
+
+    lane: NDArray[np.str_]
+    label: IntArray
+    prediction: IntArray
+    radius: FloatArray
+    target: FloatArray
+    draws: IntArray
+    forwards: IntArray
+    seconds: FloatArray
+    sound: BoolArray
+
+    def of(self, lane: str) -> _Columns:
+        """The rows of one lane."""
+        rows = self.lane == lane
+        return _Columns(**{name: getattr(self, name)[rows] for name in _COLUMNS})
+
+
+def metrics(source: Source, radii: Sequence[float], lane: str | None = None, path: str = "") -> RunMetrics:
+    """Metrics of the source's only lane, or of the named one."""
+    found = metrics_by_lane(source, radii, path)
+    chosen = [one for one in found if lane in (None, one.lane or "")]
+    if len(chosen) != 1:
+        names = [one.lane or "" for one in found]
+        raise ArgumentError("lane", "must name one lane of the run", repr(lane), f"The run has {names}.")
+    return chosen[0]
+
+
+def metrics_by_lane(source: Source, radii: Sequence[float], path: str = "") -> list[RunMetrics]:
+    """Metrics of every lane of the source, in the order of their names."""
+    columns = _columns(source)
+    path = path or (str(source.path) if isinstance(source, CohenLog | RunFolder) else "")
+    if not len(columns.radius):
+        raise StoreError(path or "records", "must hold at least one record", "none", "Certify some inputs first.")
+    asked = _checked(radii)
+    lanes = np.unique(columns.lane).tolist()
+    return [_measure(columns.of(lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes]
+
+
+def load_metrics(path: str | Path, radii: Sequence[float], format: Format = "auto") -> list[RunMetrics]:
+    """Metrics of a run folder or a Cohen-style log, one entry per lane; auto decides by what the path is."""
+    path = Path(path)
+    if not path.exists():
+        raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
+    as_run = path.is_dir() if format == "auto" else format == "run"
+    return metrics_by_lane(RunFolder.open(path) if as_run else read_cohen(path), radii, str(path))
+
+
+def metrics_json(runs: Sequence[RunMetrics]) -> str:
+    """The document that ``ringfence metrics --json`` prints."""
+    return json.dumps({"runs": [one.to_dict() for one in runs]}, indent=2, allow_nan=False)
+
+
+def _measure(rows: _Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:
+    target = _target(rows, radii)
+    labelled = rows.label >= 0
+    correct = (rows.prediction == rows.label) & (rows.prediction != ABSTAIN)
+    earned = np.where(correct, rows.radius, 0.0)[labelled]
+    # A wrong or withheld answer stands below every radius, so that it does not count at r = 0 either.
+    reached = np.where(correct, rows.radius, -1.0)[labelled]
+    judged = bool(labelled.any())
+    return RunMetrics(
+        count=len(rows.radius),
+        accuracy=float(np.mean(reached >= 0)) if judged else None,
+        acr=float(np.mean(earned)) if judged and target is None else None,
+        median_radius=float(np.median(earned)) if judged and target is None else None,
+        abstention=float(np.mean(rows.prediction == ABSTAIN)),
+        certified_accuracy={radius: float(np.mean(reached >= radius)) for radius in radii} if judged else {},
+        target=target,
+        draws=int(rows.draws.sum()),
+        forwards=int(rows.forwards.sum()),
+        seconds=float(rows.seconds.sum()),
+        sound=bool(rows.sound.all()),
+        lane=lane,
+        path=path,
+    )
+
+
+def _target(rows: _Columns, radii: list[float]) -> float | None:
+    """The radius that was tried, None where each input has its own; larger radii are refused."""
+    known = rows.target[~np.isnan(rows.target)]
+    if not len(known):
+        return None
+    target = float(known.min())
+    above = [radius for radius in radii if radius > target]
+    if above:
+        rule = f"this run only tried to prove the radius {target}, so it says nothing about larger ones"
+        raise ArgumentError("radii", rule, above, f"Ask for radii up to {target}, or certify with a larger --radius.")
+    return target
+
+
+def _checked(radii: Sequence[float]) -> list[float]:
+    """The radii as floats, each once, in the order given."""
+    asked = list(dict.fromkeys(float(radius) + 0.0 for radius in radii))
+    bad = [radius for radius in asked if not 0 <= radius < np.inf]
+    if bad:
+        raise ArgumentError("radii", "must be finite and not negative", bad, "Give l2 radii such as 0,0.25,0.5.")
+    return asked
+
+
+def _columns(source: Source) -> _Columns:
+    if isinstance(source, RunFolder):
+        return _table_columns(source)
+    if isinstance(source, CohenLog):
+        return _log_columns(source)
+    values = {name: [getattr(record, name) for record in source] for name in _COLUMNS}
+    values["label"] = [-1 if label is None else label for label in values["label"]]
+    values["target"] = [np.nan if target is None else target for target in values["target"]]
+    return _Columns(
+        lane=np.array(values["lane"], dtype=np.str_),
+        radius=np.array(values["radius"], dtype=np.float64),
+        target=np.array(values["target"], dtype=np.float64),
+        seconds=np.array(values["seconds"], dtype=np.float64),
+        sound=np.array(values["sound"], dtype=np.bool_),
+        **{name: np.array(values[name], dtype=np.int64) for name in ("label", "prediction", "draws", "forwards")},
+    )
+
+
+def _table_columns(run: RunFolder) -> _Columns:
+    """Only the needed columns are read: the counts of a large run stay on the disk."""
+    table = run.records(_COLUMNS)
+    arrays = {name: table[name] for name in _COLUMNS}
+    arrays["label"] = arrays["label"].fill_null(-1)
+    arrays["target"] = arrays["target"].fill_null(float("nan"))
+    return _Columns(
+        lane=np.array(arrays.pop("lane").to_pylist(), dtype=np.str_),
+        **{name: array.to_numpy() for name, array in arrays.items()},
+    )
+
+
+def _log_columns(log: CohenLog) -> _Columns:
+    """A log names no draws, and its radii are rounded to nearest: it is not called sound."""
+    none = np.zeros(len(log), dtype=np.int64)
+    return _Columns(
+        lane=np.full(len(log), "", dtype=np.str_),
+        label=log.label,
+        prediction=log.predict,
+        radius=log.radius,
+        target=np.full(len(log), np.nan),
+        draws=none,
+        forwards=none,
+        seconds=log.seconds,
+        sound=np.zeros(len(log), dtype=np.bool_),
+    )

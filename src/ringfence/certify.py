@@ -1,0 +1,127 @@
+"""The driver: a classifier, a noise, a procedure and a mechanism -> a stream of records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.data import Input
+from ringfence.desk import Desk
+from ringfence.errors import ClassifierError, DataError
+from ringfence.lift import Identity, Lift
+from ringfence.mechanisms import Mechanism, neyman_pearson
+from ringfence.noise import Noise
+from ringfence.procedures import Given, Procedure
+from ringfence.record import Record
+from ringfence.sampling import Engine, ForwardPlan, Precision, fastest_plan, pick_device, readouts
+
+Inputs = Iterable[Input] | Iterable[Tensor] | Iterable[tuple[Tensor, int]] | Tensor
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: inputs decided, draws so far, seconds since the start."""
+
+    inputs: int
+    draws: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
+class Execution:
+    """Where and how the network runs; none of it changes what a certificate means.
+
+    batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch and precision.
+    """
+
+    device: str = "auto"
+    batch: int | None = None
+    precision: Precision = "fp32"
+    compile: bool = False
+    plan: ForwardPlan | None = None
+    on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
+    on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
+
+
+def certify(
+    classifier: nn.Module,
+    inputs: Inputs,
+    *,
+    noise: Noise,
+    procedure: Procedure,
+    mechanism: Mechanism = neyman_pearson,
+    also: tuple[Mechanism, ...] = (),
+    lift: Lift | None = None,
+    num_classes: int | None = None,
+    lanes: tuple[str, ...] = (),
+    seed: int = 0,
+    config_hash: str = "",
+    execution: Execution | None = None,
+) -> Iterator[Record]:
+    """Certify every input; records come as inputs are decided, all lanes of an input together.
+
+    classifier: (B, *lifted shape) -> scores (B, K) or (B, lanes, K). inputs: Inputs, tensors (*shape) in
+    [0,1], (tensor, label) pairs or one tensor (N, *shape). mechanism decides; also adds further radii from
+    the same bounds at no cost. The noise of draw i of an input depends on (seed, its id, stage, i) alone.
+    """
+    execution, lift = execution or Execution(), lift or Identity()
+    queue = as_inputs(inputs)
+    first = next(queue, None)
+    if first is None:
+        return
+    begin, decided = time.perf_counter(), 0
+    device, shape = pick_device(execution.device), tuple(lift(first.x).shape)
+    num_classes = num_classes or count_classes(classifier, lift(first.x), device)
+    plan = execution.plan or fastest_plan(
+        classifier, shape, num_classes, device, execution.precision, execution.compile, execution.batch
+    )
+    counted = readouts(procedure.needs)
+    given = Given(num_classes, noise.sigma, lift.norm_bound)
+    procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
+    engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)
+    execution.on_plan(plan)
+    with closing(engine):
+        desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
+        queue = chain([first], queue)
+        while True:
+            while engine.hungry and (item := next(queue, None)) is not None:
+                desk.open(item)
+            finished = engine.step()
+            if finished is None:
+                return
+            for records in desk.settle(finished):
+                decided += 1
+                yield from records
+            execution.on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
+
+
+def as_inputs(inputs: Inputs) -> Iterator[Input]:
+    """Whatever was given, as Inputs; tensors are numbered 0, 1, 2, ..."""
+    for number, item in enumerate(inputs):
+        if isinstance(item, Input):
+            yield item
+        elif isinstance(item, Tensor):
+            yield Input(number, item, None, str(number))
+        elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Tensor):
+            yield Input(number, item[0], int(item[1]), str(number))
+        else:
+            rule = "each must be an Input, a tensor or a (tensor, label) pair"
+            raise DataError("inputs", rule, type(item).__name__, "Wrap your data accordingly.")
+
+
+@torch.inference_mode()
+def count_classes(classifier: nn.Module, x: Tensor, device: torch.device) -> int:
+    """K, read off the scores of one input."""
+    scores = classifier.to(device).eval()(x.unsqueeze(0).to(device, torch.float32))
+    if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
+        received = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")
+    return int(scores.shape[-1])

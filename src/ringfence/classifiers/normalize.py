@@ -1,0 +1,52 @@
+"""Normalisation inside the classifier, so that sigma and radii stay in the units of the input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.errors import ArgumentError, ClassifierError
+
+
+class Normalize(nn.Module):
+    """module((x - mean) / std), per channel: x (..., C, H, W) in [0, 1] -> scores of the wrapped module.
+
+    mean, std: one number per channel, or a single one for all.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, module: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not mean:
+            raise ArgumentError(
+                "mean, std",
+                "must give the same number of channels",
+                f"{len(mean)} and {len(std)} numbers",
+                "Give one number per channel for each.",
+            )
+        if not all(math.isfinite(value) for value in mean):
+            raise ArgumentError("mean", "must be finite", list(mean), "Give the training set's channel means.")
+        if not all(math.isfinite(value) and value > 0 for value in std):
+            raise ArgumentError("std", "must be positive", list(std), "Give the training set's channel deviations.")
+        self.module = module
+        self.register_buffer("mean", torch.tensor(list(mean), dtype=torch.float32).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(list(std), dtype=torch.float32).view(-1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of the normalised batch."""
+        channels = self.mean.shape[0]
+        # A gray image would silently broadcast to three channels.
+        if channels != 1 and (x.dim() < 3 or x.shape[-3] != channels):
+            raise ClassifierError(
+                "mean, std",
+                "must match the channels of the inputs (..., C, H, W)",
+                f"{channels} numbers for inputs of shape {tuple(x.shape)}",
+                "Give one number per channel, or a single one for all.",
+            )
+        scores: Tensor = self.module((x - self.mean) / self.std)
+        return scores

@@ -1,0 +1,123 @@
+"""Data sets from arrays: ``.npz`` files and what the formats in ``files.py`` return."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ringfence.data.dataset import Dataset, warn_of_range
+from ringfence.errors import DataError
+
+Array = NDArray[Any]
+
+
+def read_npz(path: Path, split: str) -> dict[str, Array]:
+    """x and, where there, y, classes, names, index; a file of several splits has ``x_test``, ``x_train``, ..."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise DataError(str(path), "must be an .npz archive", "a single array", "Use np.savez(path, x=x, y=y).")
+            suffix = f"_{split}" if f"x_{split}" in file.files else ""
+            if f"x{suffix}" not in file.files:
+                raise DataError(
+                    str(path), f"must hold x or x_{split}", sorted(file.files), "Use np.savez(path, x=x, y=y)."
+                )
+            chosen = {"x": f"x{suffix}", "y": f"y{suffix}", "classes": "classes", "names": "names", "index": "index"}
+            return {name: file[key] for name, key in chosen.items() if key in file.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        raise DataError(
+            str(path), "must be a readable .npz of plain arrays", error, "Write it again with np.savez."
+        ) from error
+
+
+def dataset_from_arrays(
+    name: str,
+    x: Array,
+    y: Array | None = None,
+    *,
+    index: Array | None = None,
+    num_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> Dataset:
+    """x: (N, H, W), (N, C, H, W), video (N, T, C, H, W) or features (N, D), uint8 or floating; y: (N,) integers."""
+    x = _with_channels(name, x)
+    labels = _labels(name, y, len(x))
+    if x.dtype != np.uint8 and len(x):
+        _check_values(name, x)
+
+    def read(position: int) -> Tensor:
+        values = torch.from_numpy(np.ascontiguousarray(x[position]))
+        return values.float() / 255 if x.dtype == np.uint8 else values.float()
+
+    def name_of(position: int) -> str:
+        return str(names[position]) if names is not None else f"{name}/{ids[position]}"
+
+    ids: list[int] = list(range(len(x))) if index is None else [int(i) for i in index]
+    return Dataset(
+        name=name,
+        ids=ids,
+        labels=labels,
+        positions=list(range(len(x))),
+        read=read,
+        name_of=name_of,
+        shape=tuple(x.shape[1:]),
+        digest=_digest(x, y),
+        num_classes=num_classes if class_names is None else len(class_names),
+        class_names=class_names,
+    )
+
+
+def _with_channels(name: str, x: Array) -> Array:
+    if not (x.dtype == np.uint8 or np.issubdtype(x.dtype, np.floating)):
+        raise DataError(
+            name, "x must be uint8 (0 to 255) or floating (0 to 1)", f"dtype {x.dtype}", "Convert it before saving."
+        )
+    if not 2 <= x.ndim <= 5:
+        raise DataError(
+            name, "x must have shape (N, H, W), (N, C, H, W) or (N, T, C, H, W)", x.shape, "Reshape it before saving."
+        )
+    if x.ndim == 4 and x.shape[1] > 4 and x.shape[3] in (1, 3, 4):
+        raise DataError(name, "channels must come first: (N, C, H, W)", x.shape, "Use x.transpose(0, 3, 1, 2).")
+    return x[:, None] if x.ndim == 3 else x
+
+
+def _labels(name: str, y: Array | None, count: int) -> list[int | None]:
+    if y is None:
+        return [None] * count
+    if y.shape not in ((count,), (count, 1)):
+        raise DataError(name, f"y must hold one label for each of the {count} inputs", y.shape, "Save x and y anew.")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(name, "y must be integers", f"dtype {y.dtype}", "Save class numbers.")
+    labels = y.reshape(-1).astype(np.int64)
+    if count and labels.min() < 0:
+        first = int(np.argmax(labels < 0))
+        raise DataError(name, "labels start at 0", f"label {labels[first]} at index {first}", "Correct the labels.")
+    return [int(label) for label in labels]
+
+
+def _check_values(name: str, x: Array) -> None:
+    broken = ~np.isfinite(x).reshape(len(x), -1).all(1)
+    if broken.any():
+        raise DataError(
+            name, "inputs must be finite", f"NaN or infinity at index {int(np.argmax(broken))}", "Remove that input."
+        )
+    warn_of_range(name, float(x.min()), float(x.max()))
+
+
+def _digest(x: Array, y: Array | None) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in (x,) if y is None else (x, y):
+        digest.update(f"{array.dtype}|{array.shape}|".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,0 +1,89 @@
+"""Dataset: inputs with the indices the literature gives them, read one at a time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ringfence.errors import ArgumentError, DataError
+
+
+class InputRangeWarning(UserWarning):
+    """Inputs outside [0, 1]: sigma and radii are then not in the usual pixel units."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input: x is float32 of shape (C, H, W), in [0, 1] unless a warning said otherwise."""
+
+    id: int
+    x: Tensor
+    label: int | None
+    name: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Inputs in order.
+
+    ids: their indices in the literature's numbering; labels: one per id, None where unknown;
+    read: position in the source -> x; name_of: position in the source -> name; positions: one per id.
+    num_classes is None where the source does not say; digest identifies the whole source, ids the choice from it.
+    """
+
+    name: str
+    ids: list[int]
+    labels: list[int | None]
+    positions: list[int]
+    read: Callable[[int], Tensor]
+    name_of: Callable[[int], str]
+    shape: tuple[int, ...]
+    digest: str
+    num_classes: int | None = None
+    class_names: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> Input:
+        position = self.positions[index]
+        return Input(self.ids[index], self.read(position), self.labels[index], self.name_of(position))
+
+    def __iter__(self) -> Iterator[Input]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def every(self, skip: int, limit: int | None = None) -> Dataset:
+        """Every skip-th input from the first on, and at most limit of those."""
+        if skip < 1:
+            raise ArgumentError("--skip", "must be at least 1", skip, "1 takes every input, 20 every 20th.")
+        if limit is not None and limit < 1:
+            raise ArgumentError("--limit", "must be at least 1", limit, "Leave it away to take all inputs.")
+        stop = None if limit is None else skip * limit
+        chosen = slice(0, stop, skip)
+        return replace(self, ids=self.ids[chosen], labels=self.labels[chosen], positions=self.positions[chosen])
+
+    def check_labels(self, num_classes: int) -> None:
+        """Refuses labels outside 0 .. num_classes - 1."""
+        for identity, label in zip(self.ids, self.labels, strict=True):
+            if label is not None and not 0 <= label < num_classes:
+                raise DataError(
+                    self.name,
+                    f"labels must be 0 to {num_classes - 1} ({num_classes} classes)",
+                    f"label {label} at index {identity}",
+                    "Correct the labels, or choose the model that belongs to this data.",
+                )
+
+
+def warn_of_range(name: str, low: float, high: float) -> None:
+    """Warns once, naming the range, when values leave [0, 1]."""
+    if low < 0 or high > 1:
+        warnings.warn(
+            f"{name}: inputs range over [{low:g}, {high:g}], not [0, 1]; sigma and radii are in these units. "
+            "Store pixels in [0, 1] and give the normalisation to the model (--mean, --std).",
+            InputRangeWarning,
+            stacklevel=2,
+        )

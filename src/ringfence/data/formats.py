@@ -1,0 +1,79 @@
+"""The original file formats of MNIST (idx) and CIFAR-10 (python and binary batches), read without running code."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringfence.errors import DataError
+
+Bytes = NDArray[np.uint8]
+
+_ARRAY_PARTS = {(f"numpy.{core}.multiarray", "_reconstruct"): "_reconstruct" for core in ("core", "_core")} | {
+    ("numpy", "ndarray"): "ndarray",
+    ("numpy", "dtype"): "dtype",
+}
+
+
+def read_idx(path: Path) -> Bytes:
+    """An idx file of unsigned bytes, gzipped or not: magic 0, 0, 8, dimensions, then their big-endian sizes."""
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise DataError(str(path), "must be a readable idx file", error, "Fetch the file again.") from error
+    dimensions = raw[3] if len(raw) >= 4 and raw[:3] == b"\0\0\x08" else 0
+    shape = (
+        tuple(int(size) for size in np.frombuffer(raw, ">u4", dimensions, 4)) if len(raw) >= 4 + 4 * dimensions else ()
+    )
+    if not shape or len(raw) != 4 + 4 * dimensions + int(np.prod(shape, dtype=np.int64)):
+        raise DataError(str(path), "must be a complete idx file of bytes", f"{len(raw)} bytes", "Fetch the file again.")
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+def read_cifar_binary(path: Path) -> tuple[Bytes, Bytes]:
+    """Images (N, 3, 32, 32) and labels (N,) of a CIFAR-10 binary batch: rows of 1 + 3072 bytes."""
+    raw = np.fromfile(path, np.uint8)
+    if not len(raw) or len(raw) % 3073:
+        raise DataError(str(path), "must hold rows of 3073 bytes", f"{len(raw)} bytes", "Fetch the file again.")
+    rows = raw.reshape(-1, 3073)
+    return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Builds NumPy arrays and plain values; any other name in the pickle is refused, so no code can run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        part = _ARRAY_PARTS.get((module, name))
+        if part == "_reconstruct":
+            return _reconstruct
+        if part is None:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return getattr(np, part)
+
+
+def _reconstruct(kind: type, shape: tuple[int, ...], _: bytes) -> Bytes:
+    if kind is not np.ndarray or shape != (0,):
+        raise pickle.UnpicklingError("it builds something other than an array")
+    return np.ndarray((0,), np.uint8)
+
+
+def read_cifar_python(path: Path) -> tuple[Bytes, Bytes]:
+    """Images (N, 3, 32, 32) and labels (N,) of a CIFAR-10 python batch."""
+    try:
+        with path.open("rb") as file:
+            content = _PlainUnpickler(file, encoding="bytes").load()
+        plain = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+        images, labels = plain["data"], plain["labels"]
+        if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
+            raise ValueError("'data' is not an array of bytes")
+        return images.reshape(-1, 3, 32, 32), np.asarray(labels, dtype=np.uint8)
+    # A damaged or hostile pickle can raise nearly anything.
+    except Exception as error:
+        raise DataError(
+            str(path), "must be a CIFAR-10 batch of plain arrays", error, "Fetch the official file again."
+        ) from error

@@ -1,0 +1,165 @@
+"""Image folders: one subfolder per class, or flat with a labels.csv, or flat without labels."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence.data.dataset import Dataset
+from ringfence.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
+
+
+@dataclass(frozen=True)
+class Framing:
+    """Shorter side resized to ``resize`` (bilinear), then the central ``crop`` x ``crop`` pixels."""
+
+    resize: int
+    crop: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.crop <= self.resize:
+            raise ArgumentError("--size", "must be at least 1", self.crop, "Give the side in pixels, such as 224.")
+
+    def apply(self, image: Image) -> Image:
+        """The framed image."""
+        from PIL.Image import Resampling
+
+        scale = self.resize / min(image.size)
+        width, height = (max(self.resize, round(side * scale)) for side in image.size)
+        if image.size != (width, height):
+            image = image.resize((width, height), Resampling.BILINEAR)
+        left, top = (width - self.crop) // 2, (height - self.crop) // 2
+        return image.crop((left, top, left + self.crop, top + self.crop))
+
+
+def image_folder(
+    path: Path,
+    *,
+    name: str | None = None,
+    framing: Framing | None = None,
+    mode: str | None = None,
+    num_classes: int | None = None,
+) -> Dataset:
+    """PNG and JPEG files of a folder, read when asked for.
+
+    Class subfolders are numbered in the order of their names; ids count files in the order of class, then name,
+    or of the lines of labels.csv (columns ``file`` and ``class_index`` or ``label``). mode: L (gray) or RGB;
+    by default what the first image is.
+    """
+    files, labels, class_names = _listing(path)
+    if not files:
+        raise DataError(str(path), "must hold PNG or JPEG images", "none", "Put them there, or one folder per class.")
+    mode = mode or ("L" if _open(files[0]).mode in ("1", "L") else "RGB")
+    first = _pixels(files[0], mode, framing)
+
+    def read(position: int) -> Tensor:
+        x = _pixels(files[position], mode, framing)
+        if x.shape != first.shape:
+            raise DataError(
+                str(files[position]),
+                f"must have the shape of the first image {tuple(first.shape)}",
+                tuple(x.shape),
+                "Give --size to resize and crop all images.",
+            )
+        return x
+
+    relative = [file.relative_to(path).as_posix() for file in files]
+    return Dataset(
+        name=name or str(path),
+        ids=list(range(len(files))),
+        labels=labels,
+        positions=list(range(len(files))),
+        read=read,
+        name_of=lambda position: relative[position],
+        shape=tuple(first.shape),
+        digest=_digest(files, relative, labels, f"{framing}|{mode}"),
+        num_classes=num_classes if num_classes is not None else (len(class_names) if class_names else None),
+        class_names=class_names or None,
+    )
+
+
+def _listing(path: Path) -> tuple[list[Path], list[int | None], list[str]]:
+    if (path / "labels.csv").is_file():
+        return *_from_csv(path), []
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not folders:
+        files = _images(path)
+        return files, [None] * len(files), []
+    pairs = [(file, number) for number, folder in enumerate(folders) for file in _images(folder)]
+    return [file for file, _ in pairs], [number for _, number in pairs], [folder.name for folder in folders]
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES)
+
+
+def _from_csv(path: Path) -> tuple[list[Path], list[int | None]]:
+    table = path / "labels.csv"
+    files: list[Path] = []
+    labels: list[int | None] = []
+    with table.open(newline="", encoding="utf-8") as lines:
+        rows = csv.DictReader(lines)
+        columns = rows.fieldnames or []
+        column = next((key for key in ("class_index", "label") if key in columns), None)
+        if "file" not in columns or column is None:
+            raise DataError(
+                str(table), "needs the columns file and class_index (or label)", list(columns), "Add a header line."
+            )
+        for row in rows:
+            try:
+                labels.append(int(row[column]))
+            except (TypeError, ValueError) as error:
+                raise DataError(
+                    f"{table}, line {rows.line_num}", "labels must be integers", f"'{row[column]}'", "Correct the line."
+                ) from error
+            files.append(path / (row["file"] or ""))
+            if not files[-1].is_file():
+                raise DataError(
+                    f"{table}, line {rows.line_num}", "must name an existing file", row["file"], "Correct the line."
+                )
+    return files, labels
+
+
+def _open(file: Path) -> Image:
+    try:
+        from PIL import Image as pillow
+    except ImportError as error:
+        raise DataError(
+            str(file), "reading images needs pillow", "not installed", "Install it: pip install 'ringfence[images]'."
+        ) from error
+    try:
+        with pillow.open(file) as image:
+            image.load()
+            return image
+    except (OSError, SyntaxError) as error:
+        raise DataError(str(file), "must be a readable PNG or JPEG image", error, "Replace or remove it.") from error
+
+
+def _pixels(file: Path, mode: str, framing: Framing | None) -> Tensor:
+    image = _open(file)
+    if image.mode.startswith(("I", "F")):
+        raise DataError(str(file), "must have 8 bits per channel", f"mode {image.mode}", "Convert it, or use .npz.")
+    image = image.convert(mode)
+    pixels = np.array(image if framing is None else framing.apply(image), dtype=np.uint8)
+    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+
+
+def _digest(files: list[Path], relative: list[str], labels: list[int | None], how: str) -> str:
+    """Names, sizes and labels: reading every pixel of ImageNet would take longer than many runs."""
+    digest = hashlib.blake2b(how.encode(), digest_size=16)
+    for file, name, label in zip(files, relative, labels, strict=True):
+        digest.update(f"{name}|{file.stat().st_size}|{label}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,103 @@
+"""load_dataset: from what the user writes after ``--data`` to a Dataset."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Literal
+
+from ringfence.data.arrays import dataset_from_arrays, read_npz
+from ringfence.data.dataset import Dataset
+from ringfence.data.images import Framing, image_folder
+from ringfence.data.named import read_cifar10, read_mnist
+from ringfence.errors import ArgumentError, DataError
+
+Split = Literal["test", "train"]
+
+NAMED = ("mnist", "cifar10", "imagenet")
+"""Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+DIGITS = tuple("0123456789")
+
+
+def load_dataset(
+    spec: str,
+    *,
+    root: str | Path | None = None,
+    skip: int = 1,
+    limit: int | None = None,
+    split: Split = "test",
+    size: int | None = None,
+    num_classes: int | None = None,
+) -> Dataset:
+    """The inputs a spec names: every skip-th from index 0, at most limit of those.
+
+    ``default``: 500 embedded MNIST test digits, ids 0, 20, ..., 9980; ``file.npz`` with x and optionally y;
+    an image folder; ``mnist``, ``cifar10`` or ``imagenet`` with a place. size resizes and crops images;
+    num_classes refuses labels outside the model's classes.
+    """
+    if split not in ("test", "train"):
+        raise ArgumentError("--split", "must be test or train", f"'{split}'", "Choose one of those.")
+    head, colon, place = spec.partition(":")
+    if spec == "default":
+        whole = _embedded()
+    elif head in NAMED:
+        if not colon and root is None:
+            raise DataError(spec, "needs the place of the files", "none", f"Write {spec}:PATH.")
+        whole = _named(head, _existing(Path(place) if colon else Path(root or "")), split, size)
+    elif Path(spec).suffix == ".npz":
+        path = _existing(Path(spec))
+        whole = _from_npz(path.stem, read_npz(path, split))
+    elif Path(spec).is_dir():
+        whole = image_folder(Path(spec), framing=None if size is None else Framing(size, size))
+    else:
+        raise _unknown(spec)
+    chosen = whole.every(skip, limit)
+    classes = num_classes if num_classes is not None else chosen.num_classes
+    if classes is not None:
+        chosen.check_labels(classes)
+    return chosen
+
+
+def _embedded() -> Dataset:
+    with as_file(files("ringfence.data") / "embedded" / "mnist500.npz") as path:
+        arrays = read_npz(path, "test")
+    return _from_npz("default", arrays, class_names=DIGITS)
+
+
+def _from_npz(name: str, arrays: dict[str, Any], class_names: tuple[str, ...] | None = None) -> Dataset:
+    if class_names is None and "classes" in arrays:
+        class_names = tuple(str(label) for label in arrays["classes"])
+    return dataset_from_arrays(
+        name,
+        arrays["x"],
+        arrays.get("y"),
+        index=arrays.get("index"),
+        names=arrays.get("names"),
+        class_names=class_names,
+    )
+
+
+def _named(name: str, path: Path, split: Split, size: int | None) -> Dataset:
+    if name == "mnist":
+        return dataset_from_arrays(name, *read_mnist(path, split), class_names=DIGITS)
+    if name == "cifar10":
+        return dataset_from_arrays(name, *read_cifar10(path, split), class_names=CIFAR10_CLASSES)
+    side = 224 if size is None else size
+    folder = next((place for place in (path / "val", path) if place.is_dir()), path)
+    # The literature's protocol: shorter side 256, centre 224, in proportion for other sizes.
+    return image_folder(folder, name=name, framing=Framing(round(side * 256 / 224), side), mode="RGB", num_classes=1000)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise DataError(str(path), "must exist", "no such file or folder", "Check the path.")
+    return path
+
+
+def _unknown(spec: str) -> DataError:
+    near = difflib.get_close_matches(spec.partition(":")[0], ["default", *NAMED], n=1)
+    hint = f"Did you mean '{near[0]}'?" if near else "Give an .npz file, an image folder or mnist:PATH."
+    return DataError(spec, "must be a known data set, an .npz file or a folder", f"'{spec}'", hint)

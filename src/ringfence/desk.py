@@ -1,0 +1,160 @@
+"""The desk: the inputs now in work, what their draws brought, and the records they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import numpy as np
+
+from ringfence.data import Input
+from ringfence.errors import DataError
+from ringfence.lift import Lift
+from ringfence.mechanisms import Mechanism
+from ringfence.procedures import Decisions, Given, Procedure
+from ringfence.record import Record, StageTally
+from ringfence.sampling import Engine, Finished
+from ringfence.types import ABSTAIN, FloatArray, IntArray
+
+
+@final
+class Desk:
+    """Between engine and procedure: slots x lanes rows of procedure state, updated as arrays."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        procedure: Procedure,
+        given: Given,
+        mechanisms: Sequence[Mechanism],
+        lift: Lift,
+        lanes: Sequence[str] = (),
+        seed: int = 0,
+        config_hash: str = "",
+    ) -> None:
+        self._engine, self._procedure, self._given, self._lift = engine, procedure, given, lift
+        self._mechanisms, self._seed, self._config_hash = tuple(mechanisms), seed, config_hash
+        self._lanes = tuple(lanes) or (("main",) if engine.lanes == 1 else tuple(map(str, range(engine.lanes))))
+        self._fresh = procedure.start(engine.lanes, given)
+        self._state = np.zeros((engine.slots, engine.lanes), self._fresh.dtype)
+        self._asked = np.zeros((engine.slots, engine.lanes), np.int64)
+        self._inputs: dict[int, Input] = {}
+        self._history: dict[int, list[list[StageTally]]] = {}
+        self._seen: set[int] = set()
+        self._spent = dict(procedure.spent)
+
+    def open(self, item: Input) -> None:
+        """Begin with an input."""
+        lifted = self._lift(item.x)
+        if tuple(lifted.shape) != self._engine.shape:
+            rule = f"all inputs of a run have one shape, {self._engine.shape}"
+            raise DataError(f"input {item.id}", rule, tuple(lifted.shape), "Resize the data or run the shapes apart.")
+        if item.id in self._seen:
+            # The same id would reuse the same noise: a second chance on the same draws, or a duplicate.
+            raise DataError("inputs", "ids must be distinct", item.id, "Give every input its own id.")
+        self._seen.add(item.id)
+        slot = self._engine.admit(item.id, lifted)
+        self._state[slot] = self._fresh
+        self._inputs[slot] = item
+        self._history[slot] = [[] for _ in self._lanes]
+        self._ask(np.array([slot]))
+
+    def settle(self, finished: Finished) -> Iterator[list[Record]]:
+        """Take in complete requests, ask for more where needed, and yield the records of decided inputs."""
+        slots = finished.slots
+        if not len(slots):
+            return
+        asked = self._asked[slots]
+        live = asked.ravel() > 0
+        state = self._state[slots].reshape(-1)
+        self._remember(slots, finished)
+        state[live] = self._procedure.update(state[live], finished.tally[live])
+        self._state[slots] = state.reshape(len(slots), -1)
+        decided = slots[~self._ask(slots)]
+        if len(decided):
+            yield from self._conclude(decided)
+
+    def _ask(self, slots: IntArray) -> np.ndarray:  # type: ignore[type-arg]
+        """Submit what the procedure wants; True where an input goes on. Lanes of one input share their draws."""
+        state = self._state[slots]
+        wanted = self._procedure.request(state.reshape(-1)).reshape(state.shape)
+        if self._procedure.seconds is not None:
+            out_of_time = (self._engine.seconds[slots] >= self._procedure.seconds) & (state["stage"].max(1) > 0)
+            wanted[out_of_time & (state["drawn"].max(1) > 0)] = 0
+        self._asked[slots] = wanted
+        draws = wanted.max(1)
+        for row in np.flatnonzero(draws):
+            lane = wanted[row].argmax()
+            self._engine.submit(
+                int(slots[row]), int(state["stage"][row, lane]), int(state["drawn"][row, lane]), int(draws[row])
+            )
+        return np.asarray(draws > 0)
+
+    def _remember(self, slots: IntArray, finished: Finished) -> None:
+        """Keep the raw counts of every request: they are what a record is verified from."""
+        row = 0
+        for slot in slots:
+            for lane, history in enumerate(self._history[slot]):
+                if self._asked[slot, lane]:
+                    state = self._state[slot, lane]
+                    cells = {name: counts[row] for name, counts in finished.tally.cells.items()}
+                    draws = int(finished.tally.draws[row])
+                    history.append(StageTally(int(state["stage"]), int(state["drawn"]), draws, cells))
+                row += 1
+
+    def _conclude(self, slots: IntArray) -> Iterator[list[Record]]:
+        decisions = self._procedure.conclude(self._state[slots].reshape(-1))
+        prediction, radius, radii = claims(decisions, self._mechanisms, self._given)
+        row = 0
+        for slot in slots:
+            item, history = self._inputs.pop(slot), self._history.pop(slot)
+            seconds = float(self._engine.seconds[slot])
+            records: list[Record] = []
+            for lane, stages in zip(self._lanes, history, strict=True):
+                draws = sum(stage.draws for stage in stages)
+                records.append(
+                    Record(
+                        input_id=item.id,
+                        lane=lane,
+                        label=item.label,
+                        prediction=int(prediction[row]),
+                        radius=float(radius[row]),
+                        p_a=float(decisions.p_a[row]),
+                        p_b=float(decisions.p_b[row]),
+                        alpha=self._procedure.alpha,
+                        procedure=self._procedure.name,
+                        sound=self._procedure.sound and self._lift.sound,
+                        seed=self._seed,
+                        draws=draws,
+                        forwards=draws,
+                        seconds=seconds / len(self._lanes),
+                        target=self._procedure.target,
+                        lift_norm=self._given.norm_bound,
+                        radii={name: float(values[row]) for name, values in radii.items()},
+                        spent=self._spent,
+                        stages=tuple(stages),
+                        config_hash=self._config_hash,
+                    )
+                )
+                row += 1
+            self._engine.release(int(slot))
+            yield records
+
+
+def claims(
+    decisions: Decisions, mechanisms: Sequence[Mechanism], given: Given
+) -> tuple[IntArray, FloatArray, dict[str, FloatArray]]:
+    """What is claimed: prediction (rows,), radius (rows,) by the first mechanism, and every mechanism's radii.
+
+    All mechanisms read the same (p_a, p_b), so adding some costs no alpha. Radii are divided by the lift's
+    norm and rounded down. Without a positive radius nothing is claimed, unless the procedure set the radius.
+    """
+    if decisions.radius is not None:
+        return decisions.prediction, decisions.radius, {}
+    down = (1.0 - 1e-9) / given.norm_bound if given.norm_bound != 1.0 else 1.0
+    claiming = decisions.prediction != ABSTAIN
+    radii: dict[str, FloatArray] = {}
+    for mechanism in mechanisms:
+        radii[mechanism.name] = np.where(claiming, mechanism(decisions.p_a, decisions.p_b, given.sigma) * down, 0.0)
+    radius = radii[mechanisms[0].name]
+    return np.where(radius > 0, decisions.prediction, ABSTAIN), radius, radii

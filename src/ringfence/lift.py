@@ -1,0 +1,50 @@
+"""Lift: a fixed linear map applied before the noise, with a certified bound on how much it stretches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from torch import Tensor
+
+
+class Lift(ABC):
+    """x -> A x; a perturbation of l2 norm r becomes one of at most norm_bound * r, so radii are divided by it."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def norm_bound(self) -> float:
+        """An upper bound on the largest singular value of A, never below it."""
+
+    @property
+    def sound(self) -> bool:
+        """False for ``paper`` forms that leave the factor out."""
+        return True
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """The lifted input: (*shape) -> (*lifted shape)."""
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters, for the run's config."""
+        return {"name": self.name, "norm_bound": self.norm_bound}
+
+
+@final
+@dataclass(frozen=True)
+class Identity(Lift):
+    """Noise on the input itself: the usual case."""
+
+    name: ClassVar[str] = "identity"
+
+    @property
+    def norm_bound(self) -> float:
+        """Exactly 1."""
+        return 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x unchanged."""
+        return x

@@ -1,0 +1,80 @@
+"""Models built by the user's own code: ``pkg.module:factory`` or ``file.py:factory``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from ringfence.errors import ModelError
+
+
+def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
+    """Calls the factory; it receives ``num_classes`` where one is given and the factory has such a parameter."""
+    place, _, name = spec.rpartition(":")
+    factory = _find(spec, place, name)
+    try:
+        takes = num_classes is not None and "num_classes" in inspect.signature(factory).parameters
+        module = factory(num_classes=num_classes) if takes else factory()
+    except Exception as error:
+        raise ModelError(
+            spec,
+            "the factory must build the model",
+            f"{type(error).__name__}: {error}",
+            "Call the factory in Python to see where it fails.",
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            spec, "the factory must return a torch.nn.Module", f"a {type(module).__name__}", "Return the network."
+        )
+    return module
+
+
+def _find(spec: str, place: str, name: str) -> Callable[..., Any]:
+    try:
+        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            spec,
+            "must name a module that can be imported",
+            f"{type(error).__name__}: {error}",
+            "Give pkg.module:factory or path/to/file.py:factory.",
+        ) from error
+    factory: Callable[..., Any] | None = vars(module).get(name)
+    if not callable(factory):
+        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        received = f"no callable '{name}' in {place} (found: {', '.join(public) or 'none'})"
+        raise ModelError(spec, "must name a function or class", received, "Correct the name after the colon.")
+    return factory
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ModelError(str(path), "must be an existing file", "no such file", "Check the path before the colon.")
+    name = f"_ringfence_factory_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # dataclasses and pickling look their module up by name
+    found.loader.exec_module(module)
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    # An installed command does not search the folder it is started in; people expect it to.
+    sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(here)

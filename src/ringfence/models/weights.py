@@ -1,0 +1,121 @@
+"""Weights from files, read without running code, and fitted to a network key by key."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from ringfence.errors import ModelError
+
+_PREFIXES = ("", "module.", "1.module.", "1.", "model.")
+"""What wrappers put before a network's keys: data parallel, or a normalising layer at position 0."""
+
+_STORED_NORMALIZERS = (("mean", "std"), ("0.mean", "0.std"), ("0.means", "0.sds"))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A file's tensors, and the architecture it names, if any."""
+
+    state: Mapping[str, Tensor]
+    arch: str | None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How a file's keys met a network's: was a normalising layer in front, and are its numbers in the file?"""
+
+    behind_normalizer: bool
+    stored: tuple[list[float], list[float]] | None
+
+
+def read_weights(path: Path) -> Weights:
+    """Tensors of a ``.safetensors`` file or of a checkpoint; a pickle that holds anything else is refused."""
+    if not path.is_file():
+        raise ModelError(str(path), "must be an existing file", "no such file", "Check the path of the weights.")
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
+
+
+def _read_safetensors(path: Path) -> Weights:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            return Weights({key: file.get_tensor(key) for key in file.keys()}, metadata.get("arch"))  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ModelError(str(path), "must be a safetensors file", error, "Save the weights again.") from error
+
+
+def _read_checkpoint(path: Path) -> Weights:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise ModelError(
+            str(path),
+            "must hold plain tensors (it is read without running code)",
+            f"a pickle of something else ({reason})",
+            "Save model.state_dict(), best as .safetensors.",
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise ModelError(str(path), "must be a PyTorch checkpoint", error, "Save model.state_dict() again.") from error
+    arch = content.get("arch") if isinstance(content, dict) else None
+    state = content.get("state_dict", content) if isinstance(content, dict) else content
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()) or not state:
+        raise ModelError(
+            str(path),
+            "must be a state dict, alone or under 'state_dict'",
+            f"a {type(state).__name__}" if not isinstance(state, Mapping) else "entries that are not tensors",
+            "Save model.state_dict().",
+        )
+    return Weights({str(key): value for key, value in state.items()}, arch if isinstance(arch, str) else None)
+
+
+def fit_weights(module: nn.Module, state: Mapping[str, Tensor], source: str) -> Fitted:
+    """Copies the tensors into the module, or says which key differs first and how.
+
+    Prefixes of wrappers are removed; batch counters, which no prediction reads, may be missing.
+    """
+    wanted = {key: value for key, value in module.state_dict().items() if not _is_counter(key)}
+    given = {key: value for key, value in state.items() if not _is_counter(key)}
+    prefix = next((start for start in _PREFIXES if any(start + key in given for key in wanted)), "")
+    stored_keys = next((keys for keys in _STORED_NORMALIZERS if prefix and all(key in given for key in keys)), None)
+    stored = None
+    if stored_keys is not None:
+        mean, std = (given.pop(key).float().flatten().tolist() for key in stored_keys)
+        stored = (mean, std)
+    inner = {key.removeprefix(prefix): value for key, value in given.items()}
+    difference = _first_difference(wanted, inner)
+    if difference is not None:
+        raise ModelError(source, "must fit the model", difference, "Choose the architecture these weights belong to.")
+    module.load_state_dict(inner, strict=False)
+    return Fitted(prefix.startswith("1.") or stored is not None, stored)
+
+
+def _first_difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:
+    for key, value in wanted.items():
+        if key not in given:
+            return f"key '{key}' missing from the weights"
+        if given[key].shape != value.shape:
+            return f"key '{key}' of shape {tuple(given[key].shape)} where the model has {tuple(value.shape)}"
+    extra = next((key for key in given if key not in wanted), None)
+    return None if extra is None else f"unexpected key '{extra}'"
+
+
+def _is_counter(key: str) -> bool:
+    return key.endswith("num_batches_tracked")
+
+
+def state_digest(module: nn.Module, extra: bytes = b"") -> str:
+    """blake2b over the names, types, shapes and bytes of the state dict, in the order of names."""
+    digest = hashlib.blake2b(extra, digest_size=16)
+    for key, value in sorted(module.state_dict().items()):
+        digest.update(f"{key}|{value.dtype}|{tuple(value.shape)}|".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,64 @@
+"""PREDICT of Cohen et al. 2019: which class is the smoothed classifier's, without a radius."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
+from ringfence.procedures.checks import check_count, check_share
+from ringfence.stats import AlphaLedger, rank_test
+from ringfence.types import ABSTAIN, IntArray, Tally
+
+
+@final
+@dataclass(frozen=True)
+class Predict(Procedure):
+    """The top class if 2*P(Bin(n_a + n_b, 1/2) >= n_a) <= alpha, else abstain; radius 0."""
+
+    alpha: float = 0.001
+    n: int = 1000
+    name: ClassVar[str] = "predict"
+
+    def __post_init__(self) -> None:
+        check_share("alpha", self.alpha)
+        check_count("n", self.n)
+
+    @property
+    def spent(self) -> Mapping[str, float]:
+        """All on the rank test."""
+        ledger = AlphaLedger(self.alpha)
+        ledger.take("rank test", self.alpha)
+        return ledger.spent
+
+    def start(self, rows: int, given: Given) -> State:
+        """Nothing counted."""
+        return new_state(rows, [("top", "i8"), ("hits", "i8"), ("rival", "i8")])
+
+    def request(self, state: State) -> IntArray:
+        """n draws, once."""
+        return np.where(state["done"], 0, self.n).astype(np.int64)
+
+    def update(self, state: State, tally: Tally) -> State:
+        """Keep the two largest counts."""
+        state, ordered = state.copy(), np.sort(tally.votes, axis=1)
+        state["top"] = tally.votes.argmax(1)
+        state["hits"] = ordered[:, -1]
+        state["rival"] = ordered[:, -2] if ordered.shape[1] > 1 else 0
+        state["drawn"] = tally.draws
+        state["done"] = True
+        return state
+
+    def conclude(self, state: State) -> Decisions:
+        """The rank test; nothing is claimed about probabilities."""
+        passed = state["done"] & (rank_test(state["hits"], state["rival"]) <= self.alpha)
+        prediction = np.where(passed, state["top"], ABSTAIN).astype(np.int64)
+        rows = len(state)
+        return Decisions(prediction, np.zeros(rows), np.ones(rows), radius=np.zeros(rows))
+
+    def largest_radius(self, sigma: float) -> float:
+        """No radius is claimed."""
+        return 0.0

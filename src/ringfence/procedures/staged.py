@@ -1,0 +1,111 @@
+"""Staged sampling for a known radius: CERTIFYADP, algorithm 2 of paper 000."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+from scipy.special import ndtri
+
+from ringfence.errors import ArgumentError
+from ringfence.mechanisms import one_sided
+from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
+from ringfence.procedures.checks import check_count, check_radius, check_reachable, check_share
+from ringfence.stats import AlphaLedger, ClopperPearson
+from ringfence.types import ABSTAIN, IntArray, Tally
+
+RUNNING, CERTIFIED, GAVE_UP = 0, 1, 2
+
+
+@final
+@dataclass(frozen=True)
+class Staged(Procedure):
+    """Stages n_1 < ... < n_S of fresh draws; the class comes from n0 draws, once.
+
+    Stage i certifies if L(k, n_i, alpha/S) >= p0 = Phi(r/sigma), and abstains early, except in the last,
+    if U(k, n_i, beta/(S-1)) < p0, which says "p_A < Phi(r/sigma)", not "not robust".
+    """
+
+    radius: float
+    alpha: float = 0.001
+    beta: float = 0.0001
+    n0: int = 100
+    stages: tuple[int, ...] = (1000, 10_000, 125_000)
+    name: ClassVar[str] = "staged"
+
+    def __post_init__(self) -> None:
+        check_radius("radius", self.radius)
+        check_share("alpha", self.alpha)
+        check_share("beta", self.beta)
+        check_count("n0", self.n0)
+        object.__setattr__(self, "stages", tuple(self.stages))
+        ascending = all(a < b for a, b in zip(self.stages, self.stages[1:], strict=False))
+        if not self.stages or self.stages[0] < 1 or not ascending:
+            rule = "must be ascending numbers of draws, at least 1"
+            raise ArgumentError("stages", rule, self.stages, "The usual value is 1000,10000,125000.")
+
+    @property
+    def target(self) -> float:
+        """The radius asked about."""
+        return self.radius
+
+    @property
+    def spent(self) -> Mapping[str, float]:
+        """alpha/S for every stage."""
+        ledger = AlphaLedger(self.alpha)
+        for stage in range(1, len(self.stages) + 1):
+            ledger.take(f"stage {stage}", self.alpha / len(self.stages))
+        return ledger.spent
+
+    def start(self, rows: int, given: Given) -> State:
+        """p0 is kept per row, already divided by the lift's norm and rounded up."""
+        radius = self.radius * given.norm_bound
+        check_reachable(
+            self.radius, self.largest_radius(given.sigma) / given.norm_bound, given.sigma, "Add draws to the last stage."
+        )
+        state = new_state(rows, [("top", "i8"), ("verdict", "i1"), ("p0", "f8")])
+        state["p0"] = one_sided.probability_for(radius, given.sigma)
+        return state
+
+    def request(self, state: State) -> IntArray:
+        """n0, then the stage's draws."""
+        wanted = np.array([self.n0, *self.stages])[state["stage"]]
+        return np.where(state["done"], 0, wanted).astype(np.int64)
+
+    def update(self, state: State, tally: Tally) -> State:
+        """Choose the class; or certify, give up, go on."""
+        state, votes, rows = state.copy(), tally.votes, np.arange(len(state))
+        stage = state["stage"]
+        state["top"] = np.where(stage == 0, votes.argmax(1), state["top"])
+        hits = votes[rows, state["top"]]
+        last, count = stage == len(self.stages), len(self.stages)
+        lower = ClopperPearson(self.alpha / count).lower_at_fixed_n(hits, tally.draws)
+        certified = (stage > 0) & (lower >= state["p0"])
+        hopeless = np.zeros(len(state), bool)
+        if count > 1:
+            upper = ClopperPearson(self.beta / (count - 1)).upper_at_fixed_n(hits, tally.draws)
+            hopeless = (stage > 0) & ~last & (upper < state["p0"])
+        state["verdict"] = np.where(certified, CERTIFIED, np.where(hopeless | last, GAVE_UP, RUNNING))
+        state["done"] = state["verdict"] != RUNNING
+        state["stage"] = np.where(state["done"], stage, stage + 1)
+        return state
+
+    def conclude(self, state: State) -> Decisions:
+        """The target for the certified, nothing for the rest."""
+        return decide_target(state["verdict"] == CERTIFIED, state, self.radius)
+
+    def largest_radius(self, sigma: float) -> float:
+        """If all draws of the last stage agree: sigma * PhiInv((alpha/S)^(1/n_S))."""
+        lower = ClopperPearson(self.alpha / len(self.stages)).lower_at_fixed_n(
+            np.array([self.stages[-1]]), np.array([self.stages[-1]])
+        )
+        return float(sigma * ndtri(lower[0]))
+
+
+def decide_target(certified: np.ndarray, state: State, radius: float) -> Decisions:  # type: ignore[type-arg]
+    """Decisions of a procedure that proves p_A >= p0 and so the target radius, or nothing."""
+    prediction = np.where(certified, state["top"], ABSTAIN).astype(np.int64)
+    p_a = np.where(certified, state["p0"], 0.0)
+    return Decisions(prediction, p_a, 1.0 - p_a, np.where(certified, radius, 0.0))

@@ -1,0 +1,282 @@
+"""The engine: draws of many inputs in full batches, read out and counted on the device, memory flat in n."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ringfence.noise import Noise
+from ringfence.sampling.forward import Forward, ForwardPlan
+from ringfence.sampling.packing import Packer, Request, Segment
+from ringfence.sampling.probe import out_of_memory, smaller
+from ringfence.sampling.readout import Readout
+from ringfence.sampling.seeds import CHUNK, chunk_key
+from ringfence.types import IntArray, Tally
+
+IN_FLIGHT = 2
+"""Batches whose counts may still be on their way to the host while the next ones run."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Requests that are complete: slots (rows,) and their tally with rows = slots x lanes, lanes fastest."""
+
+    slots: IntArray
+    tally: Tally
+
+
+@dataclass
+class _Landing:
+    """Counts travelling from the device to the host."""
+
+    slots: list[int]
+    draws: list[int]
+    counts: dict[str, Tensor]
+    arrived: torch.cuda.Event | None
+
+
+@final
+class Engine:
+    """Feeds requests of admitted inputs to one classifier. One engine, one thread.
+
+    ``admit`` puts an input into a free slot, ``submit`` asks for draws of it, ``step`` runs one batch and
+    returns what is complete, ``release`` frees the slot. A tally holds exactly the draws asked for.
+    """
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        noise: Noise,
+        readouts: Sequence[Readout],
+        num_classes: int,
+        plan: ForwardPlan,
+        device: torch.device,
+        shape: tuple[int, ...],
+        seed: int = 0,
+        on_new_plan: Callable[[ForwardPlan], None] | None = None,
+    ) -> None:
+        self._classifier, self._noise, self._readouts = classifier, noise, tuple(readouts)
+        self._num_classes, self._device, self._seed = num_classes, device, seed
+        self.shape = shape
+        self._on_new_plan = on_new_plan
+        self._packer = Packer()
+        self._landing: deque[_Landing] = deque()
+        self._pool = ThreadPoolExecutor(1) if device.type == "cpu" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._prepared: deque[tuple[list[Segment], Future[Tensor] | Tensor]] = deque()
+        self._begin(plan)
+        # Enough slots that two queued and two travelling batches of single chunks never starve the next.
+        slots = 4 + (IN_FLIGHT + 3) * -(-plan.batch // CHUNK)
+        self._free = list(range(slots))[::-1]
+        self._clean = torch.zeros(slots + 1, *shape, device=device)  # the last slot takes padding rows
+        self.lanes = self._forward.check(self._probe_batch())
+        self._counts = {
+            r.name: torch.zeros(slots + 1, self.lanes, r.width(num_classes), dtype=torch.int64, device=device)
+            for r in self._readouts
+        }
+        self._ids = np.full(slots, -1, np.int64)
+        self._asked = np.zeros(slots, np.int64)
+        self.seconds = np.zeros(slots)
+        self.drawn = 0
+
+    @property
+    def plan(self) -> ForwardPlan:
+        """The forward shape now in use."""
+        return self._forward.plan
+
+    @property
+    def hungry(self) -> bool:
+        """Whether another input should be admitted: fewer than two full batches are queued."""
+        return bool(self._free) and self._packer.pending < 2 * self.plan.batch
+
+    @property
+    def slots(self) -> int:
+        """How many inputs can be in work at once."""
+        return len(self._ids)
+
+    def admit(self, input_id: int, lifted: Tensor) -> int:
+        """Place an input of the engine's shape; returns its slot."""
+        slot = self._free.pop()
+        self._clean[slot] = lifted.to(self._device, torch.float32)
+        self._ids[slot] = input_id
+        self.seconds[slot] = 0.0
+        return slot
+
+    def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
+        """Ask for draws [start, start+draws) of a stage of the input in this slot."""
+        self._packer.add(Request(slot, int(self._ids[slot]), stage, start, draws))
+        self._asked[slot] = draws
+
+    def release(self, slot: int) -> None:
+        """Free a slot whose input is decided."""
+        self._ids[slot] = -1
+        self._free.append(slot)
+
+    def close(self) -> None:
+        """Stop the noise thread."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def step(self) -> Finished | None:
+        """Run one batch; the requests that are complete by now, or None when nothing is queued or travelling."""
+        begin = time.perf_counter()
+        segments: list[Segment] = []
+        if self._packer.pending or self._prepared:
+            segments = self._run_batch()
+        elif not self._landing:
+            return None
+        landed: list[_Landing] = []
+        while self._landing and self._may_land(wait=not segments):
+            landed.append(self._landing.popleft())
+        self._share_time(segments, time.perf_counter() - begin)
+        return self._finished(landed)
+
+    # One batch ------------------------------------------------------------------------------------------
+
+    def _run_batch(self) -> list[Segment]:
+        segments, noisy = self._prepared.popleft() if self._prepared else self._prepare(self._packer.take(self.plan.batch))
+        if self._packer.pending >= self.plan.batch:  # only full batches ahead of time: padding is work thrown away
+            self._prepared.append(self._prepare(self._packer.take(self.plan.batch)))
+        try:
+            batch = noisy.result() if isinstance(noisy, Future) else noisy
+            if self._stream:
+                torch.cuda.current_stream(self._device).wait_stream(self._stream)
+            scores = self._forward(batch)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            self._back_off(segments)
+            return []
+        self._count(scores, self._rows(segments))
+        finished = [segment.slot for segment in segments if segment.last]
+        if finished:
+            self._send(finished)
+        self.drawn += sum(segment.rows for segment in segments)
+        return segments
+
+    def _rows(self, segments: list[Segment]) -> Tensor:
+        """Slot of every row (B,), the padding slot where a batch is short."""
+        rows = np.full(self.plan.batch, len(self._ids), np.int64)
+        at = 0
+        for segment in segments:
+            rows[at : at + segment.rows] = segment.slot
+            at += segment.rows
+        host = torch.from_numpy(rows)
+        return host.pin_memory().to(self._device, non_blocking=True) if self._stream else host
+
+    def _prepare(self, segments: list[Segment]) -> tuple[list[Segment], Future[Tensor] | Tensor]:
+        """Noisy inputs of the segments, drawn on the second stream or thread while the network runs."""
+        if self._pool:
+            return segments, self._pool.submit(self._noisy, segments)
+        assert self._stream is not None
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            noisy = self._noisy(segments)
+        noisy.record_stream(torch.cuda.current_stream(self._device))
+        return segments, noisy
+
+    @torch.inference_mode()
+    def _noisy(self, segments: list[Segment]) -> Tensor:
+        """lift(x) + e for every row (B, *shape), float32; rows beyond the segments are zero noise on zeros."""
+        noise = torch.empty(self.plan.batch, *self.shape, device=self._device)
+        at = 0
+        for segment in segments:
+            key = chunk_key(self._seed, segment.input_id, segment.stage, segment.chunk)
+            out = noise[at : at + segment.rows]
+            if segment.whole:
+                self._noise.fill(out, key)
+            else:
+                # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
+                chunk = torch.empty(CHUNK, *self.shape, device=self._device)
+                self._noise.fill(chunk, key)
+                out.copy_(chunk[segment.first : segment.first + segment.rows])
+            at += segment.rows
+        noise[at:] = 0
+        return noise.add_(self._clean.index_select(0, self._rows(segments)))
+
+    @torch.inference_mode()
+    def _count(self, scores: Tensor, rows: Tensor) -> None:
+        """Scatter-add every readout's cells: counts[slot, lane, cell] += 1."""
+        lane = torch.arange(self.lanes, device=self._device)
+        row = (rows.unsqueeze(1) * self.lanes + lane).unsqueeze(2)  # (B, lanes, 1)
+        for readout in self._readouts:
+            counts = self._counts[readout.name]
+            flat = (row * counts.shape[2] + readout.cells(scores)).flatten()
+            counts.view(-1).scatter_add_(0, flat, torch.ones_like(flat))
+
+    # Counts to the host ------------------------------------------------------------------------------------
+
+    def _send(self, finished: list[int]) -> None:
+        """Start copying the finished slots' counts to the host and zero them for the next request."""
+        index = torch.tensor(finished)
+        index = index.pin_memory().to(self._device, non_blocking=True) if self._stream else index
+        sent: dict[str, Tensor] = {}
+        for name, counts in self._counts.items():
+            chosen = counts.index_select(0, index)
+            counts.index_fill_(0, index, 0)
+            if self._stream:
+                host = torch.empty(chosen.shape, dtype=chosen.dtype, pin_memory=True)
+                chosen = host.copy_(chosen, non_blocking=True)
+            sent[name] = chosen
+        arrived = torch.cuda.Event() if self._stream else None
+        if arrived:
+            arrived.record(torch.cuda.current_stream(self._device))
+        self._landing.append(_Landing(finished, [int(self._asked[s]) for s in finished], sent, arrived))
+
+    def _may_land(self, wait: bool) -> bool:
+        arrived = self._landing[0].arrived
+        if arrived is None or arrived.query():
+            return True
+        if wait or len(self._landing) > IN_FLIGHT:
+            arrived.synchronize()
+            return True
+        return False
+
+    def _finished(self, landed: list[_Landing]) -> Finished:
+        slots = np.array([slot for landing in landed for slot in landing.slots], np.int64)
+        draws = np.array([draws for landing in landed for draws in landing.draws], np.int64)
+        cells: dict[str, IntArray] = {}
+        for readout in self._readouts:
+            width = readout.width(self._num_classes)
+            parts = [landing.counts[readout.name].numpy().reshape(-1, width) for landing in landed]
+            cells[readout.name] = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
+        return Finished(slots, Tally(cells, np.repeat(draws, self.lanes)))
+
+    # Housekeeping ------------------------------------------------------------------------------------------
+
+    def _begin(self, plan: ForwardPlan) -> None:
+        self._forward = Forward(self._classifier, plan, self._device, self._num_classes)
+
+    def _back_off(self, segments: list[Segment]) -> None:
+        """Out of memory: requeue what was taken, in order, and go on with half the batch."""
+        for prepared, _ in reversed(self._prepared):
+            self._packer.put_back(prepared)
+        self._prepared.clear()
+        self._packer.put_back(segments)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._begin(smaller(self.plan))
+        if self._on_new_plan:
+            self._on_new_plan(self.plan)
+
+    def _probe_batch(self) -> Tensor:
+        """Noise around grey inputs at the run's shape, from a key no draw uses (stage -1)."""
+        segments = [Segment(0, -1, -1, chunk, 0, CHUNK, last=False) for chunk in range(self.plan.batch // CHUNK)]
+        if self.plan.batch % CHUNK:
+            segments.append(Segment(0, -1, -1, len(segments), 0, self.plan.batch % CHUNK, last=False))
+        self._ids = np.zeros(len(self._clean) - 1, np.int64)
+        return self._noisy(segments) + 0.5
+
+    def _share_time(self, segments: list[Segment], seconds: float) -> None:
+        """Every input pays for its share of the batch."""
+        total = sum(segment.rows for segment in segments)
+        for segment in segments:
+            self.seconds[segment.slot] += seconds * segment.rows / total

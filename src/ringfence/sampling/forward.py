@@ -1,0 +1,104 @@
+"""Forward: the classifier at one fixed shape and precision, and the check that its rows are independent."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.errors import ArgumentError, ClassifierError
+
+Precision = Literal["fp32", "bf16"]
+PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@final
+@dataclass(frozen=True)
+class ForwardPlan:
+    """The shape of every forward of a run: chosen once, stored, reused on resume, short batches padded to it."""
+
+    batch: int
+    precision: Precision = "fp32"
+    channels_last: bool = False
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ArgumentError("batch", "must be at least 1", self.batch, "Leave it at auto.")
+        if self.precision not in PRECISIONS:
+            raise ArgumentError("precision", f"must be one of {sorted(PRECISIONS)}", self.precision, "Use fp32.")
+
+    def settings(self) -> dict[str, Any]:
+        """Every field, for the run folder."""
+        return asdict(self)
+
+
+@final
+class Forward:
+    """Noisy float32 batches (B, *shape) -> float32 scores (B, lanes, K), always at plan.batch rows.
+
+    The noise was added in float32; the cast to the network's precision happens here, because it belongs
+    to the classifier being certified. TF32 stays off.
+    """
+
+    def __init__(self, classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int) -> None:
+        self.plan = plan
+        self.device = device
+        self.num_classes = num_classes
+        self.dtype = PRECISIONS[plan.precision]
+        module = classifier if self.dtype == torch.float32 else copy.deepcopy(classifier)
+        module = module.to(device=device, dtype=self.dtype).eval()
+        if plan.channels_last:
+            module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = False
+        self._module = torch.compile(module, dynamic=False) if plan.compile else module
+
+    @torch.inference_mode()
+    def __call__(self, noisy: Tensor) -> Tensor:
+        """Scores of one batch."""
+        layout = torch.channels_last if self.plan.channels_last and noisy.dim() == 4 else torch.preserve_format
+        scores = self._module(noisy.to(dtype=self.dtype, memory_format=layout)).float()
+        return scores.unsqueeze(1) if scores.dim() == 2 else scores
+
+    def check(self, sample: Tensor) -> int:
+        """Refuse classifiers that cannot be certified; return the number of lanes.
+
+        sample (B, *shape) is a noisy batch. Scores must be (B, K) or (B, lanes, K), not all invalid, the
+        same when asked again (no dropout), and the same for a row whatever its neighbours are (no batch
+        statistics): otherwise a draw would not be an independent sample of one fixed classifier.
+        """
+        scores = self(sample)
+        if scores.dim() != 3 or scores.shape[0] != len(sample) or scores.shape[2] != self.num_classes:
+            rule = f"must return scores of shape ({len(sample)}, {self.num_classes})"
+            received = tuple(scores.squeeze(1).shape)
+            raise ClassifierError("classifier", rule, received, "Check num_classes and the model's last layer.")
+        valid = torch.isfinite(scores).all(-1)
+        if not bool(valid.any()):
+            raise ClassifierError(
+                "classifier",
+                "must return finite scores",
+                "NaN or infinite scores on every probe input",
+                "Check the weights and the normalisation (--mean/--std).",
+            )
+        neighbours = sample.flip(0) * 3 + 1
+        neighbours[: (len(sample) + 1) // 2] = sample[: (len(sample) + 1) // 2]
+        half = slice(0, (len(sample) + 1) // 2)
+        for other, cause in ((sample, "it answers differently when asked twice (dropout or internal randomness)"),
+                             (neighbours, "a row's scores depend on the other rows of its batch (batch statistics)")):
+            again = self(other)[half]
+            both = torch.isfinite(again) & torch.isfinite(scores[half])
+            drift = torch.where(both, (again - scores[half]).abs(), 0).amax()
+            scale = torch.where(both, scores[half].abs(), 0).amax()
+            if float(drift) > (1e-3 if self.dtype == torch.float32 else 5e-2) * max(float(scale), 1e-6):
+                raise ClassifierError(
+                    "classifier",
+                    "must treat every row alone, as a fixed function",
+                    cause,
+                    "Put it in eval mode with running statistics, and remove active dropout.",
+                )
+        return int(scores.shape[1])

@@ -1,0 +1,97 @@
+"""Probe: which forward shape is fastest here, measured in a moment before the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.errors import ArgumentError
+from ringfence.sampling.forward import Forward, ForwardPlan, Precision
+
+CPU_BATCHES = (20, 100, 200, 400)
+CUDA_BATCHES = (1024, 2048, 4096, 8192)
+ENOUGH_SECONDS = 0.25
+"""A forward this long is past its fixed costs: larger batches would only delay progress."""
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto`` takes CUDA where there is one; anything else is torch's own name for a device."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ArgumentError("device", "must be auto, cpu, cuda or cuda:N", name, "Use auto.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError("device", "needs a CUDA device", name, "No CUDA device is visible here; use cpu or auto.")
+    return device
+
+
+def fastest_plan(
+    classifier: nn.Module,
+    shape: tuple[int, ...],
+    num_classes: int,
+    device: torch.device,
+    precision: Precision = "fp32",
+    compile: bool = False,
+    batch: int | None = None,
+) -> ForwardPlan:
+    """The plan with the highest rate of noisy forwards; batch fixes the size and leaves the layout to measure."""
+    layouts = (False, True) if len(shape) == 3 else (False,)
+    best, best_rate = ForwardPlan(batch or 1, precision, False, compile), 0.0
+    for layout in layouts:
+        for size in (batch,) if batch else _sizes(device, compile, shape):
+            plan = ForwardPlan(size, precision, layout, compile)
+            try:
+                seconds = _seconds(Forward(classifier, plan, device, num_classes), shape)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                break
+            rate = size / seconds
+            if rate > best_rate:
+                best, best_rate = plan, rate
+            elif rate < 0.95 * best_rate:
+                break
+            if seconds > ENOUGH_SECONDS:
+                break
+    return best
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """CUDA has its own exception; the CPU allocator raises a plain RuntimeError."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def smaller(plan: ForwardPlan) -> ForwardPlan:
+    """Half the batch, after running out of memory."""
+    if plan.batch == 1:
+        raise ArgumentError("batch", "a single input must fit into memory", 1, "Use a smaller model or device=cpu.")
+    return ForwardPlan(plan.batch // 2, plan.precision, plan.channels_last, plan.compile)
+
+
+def _sizes(device: torch.device, compile: bool, shape: tuple[int, ...]) -> Iterator[int]:
+    if device.type == "cpu":
+        yield from CPU_BATCHES
+        return
+    # Keep a float32 batch of inputs below about 400 MB; compiling every candidate would cost minutes.
+    numbers = int(torch.Size(shape).numel())
+    largest = max(32, min(CUDA_BATCHES[-1], 100_000_000 // numbers))
+    yield from (largest,) if compile else (*(size for size in CUDA_BATCHES if size < largest), largest)
+
+
+def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
+    """Median time of one forward on standard normal inputs."""
+    batch: Tensor = torch.randn(forward.plan.batch, *shape, device=forward.device)
+    times: list[float] = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        float(forward(batch).sum())  # reading one number waits for the device
+        times.append(time.perf_counter() - begin)
+        if times[-1] > 2 * ENOUGH_SECONDS:
+            break
+    timed = sorted(times[1:] or times)
+    return timed[len(timed) // 2]

@@ -1,0 +1,76 @@
+"""Exact one-sided confidence bounds on a success probability (Clopper and Pearson, 1934)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import betaincc, betainccinv
+
+from ringfence.errors import ArgumentError
+from ringfence.types import FloatArray, IntArray
+
+_AIM = 1 - 1e-6
+"""Share of alpha the inversion aims at: the rest absorbs the error of the incomplete beta function."""
+_ACCEPT = 1 - 2e-7
+"""Share of alpha a result may use: SciPy's betaincc errs by up to 4e-8 at n = 1e9."""
+
+
+def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> FloatArray:
+    """Lower bound on p from k successes in n draws, false with probability at most alpha; arrays broadcast.
+
+    L = BetaInv(alpha; k, n-k+1), 0 at k = 0, rounded down. It is one minus the upper bound on the
+    failure probability, so that it keeps full precision where p is close to 1.
+    """
+    k, n, alpha = _checked(k, n, alpha)
+    failure = _upper(n - k, n, alpha)
+    return np.maximum(np.nextafter(1.0 - failure, 0.0), 0.0)
+
+
+def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> FloatArray:
+    """Upper bound on p from k successes in n draws, false with probability at most alpha; arrays broadcast.
+
+    U = BetaInv(1-alpha; k+1, n-k), 1 at k = n, rounded up.
+    """
+    return _upper(*_checked(k, n, alpha))
+
+
+def _upper(k: IntArray, n: IntArray, alpha: FloatArray) -> FloatArray:
+    """Smallest float found at which P(at most k successes) = betaincc(k+1, n-k, u) is certainly at most alpha."""
+    a, b = k + 1.0, np.maximum(n - k, 1.0)
+    with np.errstate(under="ignore"):
+        bound = np.where(k == 0, -np.expm1(np.log(alpha * _AIM) / b), 1.0)
+        # The two ends have closed forms; the inversion, which is slow, runs only on the rest.
+        inner = (k > 0) & (k < n)
+        if inner.any():
+            bound[inner] = _invert(a[inner], b[inner], alpha[inner])
+    bound[k >= n] = 1.0
+    return np.minimum(np.nextafter(bound, 2.0), 1.0)
+
+
+def _invert(a: FloatArray, b: FloatArray, alpha: FloatArray) -> FloatArray:
+    """A u with betaincc(a, b, u) <= alpha, verified; each round steps to the safe side where it does not hold."""
+    bound: FloatArray = betainccinv(a, b, alpha * _AIM)
+    bound[~np.isfinite(bound)] = 0.0
+    step = 1e-9
+    while (short := ~(betaincc(a, b, bound) <= alpha * _ACCEPT)).any():
+        bound[short] = np.minimum(np.nextafter(bound[short] + step * np.maximum(bound[short], 1e-12), 2.0), 1.0)
+        step *= 4
+    return bound
+
+
+def _checked(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[IntArray, IntArray, FloatArray]:
+    """Counts and levels as arrays of one common shape, refused where they make no sense."""
+    successes, draws, level = np.broadcast_arrays(
+        np.asarray(k, np.int64), np.asarray(n, np.int64), np.asarray(alpha, np.float64)
+    )
+    if not ((successes >= 0) & (successes <= draws)).all():
+        raise ArgumentError("k", "0 <= k <= n must hold", f"k={k}, n={n}", "Pass counts of successes among n draws.")
+    check_alpha(level)
+    return successes, draws, level
+
+
+def check_alpha(alpha: ArrayLike) -> None:
+    """Refuse failure probabilities outside (0, 1)."""
+    level = np.asarray(alpha)
+    if not ((level > 0) & (level < 1)).all():
+        raise ArgumentError("alpha", "must lie strictly between 0 and 1", alpha, "A usual choice is 0.001.")

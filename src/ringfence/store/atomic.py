@@ -1,0 +1,89 @@
+"""Writing a file so that after a crash it is either the old one or the new one, never half of one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import StoreError
+
+TEMPORARY_PREFIX = ".writing-"
+"""Names of unfinished files; what a killed process leaves behind under such a name is never read."""
+
+_CONTINUE = "What was written before is safe: the same command continues from there."
+_REMEDIES = {
+    errno.ENOSPC: f"Free some space. {_CONTINUE}",
+    errno.EDQUOT: f"Free some of the quota. {_CONTINUE}",
+    errno.EACCES: "Choose a folder you may write to.",
+    errno.EPERM: "Choose a folder you may write to.",
+    errno.EROFS: "Choose a folder on a writable disk.",
+}
+
+
+@contextmanager
+def writing_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to write into a StoreError that names the file and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, f"Mend the disk or choose another folder. {_CONTINUE}")
+        raise StoreError(str(path), "must be writable", error.strerror or str(error), remedy) from error
+
+
+@contextmanager
+def reading_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to read into a StoreError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "Check the path and its permissions."
+        raise StoreError(str(path), "must be a readable file", error.strerror or str(error), remedy) from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace path by content in one step that survives a crash of the process or the machine."""
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
+    with writing_errors(path):
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write value as readable JSON, atomically; NaN and infinities are refused because browsers cannot read them."""
+    write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in path; a StoreError where it cannot be read."""
+    with reading_errors(path):
+        content = path.read_bytes()
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise StoreError(
+            str(path), "must hold JSON", error, "Restore the file from a copy, or start a new run."
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; only POSIX lets a folder be opened for this."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

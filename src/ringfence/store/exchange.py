@@ -1,0 +1,127 @@
+"""Cohen-style logs to runs and back."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_FLOOR, Context, Decimal
+from pathlib import Path
+from typing import TextIO
+
+from ringfence.errors import ArgumentError
+from ringfence.record import Record
+from ringfence.store.atomic import write_atomically
+from ringfence.store.cohen import COLUMNS, CohenLog, read_cohen
+from ringfence.store.config import RunConfig
+from ringfence.store.run import RunFolder
+from ringfence.store.writer import RecordWriter
+from ringfence.types import ABSTAIN
+
+IMPORTED = "imported:cohen"
+"""The procedure of records that came from a log: there are no counts from which to verify them."""
+
+_MECHANISM = "one-sided"
+
+
+def import_cohen(
+    path: str | Path, sigma: float, out: str | Path, alpha: float = 0.001, n0: int = 100, n: int = 100_000
+) -> RunFolder:
+    """A run whose records hold what the log says.
+
+    The log's radii are kept as printed, so that published tables come out alike. They were rounded to nearest, up
+    to half a unit of the last digit above what was proved, and a log cannot show whether its were: ``sound`` is False.
+    p_a is the value that gives the printed radius, Phi(radius / sigma), and 0 for an abstention.
+    """
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise ArgumentError("sigma", "must be positive", sigma, "Give the noise level the log was made with.")
+    if not 0 < alpha < 1:
+        raise ArgumentError("alpha", "must lie between 0 and 1", alpha, "Give the failure probability of the log.")
+    log = read_cohen(path)
+    config = RunConfig(
+        model="imported",
+        data=log.path.name,
+        num_classes=int(max(log.label.max(), log.predict.max())) + 1,
+        sigma=sigma,
+        procedure=IMPORTED,
+        procedure_settings={"alpha": alpha, "n0": n0, "n": n},
+        mechanism=_MECHANISM,
+        mechanisms=[_MECHANISM],
+        lanes=[""],
+        extra={
+            "source": "cohen log",
+            "radii": "as printed; rounded to nearest by the log's writer",
+            "notes": log.notes,
+        },
+    )
+    run = RunFolder.create_or_resume(out, config)
+    done = run.done_ids()
+    with RecordWriter(run) as writer:
+        writer.add([one for one in _records(log, config, n0 + n) if one.input_id not in done])
+    return run
+
+
+def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None = None, digits: int = 6) -> None:
+    """Write a lane of the run as a Cohen-style log; radii are rounded DOWN to the given significant digits."""
+    table = run.records(["input_id", "lane", "label", "prediction", "radius", "seconds"])
+    lanes = sorted(set(table["lane"].to_pylist()))
+    if lane is None and len(lanes) > 1:
+        raise ArgumentError("lane", "a log holds one lane", f"a run with {lanes}", "Name one of them.")
+    if lane is not None and lane not in lanes:
+        raise ArgumentError("lane", f"must be one of {lanes}", repr(lane), "Name one of them.")
+    lines = ["\t".join(COLUMNS)]
+    names = ("input_id", "label", "prediction", "radius", "seconds", "lane")
+    for one, label, prediction, radius, seconds, its_lane in zip(*(table[n].to_pylist() for n in names), strict=True):
+        if lane in (None, its_lane):
+            known = -1 if label is None else label
+            correct = int(prediction == known != ABSTAIN)
+            lines.append(f"{one}\t{known}\t{prediction}\t{rounded_down(radius, digits)}\t{correct}\t{_clock(seconds)}")
+    text = "\n".join(lines) + "\n"
+    if isinstance(target, str | Path):
+        write_atomically(Path(target), text.encode())
+    else:
+        target.write(text)
+
+
+def rounded_down(radius: float, digits: int) -> str:
+    """The largest decimal of so many significant digits that reads back as a number not above radius."""
+    # From repr, not from the exact binary value: 0.378 must stay 0.378, and repr reads back as the very same float.
+    shortened = Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(Decimal(repr(radius)))
+    return repr(float(shortened))
+
+
+def _records(log: CohenLog, config: RunConfig, draws: int) -> list[Record]:
+    alpha = config.procedure_settings["alpha"]
+    records = []
+    columns = (log.idx, log.label, log.predict, log.radius, log.seconds)
+    for idx, label, predict, radius, seconds in zip(*(column.tolist() for column in columns), strict=True):
+        claimed = predict != ABSTAIN
+        scaled = radius / config.sigma / math.sqrt(2)
+        records.append(
+            Record(
+                input_id=idx,
+                lane="",
+                label=None if label < 0 else label,
+                prediction=predict,
+                radius=radius,
+                p_a=0.5 * math.erfc(-scaled) if claimed else 0.0,
+                p_b=0.5 * math.erfc(scaled) if claimed else 1.0,
+                alpha=alpha,
+                procedure=IMPORTED,
+                sound=False,
+                seed=0,
+                draws=draws,
+                forwards=draws,
+                seconds=seconds,
+                radii={_MECHANISM: radius},
+                spent={"log": alpha},
+                config_hash=config.digest,
+            )
+        )
+    return records
+
+
+def _clock(seconds: float) -> str:
+    """H:MM:SS.ffffff, the field's way of writing a duration."""
+    micros = round(seconds * 1_000_000)
+    minutes, micros = divmod(micros, 60_000_000)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{micros // 1_000_000:02d}.{micros % 1_000_000:06d}"

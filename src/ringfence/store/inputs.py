@@ -1,0 +1,68 @@
+"""inputs.parquet: what the reader of a report sees of each input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ringfence.errors import StoreError
+from ringfence.store.atomic import write_atomically
+from ringfence.store.parts import parquet_bytes
+
+INPUT_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("label", pa.int64()),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("thumbnail", pa.binary()),
+        pa.field("shape", pa.list_(pa.int32())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class InputInfo:
+    """One input: its id, its label, its name (a file or ""), and a small picture, uint8 (height, width, channels)."""
+
+    id: int
+    label: int | None
+    name: str = ""
+    thumbnail: NDArray[np.uint8] | None = None
+
+
+def write_inputs(path: Path, inputs: Sequence[InputInfo]) -> None:
+    """Write the table of inputs in one step."""
+    pictures = [None if one.thumbnail is None else np.asarray(one.thumbnail, dtype=np.uint8) for one in inputs]
+    columns = [
+        [one.id for one in inputs],
+        [one.label for one in inputs],
+        [one.name for one in inputs],
+        [None if picture is None else picture.tobytes() for picture in pictures],
+        [None if picture is None else list(picture.shape) for picture in pictures],
+    ]
+    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, INPUT_SCHEMA, strict=True)]
+    write_atomically(path, parquet_bytes(pa.table(arrays, schema=INPUT_SCHEMA)))
+
+
+def read_inputs(path: Path) -> list[InputInfo]:
+    """The inputs in the order they were written; empty where none were."""
+    if not path.exists():
+        return []
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+        rows = zip(*(table[name].to_pylist() for name in INPUT_SCHEMA.names), strict=True)
+        return [InputInfo(one, label, name, _picture(raw, shape)) for one, label, name, raw, shape in rows]
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        remedy = "Delete this file: the records do not need it, and the same command writes it anew."
+        raise StoreError(str(path), "must be a readable Parquet file", error, remedy) from error
+
+
+def _picture(raw: bytes | None, shape: list[int] | None) -> NDArray[np.uint8] | None:
+    return None if raw is None or shape is None else np.frombuffer(raw, dtype=np.uint8).reshape(shape)

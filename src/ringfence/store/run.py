@@ -1,0 +1,183 @@
+"""RunFolder: one run on disk. Created once, continued with the same settings only, read by everything later."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from ringfence.errors import StoreError
+from ringfence.record import Record
+from ringfence.store.atomic import TEMPORARY_PREFIX, read_json, write_json, writing_errors
+from ringfence.store.config import SCHEMA_VERSION, RunConfig, plain
+from ringfence.store.environment import describe_environment
+from ringfence.store.inputs import InputInfo, read_inputs, write_inputs
+from ringfence.store.parts import read_parts, sorted_rows, write_part
+from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
+
+_KEYS = ("input_id", "lane")
+
+
+class StoreWarning(UserWarning):
+    """Something about a run folder that the reader should know and that stops nothing."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run: config.json, environment.json, forward.json, parts/, inputs.parquet, summary.json.
+
+    damaged collects the names of parts that could not be read; their inputs count as not done.
+    """
+
+    path: Path
+    config: RunConfig
+    damaged: list[str] = field(default_factory=list, compare=False)
+
+    @classmethod
+    def create_or_resume(cls, path: str | Path, config: RunConfig) -> Self:
+        """A new run in path, or the run that is there if its settings are these; anything else is refused."""
+        path = Path(path)
+        if (path / "config.json").exists():
+            run = cls.open(path)
+            _refuse_changes(path, config, run.config)
+            return run
+        with writing_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+            strangers = [entry.name for entry in path.iterdir() if not entry.name.startswith(TEMPORARY_PREFIX)]
+        if strangers:
+            found = f"{len(strangers)} entries, among them {min(strangers)}"
+            raise StoreError(f"--out {path}", "must be a run or an empty folder", found, "Choose another --out.")
+        write_json(path / "config.json", config.model_dump())
+        return cls(path, config)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """The run in path, for reading."""
+        path = Path(path)
+        file = path / "config.json"
+        if not file.exists():
+            found = "a folder without config.json" if path.is_dir() else "a file" if path.exists() else "nothing there"
+            raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
+        content = read_json(file)
+        _refuse_newer(file, content)
+        try:
+            return cls(path, RunConfig.model_validate(content))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(step) for step in first["loc"])
+            remedy = "Restore config.json from a copy, or start a new run."
+            raise StoreError(str(file), "must be a run's settings", f"{where}: {first['msg']}", remedy) from error
+
+    # The records
+
+    def append(self, records: Sequence[Record], environment: int = -1) -> Path:
+        """Write the records as the next part; environment is the number that add_environment gave (-1: none)."""
+        folder = self.path / "parts"
+        with writing_errors(folder):
+            folder.mkdir(exist_ok=True)
+        return write_part(folder, to_table(records), environment, self._last_plan())
+
+    def records(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All records as a table sorted by (input_id, lane), without repetitions; only the named columns are read."""
+        wanted = list(RECORD_SCHEMA.names if columns is None else columns)
+        needed = None if columns is None else [*wanted, *(key for key in _KEYS if key not in wanted)]
+        schema = pa.schema([RECORD_SCHEMA.field(name) for name in needed or wanted])
+        tables = list(read_parts(self.path / "parts", needed, self._note_damage))
+        return sorted_rows(pa.concat_tables([schema.empty_table(), *tables])).select(wanted)
+
+    def read(self) -> list[Record]:
+        """All records, sorted by (input_id, lane)."""
+        return from_table(self.records())
+
+    def done_ids(self) -> set[int]:
+        """Inputs that have a record for every lane of the run, and so need no further work.
+
+        Whole parts are read: one with a damaged column must be made again, whichever column that is.
+        """
+        lanes: dict[int, set[str]] = {}
+        for table in read_parts(self.path / "parts", None, self._note_damage):
+            for one, lane in zip(table["input_id"].to_pylist(), table["lane"].to_pylist(), strict=True):
+                lanes.setdefault(one, set()).add(lane)
+        return {one for one, present in lanes.items() if present.issuperset(self.config.lanes)}
+
+    def _note_damage(self, path: Path, error: Exception) -> None:
+        if path.name not in self.damaged:
+            self.damaged.append(path.name)
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            message = f"{path} is damaged and was left out ({reason}); certify with the same --out makes it again"
+            warnings.warn(StoreWarning(message), stacklevel=2)
+
+    # What stands beside the records
+
+    def environments(self) -> list[dict[str, Any]]:
+        """Where the parts were computed, one entry per kind of machine and forward plan."""
+        return self._list("environment.json")
+
+    def add_environment(self, entry: Mapping[str, Any] | None = None) -> int:
+        """Number of this process's entry (or the given one), added where it is new; differences are warned about."""
+        described = plain(describe_environment() if entry is None else entry) | {"forward_plan": self._last_plan()}
+        known = self.environments()
+        if described in known:
+            return known.index(described)
+        write_json(self.path / "environment.json", [*known, described])
+        before = known[-1] if known else described
+        changed = [key for key in described if key != "forward_plan" and described[key] != before.get(key)]
+        if changed:
+            listed = "; ".join(f"{key}: {described[key]} now, {before.get(key)} before" for key in changed)
+            message = f"{self.path} continues in another environment ({listed}); scores may differ in their last digits"
+            warnings.warn(StoreWarning(message), stacklevel=2)
+        return len(known)
+
+    def forward_plans(self) -> list[dict[str, Any]]:
+        """The forward shapes used, oldest first; a run has one unless memory ran out."""
+        return self._list("forward.json")
+
+    def add_forward_plan(self, plan: Mapping[str, Any]) -> int:
+        """Store the plan as the one now in use and return its number."""
+        plans = self.forward_plans()
+        write_json(self.path / "forward.json", [*plans, plain(plan)])
+        return len(plans)
+
+    def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
+        """Write inputs.parquet."""
+        write_inputs(self.path / "inputs.parquet", inputs)
+
+    def inputs(self) -> list[InputInfo]:
+        """The inputs as they were written; empty where none were."""
+        return read_inputs(self.path / "inputs.parquet")
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json."""
+        write_json(self.path / "summary.json", plain(summary))
+
+    def summary(self) -> dict[str, Any] | None:
+        """What summary.json holds; None while the run has not ended."""
+        path = self.path / "summary.json"
+        return dict(read_json(path)) if path.exists() else None
+
+    def _last_plan(self) -> int:
+        return len(self.forward_plans()) - 1
+
+    def _list(self, name: str) -> list[dict[str, Any]]:
+        path = self.path / name
+        return list(read_json(path)) if path.exists() else []
+
+
+def _refuse_newer(file: Path, content: Any) -> None:
+    version = content.get("schema_version", 0) if isinstance(content, dict) else 0
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        rule = f"schema_version must be at most {SCHEMA_VERSION}, the newest this version of ringfence knows"
+        raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
+
+
+def _refuse_changes(path: Path, now: RunConfig, there: RunConfig) -> None:
+    changes = now.differences(there)
+    if changes:
+        listed = "; ".join(f"{key}: {ours!r} now, {theirs!r} in the run" for key, ours, theirs in changes)
+        remedy = "Choose another --out for the new settings, or repeat the old ones to continue this run."
+        raise StoreError(f"--out {path}", "a run is continued with the settings it was started with", listed, remedy)

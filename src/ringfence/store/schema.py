@@ -1,0 +1,117 @@
+"""The table of a run: one Arrow row per Record, exact in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ringfence.record import Record, StageTally
+from ringfence.types import IntArray
+
+CELLS = pa.map_(pa.string(), pa.list_(pa.int64()))
+STAGE = pa.struct([("stage", pa.int32()), ("start", pa.int64()), ("draws", pa.int64()), ("cells", CELLS)])
+NUMBERS = pa.map_(pa.string(), pa.float64())
+
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("input_id", pa.int64(), nullable=False),
+        pa.field("lane", pa.string(), nullable=False),
+        pa.field("label", pa.int64()),
+        pa.field("prediction", pa.int64(), nullable=False),
+        pa.field("radius", pa.float64(), nullable=False),
+        pa.field("p_a", pa.float64(), nullable=False),
+        pa.field("p_b", pa.float64(), nullable=False),
+        pa.field("alpha", pa.float64(), nullable=False),
+        pa.field("procedure", pa.string(), nullable=False),
+        pa.field("sound", pa.bool_(), nullable=False),
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("draws", pa.int64(), nullable=False),
+        pa.field("forwards", pa.int64(), nullable=False),
+        pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("target", pa.float64()),
+        pa.field("lift_norm", pa.float64(), nullable=False),
+        pa.field("radii", NUMBERS, nullable=False),
+        pa.field("spent", NUMBERS, nullable=False),
+        pa.field("stages", pa.list_(STAGE), nullable=False),
+        pa.field("config_hash", pa.string(), nullable=False),
+    ]
+)
+
+
+def to_table(records: Sequence[Record]) -> pa.Table:
+    """Records as a table of RECORD_SCHEMA, in their order."""
+    columns: list[Any] = []
+    for column in RECORD_SCHEMA:
+        if column.name == "stages":
+            columns.append(_stages_column([record.stages for record in records]))
+        else:
+            values = [getattr(record, column.name) for record in records]
+            if column.type == NUMBERS:
+                values = [list(mapping.items()) for mapping in values]
+            columns.append(pa.array(values, type=column.type, from_pandas=False))
+    return pa.table(columns, schema=RECORD_SCHEMA)
+
+
+def from_table(table: pa.Table) -> list[Record]:
+    """The records of a table of RECORD_SCHEMA, in its order."""
+    columns: dict[str, list[Any]] = {}
+    for column in RECORD_SCHEMA:
+        if column.name == "stages":
+            columns[column.name] = _read_stages(table["stages"])
+        elif column.type == NUMBERS:
+            columns[column.name] = [dict(entry) for entry in table[column.name].to_pylist()]
+        else:
+            columns[column.name] = table[column.name].to_pylist()
+    return [Record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+def _offsets(lengths: Sequence[int]) -> pa.Array:
+    """Where each list begins, and where the last one ends: int32 (lists + 1,)."""
+    return pa.array(np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int32))
+
+
+def _stages_column(rows: Sequence[tuple[StageTally, ...]]) -> pa.Array:
+    """list<STAGE>, built from flat arrays because Arrow's conversion of nested Python objects is slow."""
+    stages = [stage for row in rows for stage in row]
+    counts = [np.asarray(cells, dtype=np.int64).ravel() for stage in stages for cells in stage.cells.values()]
+    flat = np.concatenate(counts) if counts else np.empty(0, dtype=np.int64)
+    names = pa.array([name for stage in stages for name in stage.cells], type=pa.string())
+    arrays = pa.ListArray.from_arrays(_offsets([len(cells) for cells in counts]), pa.array(flat))
+    cells = pa.MapArray.from_arrays(_offsets([len(stage.cells) for stage in stages]), names, arrays)
+    structs = pa.StructArray.from_arrays(
+        [
+            pa.array([stage.stage for stage in stages], type=pa.int32()),
+            pa.array([stage.start for stage in stages], type=pa.int64()),
+            pa.array([stage.draws for stage in stages], type=pa.int64()),
+            cells,
+        ],
+        fields=list(STAGE),
+    )
+    return pa.ListArray.from_arrays(_offsets([len(row) for row in rows]), structs)
+
+
+def _read_stages(column: pa.ChunkedArray) -> list[tuple[StageTally, ...]]:
+    """One tuple of stages per row; their counts are read-only views into the column's memory."""
+    return [row for chunk in column.chunks for row in _read_stage_chunk(chunk)]
+
+
+def _read_stage_chunk(chunk: pa.ListArray) -> list[tuple[StageTally, ...]]:
+    structs = chunk.values
+    cells = structs.field("cells")
+    flat: IntArray = cells.items.values.to_numpy()
+    cell_starts = cells.items.offsets.to_numpy().tolist()
+    map_starts = cells.offsets.to_numpy().tolist()
+    names = cells.keys.to_pylist()
+    numbers = [structs.field(name).to_numpy().tolist() for name in ("stage", "start", "draws")]
+    stages = [
+        StageTally(
+            stage, start, draws, {names[k]: flat[cell_starts[k] : cell_starts[k + 1]] for k in range(first, last)}
+        )
+        for stage, start, draws, first, last in zip(*numbers, map_starts[:-1], map_starts[1:], strict=True)
+    ]
+    rows = chunk.offsets.to_numpy().tolist()
+    return [tuple(stages[first:last]) for first, last in pairwise(rows)]

@@ -1,0 +1,91 @@
+"""RecordWriter: records reach the disk soon after they are made, in parts that are not too small."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from ringfence.errors import StoreError
+from ringfence.record import Record
+from ringfence.store.atomic import TEMPORARY_PREFIX, writing_errors
+from ringfence.store.run import RunFolder
+
+FLUSH_RECORDS = 256
+FLUSH_SECONDS = 2.0
+
+
+class RecordWriter:
+    """Appends records to a run; a context manager that writes what it holds however the block ends.
+
+    A part is written once FLUSH_RECORDS are held or FLUSH_SECONDS have passed since the last one. Records that
+    could not be written stay held, so a later flush (or the end of the block) tries again.
+    """
+
+    def __init__(self, run: RunFolder, records: int = FLUSH_RECORDS, seconds: float = FLUSH_SECONDS) -> None:
+        self._run = run
+        self._records = records
+        self._seconds = seconds
+        self._held: list[Record] = []
+        self._flushed = time.monotonic()
+        self._lock: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._lock = _lock(self._run.path)
+        for folder in (self._run.path, self._run.path / "parts"):
+            for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+                leftover.unlink(missing_ok=True)
+        self._flushed = time.monotonic()
+        return self
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take the records of whole inputs: all lanes of an input in one call, so that no part splits them."""
+        self._held.extend(records)
+        if len(self._held) >= self._records or time.monotonic() - self._flushed >= self._seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held as one part."""
+        if self._held:
+            self._run.append(self._held, self._run.add_environment())
+            self._held = []
+        self._flushed = time.monotonic()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.flush()
+        except StoreError:
+            # The block already ends with the store's own complaint: a second one would hide the first.
+            if not isinstance(error, StoreError):
+                raise
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+
+def _lock(folder: Path) -> IO[bytes]:
+    """Hold the run for this process: two writers would number their parts alike and overwrite each other.
+
+    The operating system drops the lock when the process ends, however it ends.
+    """
+    path = folder / "lock"
+    with writing_errors(path):
+        file = path.open("ab")
+    if os.name == "posix":
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            remedy = "Wait for that process to end, or choose another --out."
+            raise StoreError(f"--out {folder}", "a run has one writer", "another process writing", remedy) from error
+        except OSError:
+            pass  # a network disk without locks: the user has to keep to one process
+    return file

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.analysis import load_metrics, metrics, metrics_by_lane, metrics_json
+from ringfence.errors import ArgumentError, StoreError
+from ringfence.record import Record
+from ringfence.store import RunConfig, RunFolder, export_cohen, import_cohen, read_cohen
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cohen"
+RADII = [0.0, 0.25, 0.5, 0.75]
+
+
+def record(input_id: int, label: int | None, prediction: int, radius: float, lane: str = "", **more: Any) -> Record:
+    values: dict[str, Any] = {"sound": True, "draws": 10, "forwards": 20, "seconds": 0.5} | more
+    return Record(input_id, lane, label, prediction, radius, 0.9, 0.1, 0.001, "fixed", seed=0, **values)
+
+
+@pytest.mark.parametrize(
+    ("name", "percent", "acr"),
+    [
+        ("cifar10_noise_0.25_sigma_0.25", [74.8, 60.0, 42.8, 26.6], 0.429),
+        ("cifar10_noise_0.50_sigma_0.50", [65.2, 54.6, 41.4, 32.0], 0.538),
+    ],
+)
+def test_published_logs_give_the_published_numbers(name: str, percent: list[float], acr: float) -> None:
+    (found,) = load_metrics(FIXTURES / name, RADII)
+    assert [round(100 * share, 10) for share in found.certified_accuracy.values()] == percent
+    assert found.acr is not None
+    assert round(found.acr, 3) == acr
+    assert found.count == 500
+    assert not found.sound
+
+
+def test_log_run_and_exported_log_have_the_same_metrics(tmp_path: Path) -> None:
+    source = FIXTURES / "cifar10_noise_0.25_sigma_0.25"
+    run = import_cohen(source, 0.25, tmp_path / "run")
+    export_cohen(run, tmp_path / "log")
+    again = import_cohen(tmp_path / "log", 0.25, tmp_path / "again")
+    shapes = [metrics(read_cohen(source), RADII), metrics(run, RADII), metrics(again.read(), RADII)]
+    expected = shapes[0].to_dict() | {"path": ""}
+    assert all(one.to_dict() | {"path": ""} == expected for one in shapes)
+    assert shapes[1].draws == 500 * 100_100
+
+
+def test_by_hand() -> None:
+    records = [
+        record(0, 1, 1, 0.5),
+        record(1, 1, 2, 0.9),  # wrong: its radius earns nothing
+        record(2, 1, -1, 0.0),  # withheld
+        record(3, 1, 1, 0.0),  # right without a radius: counts at 0
+        record(4, 1, 1, 0.25, sound=False),
+    ]
+    found = metrics(records, [0, 0.25, 0.5, 0.6])
+    assert found.certified_accuracy == {0.0: 0.6, 0.25: 0.4, 0.5: 0.2, 0.6: 0.0}
+    assert found.accuracy == 0.6
+    assert found.acr == pytest.approx(0.15)
+    assert found.median_radius == 0.0
+    assert found.abstention == 0.2
+    assert (found.draws, found.forwards, found.seconds) == (50, 100, 2.5)
+    assert not found.sound
+    assert metrics(records[:4], [0]).sound
+
+
+def test_an_abstention_is_not_right_even_where_the_label_is_missing() -> None:
+    found = metrics([record(0, None, -1, 0.0), record(1, 2, 2, 0.5)], [0])
+    assert found.certified_accuracy == {0.0: 1.0}  # of the one labelled input
+    assert found.count == 2
+    unlabelled = metrics([record(0, None, -1, 0.0), record(1, None, 3, 0.5)], [0])
+    assert (unlabelled.accuracy, unlabelled.acr, unlabelled.certified_accuracy) == (None, None, {})
+    assert unlabelled.abstention == 0.5
+
+
+def test_a_known_radius_says_nothing_beyond_it() -> None:
+    records = [record(0, 1, 1, 0.5, target=0.5), record(1, 1, -1, 0.0, target=0.5)]
+    found = metrics(records, [0, 0.25, 0.5])
+    assert (found.acr, found.median_radius, found.target) == (None, None, 0.5)
+    assert found.certified_accuracy == {0.0: 0.5, 0.25: 0.5, 0.5: 0.5}
+    with pytest.raises(ArgumentError, match=r"only tried to prove the radius 0\.5.*\[0\.75\]"):
+        metrics(records, RADII)
+
+
+@pytest.mark.parametrize("radius", [-0.25, float("nan"), float("inf")])
+def test_senseless_radii_are_refused(radius: float) -> None:
+    with pytest.raises(ArgumentError, match="finite and not negative"):
+        metrics([record(0, 1, 1, 0.5)], [radius])
+
+
+def test_lanes_are_measured_apart() -> None:
+    records = [record(0, 1, 1, 0.5, "a"), record(0, 1, -1, 0.0, "b"), record(1, 1, 1, 0.25, "a")]
+    one, other = metrics_by_lane(records, [0.25])
+    assert (one.lane, one.count, one.certified_accuracy) == ("a", 2, {0.25: 1.0})
+    assert (other.lane, other.count, other.certified_accuracy) == ("b", 1, {0.25: 0.0})
+    assert metrics(records, [0.25], lane="b") == other
+    for lane in (None, "c"):
+        with pytest.raises(ArgumentError, match="'a', 'b'"):
+            metrics(records, [0.25], lane=lane)
+
+
+def test_the_printed_document(tmp_path: Path) -> None:
+    config = RunConfig(model="m", data="d", num_classes=2, sigma=0.5, procedure="fixed", mechanism="one-sided")
+    run = RunFolder.create_or_resume(tmp_path / "run", config)
+    run.append([record(0, 1, 1, 0.5), record(1, None, 1, 0.5), record(2, 1, -1, 0.0)])
+    (found,) = load_metrics(run.path, [0, 0.25])
+    assert json.loads(metrics_json([found])) == {
+        "runs": [
+            {
+                "path": str(run.path),
+                "count": 3,
+                "acr": 0.25,
+                "abstention": 1 / 3,
+                "certified_accuracy": {"0.0": 0.5, "0.25": 0.5},
+            }
+        ]
+    }
+    run.append([record(0, 1, 0, 0.5, "second")])
+    assert [one.to_dict()["lane"] for one in load_metrics(run.path, [0])] == ["", "second"]
+
+
+def test_what_is_no_run_and_no_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="nothing there"):
+        load_metrics(tmp_path / "nowhere", [0])
+    with pytest.raises(StoreError, match="run folder"):
+        load_metrics(tmp_path, [0])
+    with pytest.raises(StoreError, match="run folder; got a file"):
+        load_metrics(FIXTURES / "cifar10_noise_0.25_sigma_0.25", [0], format="run")
+    with pytest.raises(StoreError, match="prediction log"):
+        load_metrics(FIXTURES / "imagenet_predict_first_rows", [0])
+    with pytest.raises(StoreError, match="at least one record"):
+        metrics([], [0])

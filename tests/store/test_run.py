@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from ringfence.errors import StoreError
+from ringfence.record import Record
+from ringfence.store import SCHEMA_VERSION, InputInfo, RunConfig, RunFolder, StoreWarning
+
+Make = Callable[..., Record]
+Same = Callable[[Record, Record], bool]
+
+
+def test_a_run_is_created_and_continued(config: RunConfig, tmp_path: Path) -> None:
+    made = RunFolder.create_or_resume(tmp_path / "new" / "run", config)
+    again = RunFolder.create_or_resume(made.path, config)
+    assert again == made == RunFolder.open(made.path)
+    assert made.done_ids() == set()
+    assert made.read() == []
+    assert made.records(["radius"]).num_rows == 0
+
+
+def test_a_changed_config_is_refused_by_key_and_value(config: RunConfig, tmp_path: Path) -> None:
+    RunFolder.create_or_resume(tmp_path, config)
+    other = config.model_copy(update={"sigma": 0.25, "procedure_settings": {"radius": 0.75}})
+    with pytest.raises(StoreError) as caught:
+        RunFolder.create_or_resume(tmp_path, other)
+    message = str(caught.value)
+    assert "sigma: 0.25 now, 0.5 in the run" in message
+    assert "procedure_settings.radius: 0.75 now, 0.5 in the run" in message
+    assert "another --out" in message
+    assert "num_classes" not in message
+    assert RunFolder.open(tmp_path).config == config
+
+
+def test_a_folder_with_other_things_is_refused_and_left_alone(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"run or an empty folder.*thesis\.txt"):
+        RunFolder.create_or_resume(tmp_path, config)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    with pytest.raises(StoreError, match="writable"):
+        RunFolder.create_or_resume(tmp_path / "thesis.txt", config)
+    with pytest.raises(StoreError, match=r"run folder; got a folder without config\.json"):
+        RunFolder.open(tmp_path)
+    with pytest.raises(StoreError, match="nothing there"):
+        RunFolder.open(tmp_path / "nowhere")
+
+
+def test_what_a_killed_start_left_behind_does_not_stand_in_the_way(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / ".writing-123-config.json").write_text("{")
+    assert RunFolder.create_or_resume(tmp_path, config).config == config
+
+
+def test_a_newer_schema_is_refused_before_its_unknown_keys(config: RunConfig, tmp_path: Path) -> None:
+    content = config.model_dump() | {"schema_version": SCHEMA_VERSION + 1, "unheard_of": 1}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(StoreError, match=rf"at most {SCHEMA_VERSION}.*got {SCHEMA_VERSION + 1}\. Update ringfence"):
+        RunFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "must hold JSON"), ("{}", "model: Field required"), ("[]", "settings")]
+)
+def test_a_broken_config_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(StoreError, match=said):
+        RunFolder.open(tmp_path)
+
+
+def test_records_are_sorted_and_the_first_of_a_pair_stays(
+    config: RunConfig, make_record: Make, same: Same, tmp_path: Path
+) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config)
+    first = [make_record(7, "b"), make_record(7, "a"), make_record(2, "b"), make_record(2, "a")]
+    run.append(first)
+    run.append([make_record(7, "a", radius=9.0), make_record(1, "é"), make_record(1, "a")])
+    expected = [make_record(1, "a"), make_record(1, "é"), first[3], first[2], first[1], first[0]]
+    assert all(same(one, other) for one, other in zip(expected, run.read(), strict=True))
+    table = run.records(["radius", "input_id"])
+    assert table.column_names == ["radius", "input_id"]
+    assert table["input_id"].to_pylist() == [1, 1, 2, 2, 7, 7]
+
+
+def test_an_input_is_done_with_all_its_lanes(config: RunConfig, make_record: Make, tmp_path: Path) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config)
+    run.append([make_record(1, "a"), make_record(1, "b"), make_record(2, "a")])
+    assert run.done_ids() == {1}
+    run.append([make_record(2, "b")])
+    assert run.done_ids() == {1, 2}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "foreign"])
+def test_a_damaged_part_is_left_out_and_named(
+    config: RunConfig, make_record: Make, same: Same, tmp_path: Path, damage: str
+) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config.model_copy(update={"lanes": ["a"]}))
+    paths = [run.append([make_record(i, stages=20)]) for i in range(3)]
+    content = bytearray(paths[1].read_bytes())
+    if damage == "flipped":  # inside the counts: the rest of the file is well-formed
+        column = next(
+            chunk
+            for chunk in (pq.ParquetFile(paths[1]).metadata.row_group(0).column(i) for i in range(40))
+            if chunk.path_in_schema.endswith("value.list.element")
+        )
+        content[column.data_page_offset + column.total_compressed_size - 9] ^= 4
+    kept = {"cut": content[:-40], "emptied": b"", "foreign": b"PAR1 no parquet PAR1"}.get(damage, content)
+    paths[1].write_bytes(kept)
+    with pytest.warns(StoreWarning, match=r"part-000001\.parquet is damaged"):
+        back = run.read()
+    assert all(
+        same(one, other)
+        for one, other in zip([make_record(0, stages=20), make_record(2, stages=20)], back, strict=True)
+    )
+    assert run.damaged == ["part-000001.parquet"]
+    assert run.done_ids() == {0, 2}  # and no second warning
+    assert run.append([make_record(1, stages=20)]).name == "part-000003.parquet"
+    assert len(run.read()) == 3
+
+
+def test_parts_name_their_environment_and_forward_plan(config: RunConfig, make_record: Make, tmp_path: Path) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config)
+    first = run.add_environment()
+    assert run.add_forward_plan({"batch": 128, "shape": (3, 32)}) == 0
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        second = run.add_environment()
+        assert run.add_environment() == second == first + 1
+    assert not heard  # the forward plan alone is no other environment
+    metadata = pq.read_schema(run.append([make_record(1)], second)).metadata
+    assert metadata[b"ringfence.environment"] == b"1"
+    assert metadata[b"ringfence.forward_plan"] == b"0"
+    assert run.forward_plans() == [{"batch": 128, "shape": [3, 32]}]
+    entry = run.environments()[0]
+    assert {"python", "torch", "numpy", "scipy", "ringfence", "platform", "cpu", "gpu", "forward_plan"} == entry.keys()
+    with pytest.warns(StoreWarning, match="torch: 1.0 now"):
+        run.add_environment(entry | {"torch": "1.0"})
+
+
+def test_inputs_and_summary_come_back(config: RunConfig, tmp_path: Path) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config)
+    assert run.inputs() == []
+    assert run.summary() is None
+    picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    run.write_inputs([InputInfo(3, 7, "seven.png", picture), InputInfo(4, None)])
+    seven, other = run.inputs()
+    assert (seven.id, seven.label, seven.name) == (3, 7, "seven.png")
+    assert seven.thumbnail is not None
+    assert np.array_equal(seven.thumbnail, picture)
+    assert other == InputInfo(4, None)
+    run.write_summary({"acr": np.float64(0.5)})
+    assert run.summary() == {"acr": 0.5}
+    (tmp_path / "inputs.parquet").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"inputs\.parquet"):
+        run.inputs()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ringfence.record import Record
+from ringfence.store.parts import parquet_bytes, read_part, write_part
+from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
+
+Make = Callable[..., Record]
+Same = Callable[[Record, Record], bool]
+
+
+def test_the_schema_names_every_field_of_a_record() -> None:
+    assert RECORD_SCHEMA.names == list(Record.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_records_come_back_bit_by_bit(make_record: Make, same: Same, tmp_path, classes: int) -> None:
+    records = [make_record(i, stages=i % 5, classes=classes) for i in range(12)]
+    path = write_part(tmp_path, to_table(records), environment=4, segment=2)
+    table = read_part(path)
+    back = from_table(table)
+    assert all(same(one, other) for one, other in zip(records, back, strict=True))
+    assert table.schema.names == RECORD_SCHEMA.names
+
+
+def test_odd_floats_keep_their_bits(make_record: Make, same: Same, tmp_path) -> None:
+    odd = [0.0, -0.0, float("nan"), float("inf"), 5e-324, np.nextafter(0.25, 0), np.nextafter(0.25, 1)]
+    records = [make_record(i, radius=float(value), p_a=float(value)) for i, value in enumerate(odd * 3)]
+    back = from_table(read_part(write_part(tmp_path, to_table(records), 0, 0)))
+    assert all(same(one, other) for one, other in zip(records, back, strict=True))
+
+
+def test_records_without_stages_and_no_records_at_all(make_record: Make, same: Same) -> None:
+    records = [make_record(i, stages=0) for i in range(3)]
+    assert all(same(one, other) for one, other in zip(records, from_table(to_table(records)), strict=True))
+    assert from_table(to_table([])) == []
+
+
+def test_a_slice_of_a_table_gives_its_own_records(make_record: Make, same: Same) -> None:
+    records = [make_record(i, stages=i) for i in range(6)]
+    back = from_table(to_table(records).slice(2, 3))
+    assert all(same(one, other) for one, other in zip(records[2:5], back, strict=True))
+
+
+def test_the_file_is_compressed_with_checksums(make_record: Make) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(pa.BufferReader(parquet_bytes(to_table([make_record(1)]))))
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
