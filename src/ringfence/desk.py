@@ -11,10 +11,10 @@ from ringfence.data import Input
 from ringfence.errors import DataError
 from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
-from ringfence.procedures import Decisions, Given, Procedure
+from ringfence.procedures import Given, Procedure, claims
 from ringfence.record import Record, StageTally
 from ringfence.sampling import Engine, Finished
-from ringfence.types import ABSTAIN, FloatArray, IntArray
+from ringfence.types import BoolArray, IntArray
 
 
 @final
@@ -74,7 +74,7 @@ class Desk:
         if len(decided):
             yield from self._conclude(decided)
 
-    def _ask(self, slots: IntArray) -> np.ndarray:  # type: ignore[type-arg]
+    def _ask(self, slots: IntArray) -> BoolArray:
         """Submit what the procedure wants; True where an input goes on. Lanes of one input share their draws."""
         state = self._state[slots]
         wanted = self._procedure.request(state.reshape(-1)).reshape(state.shape)
@@ -139,22 +139,3 @@ class Desk:
                 row += 1
             self._engine.release(int(slot))
             yield records
-
-
-def claims(
-    decisions: Decisions, mechanisms: Sequence[Mechanism], given: Given
-) -> tuple[IntArray, FloatArray, dict[str, FloatArray]]:
-    """What is claimed: prediction (rows,), radius (rows,) by the first mechanism, and every mechanism's radii.
-
-    All mechanisms read the same (p_a, p_b), so adding some costs no alpha. Radii are divided by the lift's
-    norm and rounded down. Without a positive radius nothing is claimed, unless the procedure set the radius.
-    """
-    if decisions.radius is not None:
-        return decisions.prediction, decisions.radius, {}
-    down = (1.0 - 1e-9) / given.norm_bound if given.norm_bound != 1.0 else 1.0
-    claiming = decisions.prediction != ABSTAIN
-    radii: dict[str, FloatArray] = {}
-    for mechanism in mechanisms:
-        radii[mechanism.name] = np.where(claiming, mechanism(decisions.p_a, decisions.p_b, given.sigma) * down, 0.0)
-    radius = radii[mechanisms[0].name]
-    return np.where(radius > 0, decisions.prediction, ABSTAIN), radius, radii

@@ -7,7 +7,7 @@ from typing import final, overload
 
 from torch import Tensor, nn
 
-from ringfence.certify import Execution, Inputs, certify
+from ringfence.driver import Execution, Inputs, certify
 from ringfence.errors import DataError
 from ringfence.mechanisms import Mechanism, neyman_pearson
 from ringfence.noise import Gaussian
@@ -32,11 +32,29 @@ class Smoothed:
         self._execution = execution or Execution()
 
     @overload
-    def certify(self, x: Tensor, *, radius: float | None = ..., alpha: float = ..., n: int | None = ...,
-                procedure: Procedure | None = ..., mechanism: Mechanism = ..., seed: int = ...) -> Record: ...
+    def certify(
+        self,
+        x: Tensor,
+        *,
+        radius: float | None = ...,
+        alpha: float = ...,
+        n: int | None = ...,
+        procedure: Procedure | None = ...,
+        mechanism: Mechanism = ...,
+        seed: int = ...,
+    ) -> Record: ...
     @overload
-    def certify(self, x: list[Tensor], *, radius: float | None = ..., alpha: float = ..., n: int | None = ...,
-                procedure: Procedure | None = ..., mechanism: Mechanism = ..., seed: int = ...) -> list[Record]: ...
+    def certify(
+        self,
+        x: list[Tensor],
+        *,
+        radius: float | None = ...,
+        alpha: float = ...,
+        n: int | None = ...,
+        procedure: Procedure | None = ...,
+        mechanism: Mechanism = ...,
+        seed: int = ...,
+    ) -> list[Record]: ...
     def certify(
         self,
         x: Tensor | list[Tensor],
@@ -52,18 +70,22 @@ class Smoothed:
 
         x: one input (*shape) in [0,1], or a list of them (a list of N for a batch tensor: list(batch)).
         """
-        if procedure is None:
-            settings = {} if n is None else {"n": n}
-            procedure = (
-                Fixed(alpha=alpha, **settings) if radius is None else Sequential(radius=radius, alpha=alpha, **settings)
-            )
+        if procedure is None and radius is None:
+            procedure = Fixed(alpha=alpha) if n is None else Fixed(alpha=alpha, n=n)
+        elif procedure is None and radius is not None:
+            procedure = Sequential(radius, alpha) if n is None else Sequential(radius, alpha, n=n)
+        assert procedure is not None
         return self._run(x, procedure, mechanism, seed)
 
-    def predict(self, x: Tensor | list[Tensor], *, n: int = 1000, alpha: float = 0.001, seed: int = 0) -> Record | list[Record]:
+    def predict(
+        self, x: Tensor | list[Tensor], *, n: int = 1000, alpha: float = 0.001, seed: int = 0
+    ) -> Record | list[Record]:
         """The smoothed prediction (or ABSTAIN), wrong with probability at most alpha; no radius."""
         return self._run(x, Predict(alpha=alpha, n=n), neyman_pearson, seed)
 
-    def _run(self, x: Tensor | list[Tensor], procedure: Procedure, mechanism: Mechanism, seed: int) -> Record | list[Record]:
+    def _run(
+        self, x: Tensor | list[Tensor], procedure: Procedure, mechanism: Mechanism, seed: int
+    ) -> Record | list[Record]:
         many: Inputs = x if isinstance(x, list) else [x]
         if isinstance(x, list) and not x:
             raise DataError("x", "needs at least one input", "an empty list", "Pass a tensor or a list of tensors.")

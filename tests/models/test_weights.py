@@ -56,7 +56,7 @@ def test_pickle_of_something_else_is_refused_and_never_run(tmp_path: Path, monke
     Path("raw.pt").write_bytes(pickle.dumps(Trap()))
     torch.save(LeNet(), "module.pt")
     for name in ("trap.pt", "raw.pt", "module.pt"):
-        with pytest.raises(ModelError, match="plain tensors|PyTorch checkpoint"):
+        with pytest.raises(ModelError, match=r"plain tensors|PyTorch checkpoint"):
             read_weights(Path(name))
     assert not Path("sprung").exists()
 

@@ -141,7 +141,7 @@ def test_import_keeps_what_the_log_says_and_claims_no_soundness(tmp_path: Path) 
     assert not first.sound
     assert first.procedure == "imported:cohen"
     assert first.stages == ()
-    assert first.p_a == pytest.approx(0.934739, abs=1e-6)  # Phi(0.378 / 0.25 = 1.512)
+    assert first.p_a == pytest.approx(0.9347330687)  # Phi(0.378 / 0.25 = 1.512)
     assert first.p_a + first.p_b == pytest.approx(1)
     assert (abstained.p_a, abstained.p_b) == (0.0, 1.0)
     assert run.config.extra["source"] == "cohen log"

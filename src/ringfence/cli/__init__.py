@@ -1,1 +1,49 @@
-"""."""
+"""The command line: parse, call, print. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import typer
+
+from ringfence.cli.certify import certify_command, predict_command
+from ringfence.cli.exchange import export_app, import_app
+from ringfence.cli.info import info_command
+from ringfence.cli.metrics import metrics_command
+from ringfence.cli.plan import plan_command
+from ringfence.cli.verify import verify_command
+from ringfence.version import __version__
+
+app = typer.Typer(
+    name="ringfence",
+    help="Certified robustness for PyTorch: every prediction with a proof that no smaller perturbation changes it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ringfence {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Options before the command."""
+
+
+app.command("certify")(certify_command)
+app.command("predict")(predict_command)
+app.command("metrics")(metrics_command)
+app.command("plan")(plan_command)
+app.command("verify")(verify_command)
+app.command("info")(info_command)
+app.add_typer(import_app, name="import")
+app.add_typer(export_app, name="export")
+
+
+def main() -> None:
+    """Entry point of the ``ringfence`` program."""
+    app()

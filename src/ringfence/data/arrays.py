@@ -24,20 +24,22 @@ Array = NDArray[Any]
 def read_npz(path: Path, split: str) -> dict[str, Array]:
     """x and, where there, y, classes, names, index; a file of several splits has ``x_test``, ``x_train``, ..."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise DataError(str(path), "must be an .npz archive", "a single array", "Use np.savez(path, x=x, y=y).")
-            suffix = f"_{split}" if f"x_{split}" in file.files else ""
-            if f"x{suffix}" not in file.files:
-                raise DataError(
-                    str(path), f"must hold x or x_{split}", sorted(file.files), "Use np.savez(path, x=x, y=y)."
-                )
-            chosen = {"x": f"x{suffix}", "y": f"y{suffix}", "classes": "classes", "names": "names", "index": "index"}
-            return {name: file[key] for name, key in chosen.items() if key in file.files}
+        with path.open("rb") as stream:
+            return _members(path, np.load(stream, allow_pickle=False), split)
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise DataError(
             str(path), "must be a readable .npz of plain arrays", error, "Write it again with np.savez."
         ) from error
+
+
+def _members(path: Path, file: Any, split: str) -> dict[str, Array]:
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise DataError(str(path), "must be an .npz archive", "a single array", "Use np.savez(path, x=x, y=y).")
+    suffix = f"_{split}" if f"x_{split}" in file.files else ""
+    if f"x{suffix}" not in file.files:
+        raise DataError(str(path), f"must hold x or x_{split}", sorted(file.files), "Use np.savez(path, x=x, y=y).")
+    chosen = {"x": f"x{suffix}", "y": f"y{suffix}", "classes": "classes", "names": "names", "index": "index"}
+    return {name: file[key] for name, key in chosen.items() if key in file.files}
 
 
 def dataset_from_arrays(
@@ -55,9 +57,13 @@ def dataset_from_arrays(
     labels = _labels(name, y, len(x))
     if x.dtype != np.uint8 and len(x):
         _check_values(name, x)
+    if index is not None and index.shape != (len(x),):
+        raise DataError(
+            name, f"index must hold one number for each of the {len(x)} inputs", index.shape, "Save it anew."
+        )
 
     def read(position: int) -> Tensor:
-        values = torch.from_numpy(np.ascontiguousarray(x[position]))
+        values = torch.from_numpy(np.array(x[position]))
         return values.float() / 255 if x.dtype == np.uint8 else values.float()
 
     def name_of(position: int) -> str:

@@ -45,7 +45,8 @@ class Mechanism(ABC):
                 hopeful = top_flat[part] > other_flat[part]
                 unit[part][hopeful] = self._radius(top_flat[part][hopeful], other_flat[part][hopeful])
         # fmax also turns a formula's undefined value into "nothing certified".
-        return np.fmax(unit - _ROUNDING, 0.0).reshape(top.shape) * scale * _ROUND_DOWN
+        radius: FloatArray = np.fmax(unit - _ROUNDING, 0.0).reshape(top.shape) * scale * _ROUND_DOWN
+        return radius
 
     @abstractmethod
     def _radius(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
@@ -74,13 +75,15 @@ class Mechanism(ABC):
 
 
 def _check(p_a: FloatArray, p_b: FloatArray, sigma: FloatArray) -> None:
-    for name, p in (("p_a", p_a), ("p_b", p_b)):
-        if not (wrong := ~((p >= 0) & (p <= 1))).any():
-            continue
-        raise ArgumentError(name, "probabilities lie in [0, 1]", p[wrong].flat[0], "Pass bounds on probabilities.")
-    if (wrong := p_b > 1.0 - p_a + 1e-9).any():
-        pair = f"p_a={p_a[wrong].flat[0]}, p_b={p_b[wrong].flat[0]}"
-        raise ArgumentError("p_b", "must be at most 1 - p_a", pair, "Use min(p_b, 1 - p_a).")
-    if not (wrong := ~((sigma > 0) & (sigma < np.inf))).any():
-        return
-    raise ArgumentError("sigma", "must be positive and finite", sigma[wrong].flat[0], "Pass the noise level, e.g. 0.5.")
+    """Refuse what is no pair of bounds, and a noise level that is none; not-a-number fails every rule."""
+    rules = (
+        ("p_a", (p_a >= 0) & (p_a <= 1), "must lie in [0, 1]", "Pass a lower bound on a probability."),
+        ("p_b", (p_b >= 0) & (p_b <= 1), "must lie in [0, 1]", "Pass an upper bound on a probability."),
+        ("p_b", p_b <= 1.0 - p_a + 1e-9, "must be at most 1 - p_a", "Pass min(p_b, 1 - p_a): no other class has more."),
+        ("sigma", (sigma > 0) & (sigma < np.inf), "must be positive and finite", "Pass the noise level, such as 0.5."),
+    )
+    for name, holds, rule, remedy in rules:
+        if not holds.all():
+            first = np.flatnonzero(~holds.ravel())[0]
+            received = f"p_a={p_a.flat[first]:.6g}, p_b={p_b.flat[first]:.6g}, sigma={sigma.flat[first]:.6g}"
+            raise ArgumentError(name, rule, received, remedy)

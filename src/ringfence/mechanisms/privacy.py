@@ -25,18 +25,20 @@ class PixelDP(Mechanism):
     def _radius(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
         most = np.minimum(1.0, np.log(p_a / p_b) / 2) * (1 - 1e-12)
 
-        def cost(eps: FloatArray) -> FloatArray:
-            grown = np.exp(eps)
-            return np.log(1.25 * (1 + grown) / (p_a - grown**2 * p_b))
-
-        def slope(eps: FloatArray) -> FloatArray:
+        def cost_and_growth(eps: FloatArray) -> tuple[FloatArray, FloatArray]:
+            """The logarithm under the root, and its derivative in eps."""
             grown = np.exp(eps)
             loss = grown**2 * p_b
             left = p_a - loss
-            return 2 * np.log(1.25 * (1 + grown) / left) - eps * (grown / (1 + grown) + 2 * loss / left)
+            return np.log(1.25 * (1 + grown) / left), grown / (1 + grown) + 2 * loss / left
+
+        def slope(eps: FloatArray) -> FloatArray:
+            cost, growth = cost_and_growth(eps)
+            return 2 * cost - eps * growth
 
         inner = crossing(slope, np.zeros_like(p_a), most, rounds=20)
-        return np.fmax(inner / np.sqrt(2 * cost(inner)), most / np.sqrt(2 * cost(most)))
+        inside, edge = (eps / np.sqrt(2 * cost_and_growth(eps)[0]) for eps in (inner, most))
+        return np.fmax(inside, edge)
 
 
 @final

@@ -35,12 +35,14 @@ class Renyi(Mechanism):
             log_half, mean, distance = parts(order)
             shrunk = np.exp(-gap * order)
             bend = (log_half / order + gap * shrunk / (1 + shrunk)) / order  # d ln M / d order, negative
-            return -2 * mean * bend * (1 + order) / (1 - distance) + np.log1p(-distance)
+            value: FloatArray = np.log1p(-distance) - 2 * mean * bend * (1 + order) / (1 - distance)
+            return value
 
         best = crossing(slope, np.full_like(p_a, -8.0), np.full_like(p_a, 16.0), rounds=22)
         inside = np.log1p(-parts(np.exp(best))[2]) / (1 + np.exp(best))
         limit = np.log1p(-(((p_a - p_b) / (np.sqrt(p_a) + np.sqrt(p_b))) ** 2))
-        return np.sqrt(-2 * np.fmin(limit, inside))
+        radius: FloatArray = np.sqrt(-2 * np.fmin(limit, inside))
+        return radius
 
 
 renyi = Renyi()

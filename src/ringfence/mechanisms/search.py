@@ -12,9 +12,8 @@ from ringfence.types import FloatArray
 def crossing(slope: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray, rounds: int) -> FloatArray:
     """Where slope changes from positive to negative between low and high (points,): the maximum of a single peak.
 
-    slope: the derivative's sign and rough size, evaluated elementwise; ends where it never changes are approached.
-    A secant step weighted as in the Illinois method alternates with bisection, so every second round at least halves
-    the bracket.
+    slope: the derivative up to a positive factor, elementwise; where it never changes sign an end is approached.
+    Two secant steps, weighted as in the Illinois method, follow each bisection.
     """
     low, high = low.copy(), high.copy()
     at_low, at_high = slope(low), slope(high)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.architectures import ARCHITECTURES, ResNet, build_architecture, is_architecture
+from ringfence.classifiers.architectures import ARCHITECTURES, ResNet, build_architecture
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ModelError
 from ringfence.models.exported import load_exported
@@ -71,7 +71,7 @@ def load_model(
         module = build_from_factory(spec, num_classes)
         if weights is not None:
             fitted = fit_weights(module, read_weights(Path(weights)).state, str(weights))
-    elif is_architecture(spec):
+    elif spec in ARCHITECTURES:
         module, num_classes, fitted = _build(spec, _required(spec, weights), num_classes, str(weights))
     elif path.suffix in _CHECKPOINTS:
         _refuse_weights(spec, weights)
@@ -104,7 +104,7 @@ def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _architecture_of(weights: Weights, spec: str) -> str:
     name = (weights.arch or "").removeprefix("cifar_")
-    if not is_architecture(name):
+    if name not in ARCHITECTURES:
         raise ModelError(
             spec,
             "must name an architecture known here under 'arch'",

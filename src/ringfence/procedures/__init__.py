@@ -10,6 +10,7 @@ from typing import Any
 from ringfence.errors import ArgumentError
 from ringfence.procedures.anytime import Anytime
 from ringfence.procedures.base import Decisions, Given, Procedure, State
+from ringfence.procedures.claims import claims
 from ringfence.procedures.fixed import Fixed, TwoSided
 from ringfence.procedures.predict import Predict
 from ringfence.procedures.sequential import Sequential
@@ -31,6 +32,7 @@ __all__ = [
     "Staged",
     "State",
     "TwoSided",
+    "claims",
     "procedure",
 ]
 
@@ -45,5 +47,7 @@ def procedure(name: str, settings: Mapping[str, Any]) -> Procedure:
     given = {key: value for key, value in settings.items() if value is not None}
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     for key in given.keys() - known:
-        raise ArgumentError(key, f"is no setting of the {kind.name} procedure", given[key], f"It knows {sorted(known)}.")
+        raise ArgumentError(
+            key, f"is no setting of the {kind.name} procedure", given[key], f"It knows {sorted(known)}."
+        )
     return kind(**given)

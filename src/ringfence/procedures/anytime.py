@@ -15,7 +15,7 @@ from ringfence.mechanisms import one_sided
 from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
 from ringfence.procedures.checks import check_count, check_share
 from ringfence.stats import AlphaLedger, SpendingClopperPearson, look_schedule
-from ringfence.types import IntArray, Tally
+from ringfence.types import BoolArray, IntArray, Tally
 
 
 @final
@@ -46,7 +46,9 @@ class Anytime(Procedure):
             check_count(name, getattr(self, name))
         object.__setattr__(self, "radii", tuple(sorted(self.radii)))
         if not 0.0 <= self.tolerance < 1.0:
-            raise ArgumentError("tolerance", "must lie in [0, 1)", self.tolerance, "0.02 means within 2% of the radius.")
+            raise ArgumentError(
+                "tolerance", "must lie in [0, 1)", self.tolerance, "0.02 means within 2% of the radius."
+            )
         if self.seconds is not None and not self.seconds > 0:
             raise ArgumentError("seconds", "must be positive", self.seconds, "Leave it out for no time budget.")
 
@@ -105,7 +107,7 @@ class Anytime(Procedure):
         number = np.arange(1, len(looks) + 1)
         return float(sigma * ndtri(SpendingClopperPearson(self.alpha).lower_at_look(looks, looks, number).max()))
 
-    def _enough(self, state: State) -> np.ndarray:  # type: ignore[type-arg]
+    def _enough(self, state: State) -> BoolArray:
         """Rows where further draws would change nothing that was asked for."""
         low, high = ndtri(state["lower"]), ndtri(state["upper"])
         hopeless = (self.tolerance > 0) & (state["upper"] <= 0.5)

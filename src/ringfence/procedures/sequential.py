@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, final
 
 import numpy as np
@@ -48,7 +49,7 @@ class Sequential(Procedure):
             check_count(name, getattr(self, name))
         object.__setattr__(self, "larger", tuple(self.larger))
         grid = (self.radius, *self.larger)
-        if any(a >= b for a, b in zip(grid, grid[1:], strict=False)):
+        if any(a >= b for a, b in pairwise(grid)):
             raise ArgumentError("larger", "must ascend from the radius", self.larger, "Sort the radii.")
 
     @property
@@ -74,8 +75,15 @@ class Sequential(Procedure):
         )
         grid = np.array([self.radius, *self.larger])
         size = (len(grid),)
-        fields = [("top", "i8"), ("hits", "i8"), ("look", "i4"), ("verdict", "i1"), ("p0", "f8"),
-                  ("grid", "f8", size), ("crossed", "?", size)]
+        fields = [
+            ("top", "i8"),
+            ("hits", "i8"),
+            ("look", "i4"),
+            ("verdict", "i1"),
+            ("p0", "f8"),
+            ("grid", "f8", size),
+            ("crossed", "?", size),
+        ]
         state = new_state(rows, fields)
         state["grid"] = one_sided.probability_for(grid * given.norm_bound, given.sigma)
         state["p0"] = state["grid"][:, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, final
 
 import numpy as np
@@ -14,7 +15,7 @@ from ringfence.mechanisms import one_sided
 from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
 from ringfence.procedures.checks import check_count, check_radius, check_reachable, check_share
 from ringfence.stats import AlphaLedger, ClopperPearson
-from ringfence.types import ABSTAIN, IntArray, Tally
+from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 
 RUNNING, CERTIFIED, GAVE_UP = 0, 1, 2
 
@@ -41,7 +42,7 @@ class Staged(Procedure):
         check_share("beta", self.beta)
         check_count("n0", self.n0)
         object.__setattr__(self, "stages", tuple(self.stages))
-        ascending = all(a < b for a, b in zip(self.stages, self.stages[1:], strict=False))
+        ascending = all(a < b for a, b in pairwise(self.stages))
         if not self.stages or self.stages[0] < 1 or not ascending:
             rule = "must be ascending numbers of draws, at least 1"
             raise ArgumentError("stages", rule, self.stages, "The usual value is 1000,10000,125000.")
@@ -63,7 +64,10 @@ class Staged(Procedure):
         """p0 is kept per row, already divided by the lift's norm and rounded up."""
         radius = self.radius * given.norm_bound
         check_reachable(
-            self.radius, self.largest_radius(given.sigma) / given.norm_bound, given.sigma, "Add draws to the last stage."
+            self.radius,
+            self.largest_radius(given.sigma) / given.norm_bound,
+            given.sigma,
+            "Add draws to the last stage.",
         )
         state = new_state(rows, [("top", "i8"), ("verdict", "i1"), ("p0", "f8")])
         state["p0"] = one_sided.probability_for(radius, given.sigma)
@@ -104,7 +108,7 @@ class Staged(Procedure):
         return float(sigma * ndtri(lower[0]))
 
 
-def decide_target(certified: np.ndarray, state: State, radius: float) -> Decisions:  # type: ignore[type-arg]
+def decide_target(certified: BoolArray, state: State, radius: float) -> Decisions:
     """Decisions of a procedure that proves p_A >= p0 and so the target radius, or nothing."""
     prediction = np.where(certified, state["top"], ABSTAIN).astype(np.int64)
     p_a = np.where(certified, state["p0"], 0.0)

@@ -70,7 +70,7 @@ class Engine:
         self._packer = Packer()
         self._landing: deque[_Landing] = deque()
         self._pool = ThreadPoolExecutor(1) if device.type == "cpu" else None
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._prepared: deque[tuple[list[Segment], Future[Tensor] | Tensor]] = deque()
         self._begin(plan)
         # Enough slots that two queued and two travelling batches of single chunks never starve the next.
@@ -142,7 +142,9 @@ class Engine:
     # One batch ------------------------------------------------------------------------------------------
 
     def _run_batch(self) -> list[Segment]:
-        segments, noisy = self._prepared.popleft() if self._prepared else self._prepare(self._packer.take(self.plan.batch))
+        segments, noisy = (
+            self._prepared.popleft() if self._prepared else self._prepare(self._packer.take(self.plan.batch))
+        )
         if self._packer.pending >= self.plan.batch:  # only full batches ahead of time: padding is work thrown away
             self._prepared.append(self._prepare(self._packer.take(self.plan.batch)))
         try:
@@ -226,14 +228,14 @@ class Engine:
                 host = torch.empty(chosen.shape, dtype=chosen.dtype, pin_memory=True)
                 chosen = host.copy_(chosen, non_blocking=True)
             sent[name] = chosen
-        arrived = torch.cuda.Event() if self._stream else None
+        arrived = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
         if arrived:
             arrived.record(torch.cuda.current_stream(self._device))
         self._landing.append(_Landing(finished, [int(self._asked[s]) for s in finished], sent, arrived))
 
     def _may_land(self, wait: bool) -> bool:
         arrived = self._landing[0].arrived
-        if arrived is None or arrived.query():
+        if arrived is None or arrived.query():  # type: ignore[no-untyped-call]
             return True
         if wait or len(self._landing) > IN_FLIGHT:
             arrived.synchronize()

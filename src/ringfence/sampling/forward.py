@@ -62,7 +62,7 @@ class Forward:
     def __call__(self, noisy: Tensor) -> Tensor:
         """Scores of one batch."""
         layout = torch.channels_last if self.plan.channels_last and noisy.dim() == 4 else torch.preserve_format
-        scores = self._module(noisy.to(dtype=self.dtype, memory_format=layout)).float()
+        scores: Tensor = self._module(noisy.to(dtype=self.dtype, memory_format=layout)).float()
         return scores.unsqueeze(1) if scores.dim() == 2 else scores
 
     def check(self, sample: Tensor) -> int:
@@ -88,8 +88,10 @@ class Forward:
         neighbours = sample.flip(0) * 3 + 1
         neighbours[: (len(sample) + 1) // 2] = sample[: (len(sample) + 1) // 2]
         half = slice(0, (len(sample) + 1) // 2)
-        for other, cause in ((sample, "it answers differently when asked twice (dropout or internal randomness)"),
-                             (neighbours, "a row's scores depend on the other rows of its batch (batch statistics)")):
+        for other, cause in (
+            (sample, "it answers differently when asked twice (dropout or internal randomness)"),
+            (neighbours, "a row's scores depend on the other rows of its batch (batch statistics)"),
+        ):
             again = self(other)[half]
             both = torch.isfinite(again) & torch.isfinite(scores[half])
             drift = torch.where(both, (again - scores[half]).abs(), 0).amax()

@@ -36,7 +36,8 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Float
 
 def _upper(k: IntArray, n: IntArray, alpha: FloatArray) -> FloatArray:
     """Smallest float found at which P(at most k successes) = betaincc(k+1, n-k, u) is certainly at most alpha."""
-    a, b = k + 1.0, np.maximum(n - k, 1.0)
+    a: FloatArray = k + np.float64(1)
+    b: FloatArray = np.maximum(n - k, np.float64(1))
     with np.errstate(under="ignore"):
         bound = np.where(k == 0, -np.expm1(np.log(alpha * _AIM) / b), 1.0)
         # The two ends have closed forms; the inversion, which is slow, runs only on the rest.
@@ -50,10 +51,11 @@ def _upper(k: IntArray, n: IntArray, alpha: FloatArray) -> FloatArray:
 def _invert(a: FloatArray, b: FloatArray, alpha: FloatArray) -> FloatArray:
     """A u with betaincc(a, b, u) <= alpha, verified; each round steps to the safe side where it does not hold."""
     bound: FloatArray = betainccinv(a, b, alpha * _AIM)
-    bound[~np.isfinite(bound)] = 0.0
+    bound[~(bound > 0)] = 1e-300  # whatever the inversion failed at is found by stepping
     step = 1e-9
     while (short := ~(betaincc(a, b, bound) <= alpha * _ACCEPT)).any():
-        bound[short] = np.minimum(np.nextafter(bound[short] + step * np.maximum(bound[short], 1e-12), 2.0), 1.0)
+        now = bound[short]
+        bound[short] = np.minimum(np.nextafter(now + step * np.minimum(now, 1.0 - now), 2.0), 1.0)
         step *= 4
     return bound
 
@@ -64,7 +66,9 @@ def _checked(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[IntArray, In
         np.asarray(k, np.int64), np.asarray(n, np.int64), np.asarray(alpha, np.float64)
     )
     if not ((successes >= 0) & (successes <= draws)).all():
-        raise ArgumentError("k", "0 <= k <= n must hold", f"k={k}, n={n}", "Pass counts of successes among n draws.")
+        raise ArgumentError(
+            "k", "0 <= k <= n must hold", f"k={k!r}, n={n!r}", "Pass counts of successes among n draws."
+        )
     check_alpha(level)
     return successes, draws, level
 

@@ -40,6 +40,10 @@ class AnytimeBound(ABC):
     def lower_at_look(self, k: ArrayLike, n: ArrayLike, look: ArrayLike) -> FloatArray:
         """Lower bound from k successes in the n draws seen at look 1, 2, ...; arrays broadcast."""
 
+    @abstractmethod
+    def upper_at_look(self, k: ArrayLike, n: ArrayLike, look: ArrayLike) -> FloatArray:
+        """Upper bound from k successes in the n draws seen at look 1, 2, ...; arrays broadcast."""
+
 
 @final
 @dataclass(frozen=True)
@@ -76,3 +80,7 @@ class SpendingClopperPearson(AnytimeBound):
         if not (number >= 1).all():
             raise ArgumentError("look", "looks are counted from 1", look, "Pass the number of the look.")
         return clopper_pearson_lower(k, n, self.alpha / (number * (number + 1)))
+
+    def upper_at_look(self, k: ArrayLike, n: ArrayLike, look: ArrayLike) -> FloatArray:
+        """BetaInv(1 - alpha / (look (look+1)); k+1, n-k), rounded up; looks are counted from 1."""
+        return 1.0 - self.lower_at_look(np.asarray(n) - np.asarray(k), n, look)

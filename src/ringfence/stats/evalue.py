@@ -28,7 +28,7 @@ def log_evalue(
         raise ArgumentError("successes", "0 <= successes <= draws must hold", successes, "Pass counts.")
     if not ((base > 0) & (base < 1)).all() or a <= 0 or b <= 0:
         raise ArgumentError(
-            "p0", "must lie in (0,1), the prior be positive", f"{p0}, {prior}", "Try p0 = Phi(r/sigma)."
+            "p0", "must lie in (0,1), the prior be positive", f"{p0!r}, {prior!r}", "Try p0 = Phi(r/sigma)."
         )
     misses, q0 = total - hits, 1.0 - base
     evidence = betaln(misses + b, hits + a) + _log_betainc(misses + b, hits + a, q0)

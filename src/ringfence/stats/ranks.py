@@ -23,7 +23,7 @@ def rank_test_one_sided(n_a: ArrayLike, n_b: ArrayLike) -> FloatArray:
     """One-sided p-value P(Bin(n_a + n_b, 1/2) >= n_a) for a pair fixed before the counts were seen; rounded up."""
     wins, losses = np.asarray(n_a, np.float64), np.asarray(n_b, np.float64)
     if not ((wins >= 0) & (losses >= 0)).all():
-        raise ArgumentError("n_a, n_b", "counts must be at least 0", f"{n_a}, {n_b}", "Pass two counts of votes.")
+        raise ArgumentError("n_a, n_b", "counts must be at least 0", f"{n_a!r}, {n_b!r}", "Pass two counts of votes.")
     tail = betainc(np.maximum(wins, 1), losses + 1, 0.5)
     tail = tail * (1 + 1e-14 + 1e-16 * (wins + losses))  # betainc's own error, measured to 1e9 draws
     return np.where(wins > 0, np.minimum(tail, 1.0), 1.0)

@@ -58,7 +58,7 @@ class GroupSequentialDesign:
 
     def expected_draws(self, p: float) -> float:
         """Mean number of draws when the truth is p."""
-        waits = np.diff(self.looks, prepend=0).tolist()
+        waits: list[int] = np.diff(self.looks, prepend=0).tolist()
         return sum(look.arriving * wait for look, wait in zip(self._walk(p, self.give_up_at), waits, strict=False))
 
     def _walk(self, p: float, give_up_at: IntArray) -> Iterator[_Look]:

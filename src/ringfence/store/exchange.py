@@ -19,7 +19,7 @@ from ringfence.types import ABSTAIN
 IMPORTED = "imported:cohen"
 """The procedure of records that came from a log: there are no counts from which to verify them."""
 
-_MECHANISM = "one-sided"
+_MECHANISM = "one_sided"
 
 
 def import_cohen(

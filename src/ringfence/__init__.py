@@ -1,0 +1,65 @@
+"""Ringfence: certified robustness for PyTorch classifiers by randomized smoothing.
+
+Names are imported when first used, so that ``import ringfence`` and ``ringfence --help`` stay fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ringfence.version import __version__
+
+if TYPE_CHECKING:
+    from ringfence.classifiers import Normalize as Normalize
+    from ringfence.data import load_dataset as load_dataset
+    from ringfence.driver import Execution as Execution
+    from ringfence.driver import Progress as Progress
+    from ringfence.driver import certify as certify
+    from ringfence.engines import certify_into as certify_into
+    from ringfence.lift import Identity as Identity
+    from ringfence.models import load_model as load_model
+    from ringfence.noise import Gaussian as Gaussian
+    from ringfence.procedures import Anytime as Anytime
+    from ringfence.procedures import Fixed as Fixed
+    from ringfence.procedures import Predict as Predict
+    from ringfence.procedures import Sequential as Sequential
+    from ringfence.procedures import Staged as Staged
+    from ringfence.procedures import TwoSided as TwoSided
+    from ringfence.record import Record as Record
+    from ringfence.smoothed import Smoothed as Smoothed
+    from ringfence.store import RunFolder as RunFolder
+    from ringfence.types import ABSTAIN as ABSTAIN
+    from ringfence.verification import verify as verify
+
+_HOMES = {
+    "driver": ("Execution", "Progress", "certify"),
+    "classifiers": ("Normalize",),
+    "data": ("load_dataset",),
+    "engines": ("certify_into",),
+    "lift": ("Identity",),
+    "models": ("load_model",),
+    "noise": ("Gaussian",),
+    "procedures": ("Anytime", "Fixed", "Predict", "Sequential", "Staged", "TwoSided"),
+    "record": ("Record",),
+    "smoothed": ("Smoothed",),
+    "store": ("RunFolder",),
+    "types": ("ABSTAIN",),
+    "verification": ("verify",),
+}
+_MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
+_ROOMS = ("analysis", "errors", "mechanisms", "stats")
+
+__all__ = ["__version__", *sorted(_MODULE_OF), *_ROOMS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(import_module(f"ringfence.{_MODULE_OF[name]}"), name)
+    if name in _ROOMS:
+        return import_module(f"ringfence.{name}")
+    raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,220 @@
+"""``ringfence certify`` and ``ringfence predict``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli import options as o
+from ringfence.cli.console import friendly, numbers, remark, results
+
+if TYPE_CHECKING:
+    from ringfence.cli.job import Choices
+
+DEFAULT_OUT = Path("runs")
+
+
+def certify_command(
+    sigma: o.Sigma,
+    out: o.Out,
+    model: o.Model = "default",
+    data: o.Data = "default",
+    procedure: Annotated[
+        str | None,
+        typer.Option(help="fixed, two-sided, staged, sequential or anytime; sequential when a radius is given."),
+    ] = None,
+    radius: Annotated[float | None, typer.Option(help="The radius to prove, for staged and sequential.")] = None,
+    n0: Annotated[int | None, typer.Option("--n0", "--N0", help="Draws that choose the class. [default: 100]")] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", "--N", help="Draws that bound it. [default: 100000; sequential 110000]")
+    ] = None,
+    alpha: o.Alpha = 0.001,
+    beta: Annotated[float | None, typer.Option(help="Give-up error. [default: sequential .001, staged .0001]")] = None,
+    stages: Annotated[str | None, typer.Option(help="Draws per stage. [default: 1000,10000,125000]")] = None,
+    look: Annotated[
+        int | None, typer.Option(help="Draws between the first looks of sequential and anytime. [default: 100]")
+    ] = None,
+    larger: Annotated[
+        str | None, typer.Option(help="Further radii above --radius that sequential also tests, on the same draws.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Anytime: stop once the radius is known this well, e.g. 0.02.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Anytime: stop after this time per input.")] = None,
+    mechanism: o.MechanismName = "neyman-pearson",
+    weights: o.Weights = None,
+    skip: o.Skip = 1,
+    limit: o.Limit = None,
+    stop_index: o.Max = None,
+    split: o.Split = "test",
+    size: o.Size = None,
+    mean: o.Mean = None,
+    std: o.Std = None,
+    classes: o.Classes = None,
+    batch: o.Batch = "auto",
+    device: o.Device = "auto",
+    precision: o.PrecisionName = "fp32",
+    compile: o.Compile = False,
+    seed: o.Seed = 0,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Certify a data set: every prediction with the radius within which it cannot change."""
+    with friendly("Run the same command again to continue."):
+        from ringfence.cli.job import Choices
+
+        name = procedure or ("fixed" if radius is None else "sequential")
+        settings = {
+            "radius": radius,
+            "alpha": alpha,
+            "beta": beta,
+            "n0": n0,
+            "n": n,
+            "look": look,
+            "tolerance": tolerance,
+            "seconds": seconds,
+            "stages": tuple(int(part) for part in numbers(stages, "--stages")) if stages else None,
+            "larger": tuple(numbers(larger, "--larger")) if larger else None,
+        }
+        choices = Choices(
+            model,
+            data,
+            sigma,
+            name,
+            settings,
+            mechanism,
+            weights,
+            skip,
+            limit,
+            stop_index,
+            split,
+            size,
+            mean,
+            std,
+            classes,
+            device,
+            batch,
+            precision,
+            compile,
+            seed,
+        )
+        run_and_print(choices, out, as_json, quiet)
+
+
+def predict_command(
+    sigma: o.Sigma,
+    out: o.Out,
+    model: o.Model = "default",
+    data: o.Data = "default",
+    n: Annotated[int | None, typer.Option("--n", "--N", help="Draws per input. [default: 1000]")] = None,
+    alpha: o.Alpha = 0.001,
+    weights: o.Weights = None,
+    skip: o.Skip = 1,
+    limit: o.Limit = None,
+    stop_index: o.Max = None,
+    split: o.Split = "test",
+    size: o.Size = None,
+    mean: o.Mean = None,
+    std: o.Std = None,
+    classes: o.Classes = None,
+    batch: o.Batch = "auto",
+    device: o.Device = "auto",
+    precision: o.PrecisionName = "fp32",
+    compile: o.Compile = False,
+    seed: o.Seed = 0,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
+    with friendly("Run the same command again to continue."):
+        from ringfence.cli.job import Choices
+
+        choices = Choices(
+            model,
+            data,
+            sigma,
+            "predict",
+            {"alpha": alpha, "n": n},
+            "neyman-pearson",
+            weights,
+            skip,
+            limit,
+            stop_index,
+            split,
+            size,
+            mean,
+            std,
+            classes,
+            device,
+            batch,
+            precision,
+            compile,
+            seed,
+        )
+        run_and_print(choices, out, as_json, quiet)
+
+
+def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:
+    """Load, certify into the folder with progress, print the result."""
+    from ringfence.analysis.metrics import metrics_by_lane
+    from ringfence.cli.progress import show_progress
+    from ringfence.cli.tables import metrics_table
+    from ringfence.engines import certify_into
+    from ringfence.engines.local import default_radii
+    from ringfence.store import RunFolder
+
+    model, dataset, num_classes = choices.load()
+    run = RunFolder.create_or_resume(out, choices.config(model, dataset, num_classes))
+    done = len(run.done_ids())
+    if done and not quiet:
+        remark(f"{out}: {done} of {len(dataset)} inputs are already there; going on with the rest")
+    with show_progress(len(dataset), done, quiet) as report:
+        certify_into(
+            run,
+            model.module,
+            dataset,
+            noise=choices.noise,
+            procedure=choices.test,
+            mechanisms=choices.mechanisms,
+            execution=choices.execution,
+            on_progress=report,
+        )
+    lanes = metrics_by_lane(run, default_radii(run), str(out))
+    if as_json:
+        typer.echo(json.dumps(result_json(lanes, str(out)), indent=2, allow_nan=False))
+        return
+    results.print(metrics_table(lanes))
+    if not quiet:
+        remark(guarantee(choices, lanes[0].sound))
+        remark(f"run folder: {out}")
+
+
+def result_json(lanes: list[Any], out: str) -> dict[str, Any]:
+    """The keys of a ``metrics --json`` run, with what the run cost; one entry per lane under ``runs``."""
+    entries = [
+        {
+            **lane.to_dict(),
+            "draws": lane.draws,
+            "forwards": lane.forwards,
+            "seconds": lane.seconds,
+            "sound": lane.sound,
+            "run": out,
+        }
+        for lane in lanes
+    ]
+    return {**entries[0], "runs": entries}
+
+
+def guarantee(choices: Choices, sound: bool) -> str:
+    """What the numbers mean, in one sentence."""
+    test = choices.test
+    if not sound:
+        return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
+    if test.name == "predict":
+        claim = "each answer is the smoothed classifier's most probable class"
+    else:
+        claim = "no perturbation of l2 norm below its radius changes the smoothed classifier's answer"
+    return f"guarantee: for each input, with probability at least {1 - test.alpha:g} over the noise, {claim}."

@@ -1,0 +1,55 @@
+"""``ringfence import`` and ``ringfence export``: the tab-separated logs everyone in the field has."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringfence.cli import options as o
+from ringfence.cli.console import friendly, remark
+
+import_app = typer.Typer(help="Make a run folder from somebody else's log.", no_args_is_help=True)
+export_app = typer.Typer(help="Write a run in somebody else's format.", no_args_is_help=True)
+
+
+@import_app.command("cohen")
+def import_cohen_command(
+    log: Annotated[Path, typer.Argument(help="A log with columns idx label predict radius correct time.")],
+    sigma: o.Sigma,
+    out: o.Out,
+    alpha: o.Alpha = 0.001,
+    n0: Annotated[int, typer.Option("--n0", "--N0", help="Draws that chose the class.")] = 100,
+    n: Annotated[int, typer.Option("--n", "--N", help="Draws that bounded it.")] = 100_000,
+) -> None:
+    """Import a Cohen-style log. Its radii were rounded, so the run carries no guarantee of its own."""
+    with friendly():
+        from ringfence.store import import_cohen
+
+        run = import_cohen(log, sigma, out, alpha, n0, n)
+        remark(f"{log} -> {run.path}")
+
+
+@export_app.command("cohen")
+def export_cohen_command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path | None, typer.Option(help="The log to write; standard output without it.")] = None,
+    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+) -> None:
+    """Export a run as a Cohen-style log, radii rounded down."""
+    with friendly():
+        from ringfence.store import RunFolder, export_cohen
+
+        export_cohen(RunFolder.open(run), sys.stdout if out is None else out, lane)
+
+
+@import_app.callback()
+def _import() -> None:
+    """Formats that can be read."""
+
+
+@export_app.callback()
+def _export() -> None:
+    """Formats that can be written."""

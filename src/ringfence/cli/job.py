@@ -1,0 +1,138 @@
+"""A certification as the command line describes it: checked as a whole first, loaded afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringfence.cli.console import numbers
+from ringfence.data import Dataset, load_dataset
+from ringfence.driver import Execution
+from ringfence.errors import ArgumentError
+from ringfence.lift import Identity
+from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
+from ringfence.models import LoadedModel, load_model
+from ringfence.noise import Gaussian
+from ringfence.procedures import Given, Procedure, procedure
+from ringfence.sampling import ForwardPlan, pick_device
+from ringfence.store import RunConfig
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Everything a user chose; constructing it validates all of it together, before anything is loaded."""
+
+    model: str
+    data: str
+    sigma: float
+    procedure: str
+    settings: Mapping[str, Any]
+    mechanism: str = "neyman-pearson"
+    weights: Path | None = None
+    skip: int = 1
+    limit: int | None = None
+    stop_index: int | None = None
+    split: str = "test"
+    size: int | None = None
+    mean: str | None = None
+    std: str | None = None
+    classes: int | None = None
+    device: str = "auto"
+    batch: str = "auto"
+    precision: str = "fp32"
+    compile: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        test = self.test
+        test.start(1, Given(self.classes or 2, self.noise.sigma))
+        self.mechanisms  # noqa: B018  (unknown names are refused here)
+        self.execution  # noqa: B018
+        for name, value in (("skip", self.skip), ("limit", self.limit)):
+            if value is not None and value < 1:
+                raise ArgumentError(f"--{name}", "must be at least 1", value, "Leave it out to take everything.")
+
+    @property
+    def noise(self) -> Gaussian:
+        """Gaussian noise of the chosen sigma."""
+        return Gaussian(self.sigma)
+
+    @property
+    def test(self) -> Procedure:
+        """The procedure with its settings."""
+        return procedure(self.procedure, self.settings)
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The deciding mechanism first; ``all`` is Neyman-Pearson with every other one beside it."""
+        return tuple(MECHANISMS.values()) if self.mechanism == "all" else (mechanism(self.mechanism),)
+
+    @property
+    def execution(self) -> Execution:
+        """Device, batch and precision, checked."""
+        pick_device(self.device)
+        ForwardPlan(1, self.precision)  # type: ignore[arg-type]
+        if self.batch == "auto":
+            batch = None
+        elif self.batch.isdecimal() and int(self.batch) > 0:
+            batch = int(self.batch)
+        else:
+            raise ArgumentError("--batch", "must be auto or a number of rows", repr(self.batch), "Use auto.")
+        return Execution(self.device, batch, self.precision, self.compile)  # type: ignore[arg-type]
+
+    def load(self) -> tuple[LoadedModel, Dataset, int]:
+        """The model, the data and the number of classes."""
+        mean = numbers(self.mean, "--mean") if self.mean else None
+        std = numbers(self.std, "--std") if self.std else None
+        model = load_model(self.model, weights=self.weights, num_classes=self.classes, mean=mean, std=std)
+        limit = self.limit
+        if self.stop_index is not None:
+            reached = -(-self.stop_index // self.skip)
+            limit = reached if limit is None else min(limit, reached)
+        dataset = load_dataset(
+            self.data,
+            skip=self.skip,
+            limit=limit,
+            split=self.split,  # type: ignore[arg-type]
+            size=self.size,
+            num_classes=model.num_classes,
+        )
+        return model, dataset, self._count_classes(model, dataset)
+
+    def config(self, model: LoadedModel, dataset: Dataset, num_classes: int) -> RunConfig:
+        """What determines the records."""
+        return RunConfig(
+            model=self.model,
+            weights_hash=model.digest,
+            data=self.data,
+            data_hash=dataset.digest,
+            num_classes=num_classes,
+            skip=self.skip,
+            limit=self.limit,
+            sigma=self.sigma,
+            noise=self.noise.name,
+            lift=Identity().settings(),
+            procedure=self.test.name,
+            procedure_settings=self.test.settings(),
+            mechanism=self.mechanisms[0].name,
+            mechanisms=[one.name for one in self.mechanisms],
+            lanes=["main"],
+            precision=self.precision,
+            compile=self.compile,
+            seed=self.seed,
+            mean=numbers(self.mean, "--mean") if self.mean else None,
+            std=numbers(self.std, "--std") if self.std else None,
+            extra={"split": self.split, "size": self.size, "stop_index": self.stop_index, "count": len(dataset)},
+        )
+
+    def _count_classes(self, model: LoadedModel, dataset: Dataset) -> int:
+        from ringfence.driver import count_classes
+
+        known = self.classes or model.num_classes
+        found = count_classes(model.module, dataset[0].x, pick_device(self.device))
+        if known is not None and known != found:
+            raise ArgumentError("--classes", f"the model returns {found} scores", known, f"Use --classes {found}.")
+        dataset.check_labels(found)
+        return found

@@ -1,0 +1,46 @@
+"""Options shared by several commands, each described once; Cohen's flag names are accepted as aliases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str,
+    typer.Option(
+        help="default, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar or an architecture."
+    ),
+]
+Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]
+Data = Annotated[
+    str, typer.Option(help="default, file.npz, an image folder, mnist:PATH, cifar10:PATH or imagenet:PATH.")
+]
+Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
+Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
+Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]
+Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after skipping.")]
+Max = Annotated[
+    int | None, typer.Option("--max", help="Cohen's flag: stop at this index of the data set, before skipping.")
+]
+Split = Annotated[str, typer.Option(help="test or train, for data sets that have both.")]
+Size = Annotated[int | None, typer.Option(help="Resize and centre-crop images to this many pixels.")]
+Mean = Annotated[
+    str | None, typer.Option(help="Channel means the model expects to be subtracted, e.g. 0.49,0.48,0.45.")
+]
+Std = Annotated[str | None, typer.Option(help="Channel deviations the model expects to be divided by.")]
+Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model cannot tell.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Batch = Annotated[str, typer.Option(help="Rows per forward, or auto to measure the fastest.")]
+PrecisionName = Annotated[str, typer.Option("--precision", help="fp32 or bf16: the precision the classifier runs in.")]
+Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
+Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
+Radii = Annotated[str, typer.Option(help="Radii to report, separated by commas.")]
+MechanismName = Annotated[
+    str,
+    typer.Option("--mechanism", help="neyman-pearson, one-sided, renyi, pixeldp, analytic-dp, best-of:a+b, or all."),
+]
+Out = Annotated[Path, typer.Option(help="The run folder; the same command again continues it.")]

@@ -1,0 +1,77 @@
+"""Progress with rate and time left: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from ringfence.cli.console import is_terminal, remark, remarks
+
+if TYPE_CHECKING:
+    from ringfence.driver import Progress
+
+LINE_SECONDS = 10.0
+
+
+class Report(Protocol):
+    """Takes how far a run is."""
+
+    def __call__(self, progress: Progress, /) -> None:
+        """Show it."""
+
+
+@contextmanager
+def show_progress(total: int, done: int, quiet: bool) -> Iterator[Report]:
+    """A callback for certify; total inputs, done of them already before this session."""
+    if quiet:
+        yield lambda progress: None
+    elif is_terminal():
+        yield from _bar(total, done)
+    else:
+        yield _Lines(total, done)
+
+
+def _bar(total: int, done: int) -> Iterator[Report]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("certifying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=remarks, transient=True) as bar:
+        task = bar.add_task("certify", total=total, completed=done, rate="")
+        yield lambda progress: bar.update(task, completed=done + progress.inputs, rate=_rate(progress))
+
+
+class _Lines:
+    """One line every few seconds, for logs."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self._total, self._done, self._last = total, done, time.monotonic()
+
+    def __call__(self, progress: Progress, /) -> None:
+        """A line, unless the last one is recent."""
+        if time.monotonic() - self._last < LINE_SECONDS:
+            return
+        self._last = time.monotonic()
+        done = self._done + progress.inputs
+        left = (self._total - done) * progress.seconds / progress.inputs if progress.inputs else float("nan")
+        remark(f"{done}/{self._total} inputs, {_rate(progress)}, about {left:.0f} s left")
+
+
+def _rate(progress: Progress) -> str:
+    return f"{progress.draws / max(progress.seconds, 1e-9):,.0f} draws/s"

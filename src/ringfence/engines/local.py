@@ -1,0 +1,117 @@
+"""Certify a data set into a run folder, in this process; running it again continues where it stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ringfence.analysis.metrics import metrics_by_lane
+from ringfence.data import Dataset, Input
+from ringfence.driver import Execution, Progress, certify
+from ringfence.lift import Lift
+from ringfence.mechanisms import Mechanism
+from ringfence.noise import Noise
+from ringfence.procedures import Procedure
+from ringfence.sampling import ForwardPlan
+from ringfence.store import InputInfo, RecordWriter, RunFolder
+
+THUMBNAIL = 64
+"""Longest side of a stored picture, in pixels."""
+
+
+def certify_into(
+    run: RunFolder,
+    classifier: nn.Module,
+    dataset: Dataset,
+    *,
+    noise: Noise,
+    procedure: Procedure,
+    mechanisms: Sequence[Mechanism],
+    lift: Lift | None = None,
+    execution: Execution | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> RunFolder:
+    """Certify what the run does not hold yet, then write its summary. The first mechanism decides.
+
+    The forward shape of the first session is reused, so that an interrupted run and an uninterrupted one on
+    the same machine have the same records, ``seconds`` apart.
+    """
+    execution = execution or Execution()
+    done = run.done_ids()
+    todo = [index for index, one in enumerate(dataset.ids) if one not in done]
+    stored = run.forward_plans()
+    plan = ForwardPlan(**stored[-1]) if stored else execution.plan
+    begin = time.perf_counter()
+
+    def keep_plan(used: ForwardPlan) -> None:
+        known = run.forward_plans()
+        if not known or known[-1] != used.settings():
+            run.add_forward_plan(used.settings())
+
+    with RecordWriter(run) as writer:
+        inputs: list[Any] = []
+        records = certify(
+            classifier,
+            (dataset[index] for index in todo),
+            noise=noise,
+            procedure=procedure,
+            mechanism=mechanisms[0],
+            also=tuple(mechanisms[1:]),
+            lift=lift,
+            num_classes=run.config.num_classes,
+            lanes=tuple(run.config.lanes),
+            seed=run.config.seed,
+            config_hash=run.config.digest,
+            execution=replace(execution, plan=plan, on_plan=keep_plan, on_progress=on_progress),
+        )
+        for record in records:
+            inputs.append(record)
+            if len(inputs) == len(run.config.lanes):  # all lanes of an input come together
+                writer.add(inputs)
+                inputs = []
+    if todo or run.summary() is None:
+        run.write_inputs([describe(item) for item in dataset])
+        run.write_summary(summarise(run, time.perf_counter() - begin))
+    return run
+
+
+def summarise(run: RunFolder, seconds: float) -> dict[str, Any]:
+    """What summary.json holds: one entry per lane, and this session's wall time."""
+    lanes = metrics_by_lane(run, default_radii(run))
+    return {"lanes": [lane.to_dict() for lane in lanes], "last_session_seconds": seconds}
+
+
+def default_radii(run: RunFolder) -> list[float]:
+    """0, .25, .5, ... as far as the run reaches; a known-radius run knows its target and 0 alone."""
+    table = run.records(["radius", "target"])
+    targets = [value for value in table["target"].to_pylist() if value is not None]
+    if targets:
+        return sorted({0.0, *targets})
+    radius = np.asarray(table["radius"])
+    largest = float(radius.max()) if len(radius) else 0.0
+    return [0.25 * step for step in range(min(17, int(largest / 0.25) + 1))] or [0.0]
+
+
+def describe(item: Input) -> InputInfo:
+    """Id, label, name and a small picture of one input."""
+    return InputInfo(item.id, item.label, item.name, thumbnail(item.x))
+
+
+def thumbnail(x: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """(C, H, W) in [0,1] -> uint8 (height, width, channels), at most THUMBNAIL pixels a side; None if no picture."""
+    if x.dim() != 3 or x.shape[0] not in (1, 3):
+        return None
+    longest = max(x.shape[1:])
+    if longest > THUMBNAIL:
+        size = [max(1, round(side * THUMBNAIL / longest)) for side in x.shape[1:]]
+        x = torch.nn.functional.interpolate(x[None], size=size, mode="area")[0]
+    picture: np.ndarray[Any, np.dtype[np.uint8]] = (
+        (x.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    )
+    return picture

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ringfence.data import load_dataset
+from ringfence.errors import ArgumentError, DataError
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def paint(path: Path, shape: tuple[int, ...] = (6, 8, 3), value: int = 255, mode: str | None = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.fromarray(np.full(shape, value, np.uint8))
+    (image.convert(mode) if mode else image).save(path)
+
+
+def test_class_folders_are_numbered_in_order(tmp_path: Path) -> None:
+    for name in ("b/2.png", "b/10.png", "a/x.png", "c/z.png"):
+        paint(tmp_path / name)
+    (tmp_path / "a" / "readme.txt").write_text("not an image")
+    data = load_dataset(str(tmp_path))
+    assert [item.name for item in data] == ["a/x.png", "b/10.png", "b/2.png", "c/z.png"]
+    assert [item.label for item in data] == [0, 1, 1, 2]
+    assert (data.num_classes, data.class_names, data.shape) == (3, ["a", "b", "c"], (3, 6, 8))
+    assert load_dataset(str(tmp_path), skip=2).ids == [0, 2]
+    torch.testing.assert_close(data[0].x, torch.ones(3, 6, 8))
+
+
+def test_flat_folders_with_and_without_labels(tmp_path: Path) -> None:
+    paint(tmp_path / "p.png", (6, 8), 51)
+    paint(tmp_path / "q.png", (6, 8), 51)
+    data = load_dataset(str(tmp_path))
+    assert [item.label for item in data] == [None, None]
+    torch.testing.assert_close(data[0].x, torch.full((1, 6, 8), 0.2))
+    (tmp_path / "labels.csv").write_text("file,label\nq.png,4\np.png,2\n")
+    data = load_dataset(str(tmp_path))
+    assert [(item.id, item.name, item.label) for item in data] == [(0, "q.png", 4), (1, "p.png", 2)]
+    assert data.num_classes is None
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("p.png,4\n", "needs the columns"),
+        ("file,label\np.png,four\n", "line 2.*integers"),
+        ("file,label\np.png,1\nr.png,1\n", "line 3.*existing"),
+    ],
+)
+def test_bad_label_tables(tmp_path: Path, table: str, message: str) -> None:
+    paint(tmp_path / "p.png")
+    (tmp_path / "labels.csv").write_text(table)
+    with pytest.raises(DataError, match=message):
+        load_dataset(str(tmp_path))
+
+
+def test_size_resizes_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> None:
+    pixels = np.zeros((4, 12), np.uint8)
+    pixels[:, 4:8] = 255
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    paint(tmp_path / "b.png", (16, 8), 255)
+    data = load_dataset(str(tmp_path), size=4)
+    torch.testing.assert_close(data[0].x, torch.ones(1, 4, 4))
+    assert data[1].x.shape == (1, 4, 4)
+    with pytest.raises(DataError, match=r"b\.png.*first image"):
+        list(load_dataset(str(tmp_path)))
+    with pytest.raises(ArgumentError, match="--size"):
+        load_dataset(str(tmp_path), size=0)
+
+
+def test_unreadable_images_and_empty_folders(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="PNG or JPEG"):
+        load_dataset(str(tmp_path))
+    paint(tmp_path / "a.png")
+    (tmp_path / "b.jpg").write_bytes(b"torn")
+    data = load_dataset(str(tmp_path))
+    with pytest.raises(DataError, match=r"b\.jpg"):
+        list(data)
+    Image.fromarray(np.zeros((6, 8), np.uint16)).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match="8 bits"):
+        load_dataset(str(tmp_path))
+
+
+def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paint(tmp_path / "a.png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(DataError, match=r"ringfence\[images\]"):
+        load_dataset(str(tmp_path))
+
+
+def test_imagenet_is_framed_as_in_the_literature(tmp_path: Path) -> None:
+    paint(tmp_path / "val" / "n01" / "a.jpg", (300, 400, 3))
+    paint(tmp_path / "val" / "n02" / "b.jpg", (500, 260), 128)
+    data = load_dataset(f"imagenet:{tmp_path}")
+    assert [item.x.shape for item in data] == [(3, 224, 224)] * 2
+    assert (data.num_classes, [item.label for item in data]) == (1000, [0, 1])
+
+
+def test_shared_imagenet_samples(shared: Path) -> None:
+    data = load_dataset("imagenet", root=shared / "data" / "imagenet_samples", limit=3)
+    assert [item.label for item in data] == [0, 7, 14]
+    assert data.shape == (3, 224, 224)

@@ -1,0 +1,107 @@
+"""Clopper-Pearson against high-precision sums of the binomial distribution."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+from ringfence.errors import ArgumentError
+from ringfence.stats import ClopperPearson, SpendingClopperPearson, clopper_pearson_lower, clopper_pearson_upper
+
+CASES = [
+    (k, n, alpha)
+    for n in (1, 2, 10, 1000, 100_000)
+    for alpha in (0.05, 1e-3, 1e-12)
+    for k in sorted({0, 1, n // 2, n - n // 50, n - 1, n})
+] + [(k, 10**9, alpha) for k in (0, 1, 999_999_990, 10**9) for alpha in (1e-3, 1e-12)]
+
+
+def tail_at_most(k: int, n: int, p: float) -> mpmath.mpf:
+    """P(Bin(n, p) <= k) below the mean, summed from the largest term down in 50 digits."""
+    with mpmath.workdps(50):
+        p = mpmath.mpf(p)
+        q = 1 - p
+        if q == 0:
+            return mpmath.mpf(1 if k >= n else 0)
+        log_term = (
+            mpmath.loggamma(n + 1)
+            - mpmath.loggamma(k + 1)
+            - mpmath.loggamma(n - k + 1)
+            + (k * mpmath.log(p) if k else 0)
+            + (n - k) * mpmath.log(q)
+        )
+        term = total = mpmath.mpf(1)
+        for i in range(k, 0, -1):
+            term *= i * q / ((n - i + 1) * p)
+            total += term
+            if term < total * mpmath.mpf(10) ** -30:
+                break
+        return mpmath.exp(log_term) * total
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), CASES)
+def test_the_upper_bound_is_on_the_safe_side_and_tight(k: int, n: int, alpha: float) -> None:
+    bound = float(clopper_pearson_upper(k, n, alpha))
+    if k == n:
+        assert bound == 1.0
+        return
+    assert tail_at_most(k, n, bound) <= alpha
+    # Slack: the margin of 1e-6 in alpha, and a few units in the last place of a number close to 1.
+    closer = bound - (bound * 1e-6 + 4e-16)
+    assert closer <= 0 or tail_at_most(k, n, closer) > alpha
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), CASES)
+def test_the_lower_bound_is_on_the_safe_side_and_tight(k: int, n: int, alpha: float) -> None:
+    bound = float(clopper_pearson_lower(k, n, alpha))
+    if k == 0:
+        assert bound == 0.0
+        return
+    with mpmath.workdps(50):
+        failure = 1 - mpmath.mpf(bound)
+        assert tail_at_most(n - k, n, failure) <= alpha
+        closer = failure * (1 - mpmath.mpf("1e-6")) - mpmath.mpf("4e-16")
+        assert closer <= 0 or tail_at_most(n - k, n, closer) > alpha
+
+
+def test_all_successes_have_the_closed_form() -> None:
+    n = np.array([1, 10, 1000, 100_000])
+    np.testing.assert_allclose(1 - clopper_pearson_lower(n, n, 1e-3), -np.expm1(np.log(1e-3) / n), rtol=1e-6)
+
+
+def test_no_draws_prove_nothing() -> None:
+    assert clopper_pearson_lower(0, 0, 0.1) == 0.0
+    assert clopper_pearson_upper(0, 0, 0.1) == 1.0
+
+
+def test_the_published_setting() -> None:
+    """99,900 of 100,000 at alpha .001, the value SciPy's beta distribution gives."""
+    assert float(clopper_pearson_lower(99_900, 100_000, 1e-3)) == pytest.approx(0.9986569, abs=1e-7)
+
+
+def test_arrays_broadcast_and_keep_their_shape() -> None:
+    result = clopper_pearson_lower(np.arange(6).reshape(2, 3), np.array([[10], [20]]), [0.1, 0.01, 0.001])
+    assert result.shape == (2, 3)
+    assert result.dtype == np.float64
+    assert result[1, 2] == clopper_pearson_lower(5, 20, 0.001)
+    assert clopper_pearson_upper([], 10, 0.1).shape == (0,)
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), [(-1, 5, 0.1), (6, 5, 0.1), (1, 5, 0.0), (1, 5, 1.0), (1, 5, float("nan"))])
+def test_nonsense_is_refused(k: int, n: int, alpha: float) -> None:
+    with pytest.raises(ArgumentError, match="must"):
+        clopper_pearson_lower(k, n, alpha)
+
+
+def test_bounds_name_what_they_are_valid_for() -> None:
+    fixed, anytime = ClopperPearson(0.01), SpendingClopperPearson(0.01)
+    assert fixed.lower_at_fixed_n(90, 100) == clopper_pearson_lower(90, 100, 0.01)
+    assert fixed.upper_at_fixed_n(90, 100) == clopper_pearson_upper(90, 100, 0.01)
+    assert anytime.lower_at_look(90, 100, 3) == clopper_pearson_lower(90, 100, 0.01 / 12)
+    assert not hasattr(fixed, "lower_at_look")
+    assert not hasattr(anytime, "lower_at_fixed_n")
+    with pytest.raises(ArgumentError, match="counted from 1"):
+        anytime.lower_at_look(90, 100, 0)
+    with pytest.raises(ArgumentError, match="alpha"):
+        ClopperPearson(0.0)
