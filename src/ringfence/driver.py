@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from ringfence.data import Input
 from ringfence.desk import Desk
-from ringfence.errors import ClassifierError, DataError
+from ringfence.errors import ClassifierError, DataError, RingfenceError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, neyman_pearson
 from ringfence.noise import Noise
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
-from ringfence.sampling import Engine, ForwardPlan, Precision, fastest_plan, pick_device, readouts
+from ringfence.sampling import Engine, ForwardPlan, Precision, check_seed, fastest_plan, pick_device, readouts
 
 Inputs = Iterable[Input] | Iterable[Tensor] | Iterable[tuple[Tensor, int]] | Tensor
 
@@ -77,9 +77,14 @@ def certify(
     first = next(queue, None)
     if first is None:
         return
+    check_seed(seed)
     begin, decided = time.perf_counter(), 0
     device, shape = pick_device(execution.device), tuple(lift(first.x).shape)
-    num_classes = num_classes or count_classes(classifier, lift(first.x), device)
+    found = count_classes(classifier, lift(first.x), device)
+    if num_classes not in (None, found):
+        rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
+        raise ClassifierError("classifier", rule, f"{found} scores", remedy)
+    num_classes = found
     plan = execution.plan or fastest_plan(
         classifier, shape, num_classes, device, execution.precision, execution.compile, execution.batch
     )
@@ -87,7 +92,7 @@ def certify(
     given = Given(num_classes, noise.sigma, lift.norm_bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)
-    execution.on_plan(plan)
+    execution.on_plan(engine.plan)
     with closing(engine):
         desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
         queue = chain([first], queue)
@@ -120,7 +125,16 @@ def as_inputs(inputs: Inputs) -> Iterator[Input]:
 @torch.inference_mode()
 def count_classes(classifier: nn.Module, x: Tensor, device: torch.device) -> int:
     """K, read off the scores of one input."""
-    scores = classifier.to(device).eval()(x.unsqueeze(0).to(device, torch.float32))
+    batch = x.unsqueeze(0).to(device, torch.float32)
+    try:
+        scores = classifier.to(device).eval()(batch)
+    except RingfenceError:
+        raise
+    except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        rule, raised = f"must accept a batch of shape {tuple(batch.shape)}", f"{type(error).__name__}: {error}"
+        raise ClassifierError("classifier", rule, raised, "Check that model and data belong together.") from error
     if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
         received = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")

@@ -55,7 +55,12 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
         for row, draws in zip(rows, wanted, strict=True):
             seen = records[row].stages[step]
             asked = (int(state["stage"][row]), int(state["drawn"][row]), int(draws))
-            if (seen.stage, seen.start, seen.draws) != asked:
+            votes = np.asarray(seen.cells["votes"])
+            if votes.min() < 0 or votes.sum() != seen.draws:  # every draw is one vote, valid or not
+                broken.add(int(row))
+                what = f"votes of request {step}"
+                yield Disagreement(records[row].input_id, records[row].lane, what, int(votes.sum()), seen.draws)
+            elif (seen.stage, seen.start, seen.draws) != asked:
                 broken.add(int(row))
                 what = f"request {step} (stage, start, draws)"
                 yield Disagreement(
@@ -76,6 +81,8 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
             ("p_a", record.p_a, float(decisions.p_a[row])),
             ("p_b", record.p_b, float(decisions.p_b[row])),
             ("alpha", record.alpha, test.alpha),
+            ("procedure", record.procedure, test.name),
+            ("target", record.target, test.target),
             ("lift_norm", record.lift_norm, given.norm_bound),
             ("draws", record.draws, sum(stage.draws for stage in record.stages)),
             *((f"radius by {name}", record.radii.get(name), float(values[row])) for name, values in radii.items()),

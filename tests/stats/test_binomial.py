@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from ringfence.errors import ArgumentError
 from ringfence.stats import ClopperPearson, SpendingClopperPearson, clopper_pearson_lower, clopper_pearson_upper
@@ -75,9 +76,10 @@ def test_no_draws_prove_nothing() -> None:
     assert clopper_pearson_upper(0, 0, 0.1) == 1.0
 
 
-def test_the_published_setting() -> None:
-    """99,900 of 100,000 at alpha .001, the value SciPy's beta distribution gives."""
-    assert float(clopper_pearson_lower(99_900, 100_000, 1e-3)) == pytest.approx(0.9986569, abs=1e-7)
+def test_it_agrees_with_the_beta_distribution() -> None:
+    k = np.array([1, 500, 60_000, 99_000, 99_900, 99_999])
+    np.testing.assert_allclose(clopper_pearson_lower(k, 100_000, 1e-3), beta.ppf(1e-3, k, 100_001 - k), rtol=2e-6)
+    np.testing.assert_allclose(clopper_pearson_upper(k, 100_000, 1e-3), beta.isf(1e-3, k + 1, 100_000 - k), rtol=2e-6)
 
 
 def test_arrays_broadcast_and_keep_their_shape() -> None:
@@ -88,7 +90,9 @@ def test_arrays_broadcast_and_keep_their_shape() -> None:
     assert clopper_pearson_upper([], 10, 0.1).shape == (0,)
 
 
-@pytest.mark.parametrize(("k", "n", "alpha"), [(-1, 5, 0.1), (6, 5, 0.1), (1, 5, 0.0), (1, 5, 1.0), (1, 5, float("nan"))])
+@pytest.mark.parametrize(
+    ("k", "n", "alpha"), [(-1, 5, 0.1), (6, 5, 0.1), (1, 5, 0.0), (1, 5, 1.0), (1, 5, float("nan"))]
+)
 def test_nonsense_is_refused(k: int, n: int, alpha: float) -> None:
     with pytest.raises(ArgumentError, match="must"):
         clopper_pearson_lower(k, n, alpha)

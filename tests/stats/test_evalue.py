@@ -15,7 +15,9 @@ def integral(successes: int, draws: int, p0: float, prior: tuple[float, float]) 
     with mpmath.workdps(30):
         p0 = mpmath.mpf(p0)
         peak = max(mpmath.mpf(successes) / draws, p0) if draws else p0
-        points = sorted({p0, p0 + (1 - p0) / 1000, p0 + (1 - p0) / 30, (peak + p0) / 2, peak, (peak + 1) / 2, mpmath.mpf(1)})
+        points = sorted(
+            {p0, p0 + (1 - p0) / 1000, p0 + (1 - p0) / 30, (peak + p0) / 2, peak, (peak + 1) / 2, mpmath.mpf(1)}
+        )
 
         def density(q: mpmath.mpf) -> mpmath.mpf:
             return q ** (a - 1) * (1 - q) ** (b - 1)

@@ -13,7 +13,7 @@ from ringfence.errors import ArgumentError
 from ringfence.stats import group_sequential_design, look_schedule
 from ringfence.stats.paths import binomial_window
 
-SMALL = [(0.5, 0.05, 10), (0.7, 0.1, 5), (0.9, 0.05, 20), (0.95, 0.01, 30), (0.8, 0.001, 7)]
+SMALL = [(0.5, 0.05, 10), (0.7, 0.1, 5), (0.9, 0.05, 20), (0.85, 0.01, 18), (0.8, 0.001, 7)]
 
 
 def step(paths: dict[int, Fraction], draws: int, p: Fraction) -> dict[int, Fraction]:
@@ -51,7 +51,7 @@ def test_the_boundaries_are_the_earliest_that_are_affordable(p0: float, alpha: f
 
 
 @pytest.mark.parametrize(("p0", "alpha", "look"), SMALL)
-@pytest.mark.parametrize("p", [0.0, 0.3, 0.75, 0.97, 1.0])
+@pytest.mark.parametrize("p", [0.0, 0.75, 0.97, 1.0])
 def test_error_power_and_draws_are_exact(p0: float, alpha: float, look: int, p: float) -> None:
     design = group_sequential_design(p0, alpha, beta=0.02, n_max=4 * look, look=look)
     for giving_up in (True, False):

@@ -33,7 +33,7 @@ def test_the_ledger_pays_until_the_budget_is_spent() -> None:
     ledger.take("upper", 0.00025)
     ledger.take("upper", 0.00025)
     assert dict(ledger.spent) == {"lower": 0.0005, "upper": 0.0005}
-    with pytest.raises(AlphaError, match="at most alpha=0.001"):
+    with pytest.raises(AlphaError, match=r"at most alpha=0\.001"):
         ledger.take("rank", 1e-9)
     assert "rank" not in ledger.spent
 

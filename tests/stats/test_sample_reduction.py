@@ -18,8 +18,6 @@ PUBLISHED = [  # sigma, radius, beta, reduction without the n0 = 100 selection d
     (0.25, 0.75, 1e-4, 11.4, 11.3),
     (0.5, 1.0, 1e-3, 36.6, 35.3),
     (0.5, 1.0, 1e-4, 33.5, 32.4),
-]
-REST = [
     (0.25, 0.25, 1e-4, 56.5, 53.5),
     (0.25, 0.5, 1e-3, 46.1, 44.1),
     (0.25, 0.5, 1e-4, 42.1, 40.4),
@@ -44,7 +42,7 @@ def probabilities(log: Path, sigma: float) -> FloatArray:
 
 @pytest.mark.parametrize(
     ("sigma", "radius", "beta", "without", "with_selection"),
-    [*PUBLISHED, *(pytest.param(*row, marks=pytest.mark.slow) for row in REST)],
+    PUBLISHED,
 )
 def test_the_published_reductions(
     shared: Path, sigma: float, radius: float, beta: float, without: float, with_selection: float

@@ -19,6 +19,8 @@ from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray
 Source = Sequence[Record] | CohenLog | RunFolder
 Format = Literal["auto", "run", "cohen"]
 
+USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
+
 _COLUMNS = ("lane", "label", "prediction", "radius", "target", "draws", "forwards", "seconds", "sound")
 
 
@@ -89,18 +91,19 @@ def metrics(source: Source, radii: Sequence[float], lane: str | None = None, pat
     return chosen[0]
 
 
-def metrics_by_lane(source: Source, radii: Sequence[float], path: str = "") -> list[RunMetrics]:
-    """Metrics of every lane of the source, in the order of their names."""
+def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "") -> list[RunMetrics]:
+    """Metrics of every lane of the source, in the order of their names; None: the usual radii it can answer."""
     columns = _columns(source)
     path = path or (str(source.path) if isinstance(source, CohenLog | RunFolder) else "")
     if not len(columns.radius):
         raise StoreError(path or "records", "must hold at least one record", "none", "Certify some inputs first.")
-    asked = _checked(radii)
+    limit = _limit(columns, source)
+    asked = _usual(columns, limit) if radii is None else _checked(radii, limit)
     lanes = np.unique(columns.lane).tolist()
     return [_measure(columns.of(lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes]
 
 
-def load_metrics(path: str | Path, radii: Sequence[float], format: Format = "auto") -> list[RunMetrics]:
+def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format = "auto") -> list[RunMetrics]:
     """Metrics of a run folder or a Cohen-style log, one entry per lane; auto decides by what the path is."""
     path = Path(path)
     if not path.exists():
@@ -115,7 +118,7 @@ def metrics_json(runs: Sequence[RunMetrics]) -> str:
 
 
 def _measure(rows: _Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:
-    target = _target(rows, radii)
+    target = float(np.nanmin(rows.target)) if _known(rows) else None
     labelled = rows.label >= 0
     correct = (rows.prediction == rows.label) & (rows.prediction != ABSTAIN)
     earned = np.where(correct, rows.radius, 0.0)[labelled]
@@ -139,25 +142,35 @@ def _measure(rows: _Columns, radii: list[float], lane: str | None, path: str) ->
     )
 
 
-def _target(rows: _Columns, radii: list[float]) -> float | None:
-    """The radius that was tried, None where each input has its own; larger radii are refused."""
-    known = rows.target[~np.isnan(rows.target)]
-    if not len(known):
-        return None
-    target = float(known.min())
-    above = [radius for radius in radii if radius > target]
-    if above:
-        rule = f"this run only tried to prove the radius {target}, so it says nothing about larger ones"
-        raise ArgumentError("radii", rule, above, f"Ask for radii up to {target}, or certify with a larger --radius.")
-    return target
+def _known(rows: _Columns) -> bool:
+    """Whether the run tried to prove radii known beforehand."""
+    return not bool(np.isnan(rows.target).all())
 
 
-def _checked(radii: Sequence[float]) -> list[float]:
+def _limit(rows: _Columns, source: Source) -> float:
+    """The largest radius the run can answer for: what it tried, where that was known beforehand."""
+    if not _known(rows):
+        return float("inf")
+    larger = source.config.procedure_settings.get("larger", ()) if isinstance(source, RunFolder) else ()
+    return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *map(float, larger), 0.0)
+
+
+def _usual(rows: _Columns, limit: float) -> list[float]:
+    """The usual radii as far as the run can answer, and the ones it tried."""
+    tried = rows.target[~np.isnan(rows.target)].tolist()
+    return sorted({radius for radius in (*USUAL_RADII, *tried) if radius <= limit})
+
+
+def _checked(radii: Sequence[float], limit: float) -> list[float]:
     """The radii as floats, each once, in the order given."""
     asked = list(dict.fromkeys(float(radius) + 0.0 for radius in radii))
     bad = [radius for radius in asked if not 0 <= radius < np.inf]
     if bad:
         raise ArgumentError("radii", "must be finite and not negative", bad, "Give l2 radii such as 0,0.25,0.5.")
+    above = [radius for radius in asked if radius > limit]
+    if above:
+        rule = f"this run only tried to prove the radius {limit}, so it says nothing about larger ones"
+        raise ArgumentError("radii", rule, above, f"Ask for radii up to {limit}, or certify with a larger --radius.")
     return asked
 
 

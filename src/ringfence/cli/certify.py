@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results
+from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers
 
 if TYPE_CHECKING:
     from ringfence.cli.job import Choices
@@ -27,15 +27,15 @@ def certify_command(
         typer.Option(help="fixed, two-sided, staged, sequential or anytime; sequential when a radius is given."),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="The radius to prove, for staged and sequential.")] = None,
-    n0: Annotated[int | None, typer.Option("--n0", "--N0", help="Draws that choose the class. [default: 100]")] = None,
+    n0: Annotated[int | None, typer.Option("--n0", "--N0", help="Draws that choose the class (default 100).")] = None,
     n: Annotated[
-        int | None, typer.Option("--n", "--N", help="Draws that bound it. [default: 100000; sequential 110000]")
+        int | None, typer.Option("--n", "--N", help="Draws that bound it (default 100000; sequential 110000).")
     ] = None,
     alpha: o.Alpha = 0.001,
-    beta: Annotated[float | None, typer.Option(help="Give-up error. [default: sequential .001, staged .0001]")] = None,
-    stages: Annotated[str | None, typer.Option(help="Draws per stage. [default: 1000,10000,125000]")] = None,
+    beta: Annotated[float | None, typer.Option(help="Give-up error (default: sequential .001, staged .0001).")] = None,
+    stages: Annotated[str | None, typer.Option(help="Draws per stage (default 1000,10000,125000).")] = None,
     look: Annotated[
-        int | None, typer.Option(help="Draws between the first looks of sequential and anytime. [default: 100]")
+        int | None, typer.Option(help="Draws between the first looks of sequential and anytime (default 100).")
     ] = None,
     larger: Annotated[
         str | None, typer.Option(help="Further radii above --radius that sequential also tests, on the same draws.")
@@ -76,7 +76,7 @@ def certify_command(
             "look": look,
             "tolerance": tolerance,
             "seconds": seconds,
-            "stages": tuple(int(part) for part in numbers(stages, "--stages")) if stages else None,
+            "stages": whole_numbers(stages, "--stages") if stages else None,
             "larger": tuple(numbers(larger, "--larger")) if larger else None,
         }
         choices = Choices(
@@ -109,7 +109,7 @@ def predict_command(
     out: o.Out,
     model: o.Model = "default",
     data: o.Data = "default",
-    n: Annotated[int | None, typer.Option("--n", "--N", help="Draws per input. [default: 1000]")] = None,
+    n: Annotated[int | None, typer.Option("--n", "--N", help="Draws per input (default 1000).")] = None,
     alpha: o.Alpha = 0.001,
     weights: o.Weights = None,
     skip: o.Skip = 1,

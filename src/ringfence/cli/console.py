@@ -55,6 +55,16 @@ def numbers(text: str, name: str) -> list[float]:
         raise ArgumentError(name, "must be numbers separated by commas", repr(text), "Write e.g. 0,0.25,0.5.") from None
 
 
+def whole_numbers(text: str, name: str) -> tuple[int, ...]:
+    """A comma-separated list of whole numbers; 1e4 is one."""
+    from ringfence.errors import ArgumentError
+
+    found = numbers(text, name)
+    if not all(number.is_integer() for number in found):
+        raise ArgumentError(name, "must be whole numbers", repr(text), "Write e.g. 1000,10000,125000.")
+    return tuple(int(number) for number in found)
+
+
 def _show_warning(
     message: Warning | str,
     category: type[Warning],

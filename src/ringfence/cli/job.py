@@ -16,7 +16,7 @@ from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
 from ringfence.models import LoadedModel, load_model
 from ringfence.noise import Gaussian
 from ringfence.procedures import Given, Procedure, procedure
-from ringfence.sampling import ForwardPlan, pick_device
+from ringfence.sampling import ForwardPlan, check_seed, pick_device
 from ringfence.store import RunConfig
 
 
@@ -50,6 +50,7 @@ class Choices:
         test.start(1, Given(self.classes or 2, self.noise.sigma))
         self.mechanisms  # noqa: B018  (unknown names are refused here)
         self.execution  # noqa: B018
+        check_seed(self.seed)
         for name, value in (("skip", self.skip), ("limit", self.limit)):
             if value is not None and value < 1:
                 raise ArgumentError(f"--{name}", "must be at least 1", value, "Leave it out to take everything.")

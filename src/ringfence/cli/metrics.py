@@ -13,7 +13,7 @@ from ringfence.cli.console import friendly, numbers, results
 
 def metrics_command(
     paths: Annotated[list[Path], typer.Argument(help="Run folders or Cohen-style logs.")],
-    radii: o.Radii = "0,0.25,0.5,0.75,1.0",
+    radii: o.Radii = None,
     format: Annotated[str, typer.Option(help="auto, run or cohen.")] = "auto",
     sigma: Annotated[
         float | None, typer.Option(help="Sigma of the logs; only checked, their radii are absolute.")
@@ -31,7 +31,7 @@ def metrics_command(
             raise ArgumentError("--format", "must be auto, run or cohen", repr(format), "Use auto.")
         if sigma is not None:
             Gaussian(sigma)
-        asked = numbers(radii, "--radii")
+        asked = None if radii is None else numbers(radii, "--radii")
         found = [one for path in paths for one in load_metrics(path, asked, format)]  # type: ignore[arg-type]
         if as_json:
             typer.echo(metrics_json(found))

@@ -38,7 +38,10 @@ Compile = Annotated[bool, typer.Option("--compile", help="Compile the network wi
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
-Radii = Annotated[str, typer.Option(help="Radii to report, separated by commas.")]
+Radii = Annotated[
+    str | None,
+    typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1.0, as far as a run can tell)."),
+]
 MechanismName = Annotated[
     str,
     typer.Option("--mechanism", help="neyman-pearson, one-sided, renyi, pixeldp, analytic-dp, best-of:a+b, or all."),

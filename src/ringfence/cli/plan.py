@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results
+from ringfence.cli.console import friendly, remark, results, whole_numbers
 
 
 def plan_command(
@@ -34,7 +34,7 @@ def plan_command(
         from ringfence.procedures import procedure as build
 
         name = procedure or ("fixed" if radius is None else "sequential")
-        parts = tuple(int(part) for part in numbers(stages, "--stages")) if stages else None
+        parts = whole_numbers(stages, "--stages") if stages else None
         settings = {"radius": radius, "alpha": alpha, "beta": beta, "n0": n0, "n": n, "stages": parts}
         if name in ("fixed", "two-sided", "anytime"):
             settings.pop("radius")

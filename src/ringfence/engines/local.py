@@ -52,6 +52,7 @@ def certify_into(
     def keep_plan(used: ForwardPlan) -> None:
         known = run.forward_plans()
         if not known or known[-1] != used.settings():
+            writer.flush()  # what was decided so far belongs to the plan before
             run.add_forward_plan(used.settings())
 
     with RecordWriter(run) as writer:
@@ -75,6 +76,7 @@ def certify_into(
             if len(inputs) == len(run.config.lanes):  # all lanes of an input come together
                 writer.add(inputs)
                 inputs = []
+    run.set_damaged_aside()
     if todo or run.summary() is None:
         run.write_inputs([describe(item) for item in dataset])
         run.write_summary(summarise(run, time.perf_counter() - begin))
@@ -92,7 +94,7 @@ def default_radii(run: RunFolder) -> list[float]:
     table = run.records(["radius", "target"])
     targets = [value for value in table["target"].to_pylist() if value is not None]
     if targets:
-        return sorted({0.0, *targets})
+        return sorted({0.0, *targets, *run.config.procedure_settings.get("larger", ())})
     radius = np.asarray(table["radius"])
     largest = float(radius.max()) if len(radius) else 0.0
     return [0.25 * step for step in range(min(17, int(largest / 0.25) + 1))] or [0.0]

@@ -6,10 +6,10 @@ from difflib import get_close_matches
 
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.best_of import best_of
 from ringfence.mechanisms.cohen import neyman_pearson, one_sided
+from ringfence.mechanisms.divergence import renyi
+from ringfence.mechanisms.ensemble import best_of
 from ringfence.mechanisms.privacy import analytic_dp, pixeldp
-from ringfence.mechanisms.renyi import renyi
 
 MECHANISMS: dict[str, Mechanism] = {m.name: m for m in (neyman_pearson, one_sided, renyi, pixeldp, analytic_dp)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -50,4 +50,12 @@ def procedure(name: str, settings: Mapping[str, Any]) -> Procedure:
         raise ArgumentError(
             key, f"is no setting of the {kind.name} procedure", given[key], f"It knows {sorted(known)}."
         )
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.default is MISSING and field.name not in given:
+            raise ArgumentError(
+                field.name,
+                f"is needed by the {kind.name} procedure",
+                "none",
+                f"Give --{field.name} or another procedure.",
+            )
     return kind(**given)

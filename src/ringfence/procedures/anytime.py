@@ -109,15 +109,16 @@ class Anytime(Procedure):
 
     def _enough(self, state: State) -> BoolArray:
         """Rows where further draws would change nothing that was asked for."""
-        low, high = ndtri(state["lower"]), ndtri(state["upper"])
-        hopeless = (self.tolerance > 0) & (state["upper"] <= 0.5)
-        precise = (self.tolerance > 0) & (low > 0) & (high - low <= self.tolerance * high)
-        if not self.radii:
-            return np.asarray(hopeless | precise)
-        # The certified cell: how many grid radii lie at or below each bound.
-        below = (state["grid"] <= state["lower"][:, None]).sum(1)
-        above = (state["grid"] <= state["upper"][:, None]).sum(1)
-        return np.asarray(hopeless | precise | (below == above))
+        enough = np.zeros(len(state), bool)
+        if self.tolerance > 0:
+            low, high = ndtri(state["lower"]), np.minimum(ndtri(state["upper"]), 40.0)  # finite: no inf - inf
+            enough |= (state["upper"] <= 0.5) | ((low > 0) & (high - low <= self.tolerance * high))
+        if self.radii:
+            # Both bounds in one cell: as many radii of the grid lie below the one as below the other.
+            below = (state["grid"] <= state["lower"][:, None]).sum(1)
+            above = (state["grid"] <= state["upper"][:, None]).sum(1)
+            enough |= below == above
+        return enough
 
 
 @lru_cache(maxsize=64)

@@ -46,7 +46,7 @@ class SelectThenEstimate(Procedure):
         selecting = state["stage"] == SELECT
         top = np.where(selecting, votes.argmax(1), state["top"])
         rows = np.arange(len(state))
-        others = votes.copy()
+        others = tally.cells["votes"].copy()  # an invalid score is an outcome too, and a rival of every class
         others[rows, top] = -1
         state["hits"] = np.where(selecting, 0, votes[rows, top])
         state["rival"] = np.where(selecting, 0, others.max(1, initial=0))

@@ -44,10 +44,12 @@ class Predict(Procedure):
 
     def update(self, state: State, tally: Tally) -> State:
         """Keep the two largest counts."""
-        state, ordered = state.copy(), np.sort(tally.votes, axis=1)
+        state, rows = state.copy(), np.arange(len(state))
         state["top"] = tally.votes.argmax(1)
-        state["hits"] = ordered[:, -1]
-        state["rival"] = ordered[:, -2] if ordered.shape[1] > 1 else 0
+        others = tally.cells["votes"].copy()  # an invalid score is an outcome too, and a rival of every class
+        state["hits"] = others[rows, state["top"]]
+        others[rows, state["top"]] = -1
+        state["rival"] = others.max(1)
         state["drawn"] = tally.draws
         state["done"] = True
         return state

@@ -27,6 +27,7 @@ class Sequential(Procedure):
     successes among the draws with index below n_k certify if S_k >= u_k and give up if S_k <= v_k.
 
     P(certify) <= alpha for every p_A < p0 = Phi(r/sigma), exactly; beta costs power, never soundness.
+    The looks grow by ratio (None: 1.1, or 1.25 where look is 1000 or more).
     larger: an ascending grid of radii above the target, tested on the same path up to the stop; the
     largest is reported such that it and all smaller ones crossed their own boundary (no extra alpha).
     """
@@ -37,7 +38,7 @@ class Sequential(Procedure):
     n0: int = 100
     n: int = 110_000
     look: int = 100
-    ratio: float = 1.1
+    ratio: float | None = None
     larger: tuple[float, ...] = ()
     name: ClassVar[str] = "sequential"
 
@@ -66,7 +67,8 @@ class Sequential(Procedure):
 
     def design(self, p0: float) -> GroupSequentialDesign:
         """The boundaries for one hypothesis p_A < p0; cached, the same looks for every p0."""
-        return group_sequential_design(p0, self.alpha, self.beta, self.n, self.look, self.ratio)
+        ratio = self.ratio if self.ratio is not None else 1.1 if self.look < 1000 else 1.25
+        return group_sequential_design(p0, self.alpha, self.beta, self.n, self.look, ratio)
 
     def start(self, rows: int, given: Given) -> State:
         """p0 per row and radius of the grid, divided by the lift's norm and rounded up."""

@@ -4,7 +4,7 @@ from ringfence.sampling.engine import Engine, Finished
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 from ringfence.sampling.probe import fastest_plan, pick_device
 from ringfence.sampling.readout import Readout, Votes, readouts
-from ringfence.sampling.seeds import CHUNK, chunk_key
+from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
 
 __all__ = [
     "CHUNK",
@@ -15,6 +15,7 @@ __all__ = [
     "Precision",
     "Readout",
     "Votes",
+    "check_seed",
     "chunk_key",
     "fastest_plan",
     "pick_device",

@@ -77,7 +77,7 @@ class Engine:
         slots = 4 + (IN_FLIGHT + 3) * -(-plan.batch // CHUNK)
         self._free = list(range(slots))[::-1]
         self._clean = torch.zeros(slots + 1, *shape, device=device)  # the last slot takes padding rows
-        self.lanes = self._forward.check(self._probe_batch())
+        self.lanes = self._checked_lanes()
         self._counts = {
             r.name: torch.zeros(slots + 1, self.lanes, r.width(num_classes), dtype=torch.int64, device=device)
             for r in self._readouts
@@ -256,6 +256,16 @@ class Engine:
 
     def _begin(self, plan: ForwardPlan) -> None:
         self._forward = Forward(self._classifier, plan, self._device, self._num_classes)
+
+    def _checked_lanes(self) -> int:
+        """Check the classifier at the run's shape, or at the largest one that fits into memory."""
+        while True:
+            try:
+                return self._forward.check(self._probe_batch())
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+            self._back_off([])
 
     def _back_off(self, segments: list[Segment]) -> None:
         """Out of memory: requeue what was taken, in order, and go on with half the batch."""

@@ -51,8 +51,9 @@ class Forward:
         self.dtype = PRECISIONS[plan.precision]
         module = classifier if self.dtype == torch.float32 else copy.deepcopy(classifier)
         module = module.to(device=device, dtype=self.dtype).eval()
-        if plan.channels_last:
-            module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # Both ways: weights left in another plan's layout would run other kernels than the stored plan says.
+        layout = torch.channels_last if plan.channels_last else torch.contiguous_format
+        module = module.to(memory_format=layout)  # type: ignore[call-overload]
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.allow_tf32 = False

@@ -44,19 +44,14 @@ def fastest_plan(
     best, best_rate = ForwardPlan(batch or 1, precision, False, compile), 0.0
     for layout in layouts:
         for size in (batch,) if batch else _sizes(device, compile, shape):
-            plan = ForwardPlan(size, precision, layout, compile)
-            try:
-                seconds = _seconds(Forward(classifier, plan, device, num_classes), shape)
-            except RuntimeError as error:
-                if not out_of_memory(error):
-                    raise
-                break
-            rate = size / seconds
+            wanted = ForwardPlan(size, precision, layout, compile)
+            plan, seconds = _fitting(classifier, wanted, device, num_classes, shape)
+            rate = plan.batch / seconds
             if rate > best_rate:
                 best, best_rate = plan, rate
             elif rate < 0.95 * best_rate:
                 break
-            if seconds > ENOUGH_SECONDS:
+            if seconds > ENOUGH_SECONDS or plan != wanted:  # slow enough, or memory is full
                 break
     return best
 
@@ -71,6 +66,21 @@ def smaller(plan: ForwardPlan) -> ForwardPlan:
     if plan.batch == 1:
         raise ArgumentError("batch", "a single input must fit into memory", 1, "Use a smaller model or device=cpu.")
     return ForwardPlan(plan.batch // 2, plan.precision, plan.channels_last, plan.compile)
+
+
+def _fitting(
+    classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int, shape: tuple[int, ...]
+) -> tuple[ForwardPlan, float]:
+    """The plan, its batch halved until it fits into memory, and the seconds of one forward."""
+    while True:
+        try:
+            return plan, _seconds(Forward(classifier, plan, device, num_classes), shape)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        plan = smaller(plan)
 
 
 def _sizes(device: torch.device, compile: bool, shape: tuple[int, ...]) -> Iterator[int]:

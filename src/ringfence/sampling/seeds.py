@@ -5,8 +5,16 @@ from __future__ import annotations
 import struct
 from hashlib import blake2b
 
+from ringfence.errors import ArgumentError
+
 CHUNK = 100
 """Draws per key. Fixed for ever: it is part of what a seed means."""
+
+
+def check_seed(seed: int) -> None:
+    """A run's seed is one signed 64-bit number, as it is stored."""
+    if not -(2**63) <= seed < 2**63:
+        raise ArgumentError("seed", "must fit into 64 bits", seed, "Any number up to 9223372036854775807 will do.")
 
 
 def chunk_key(seed: int, input_id: int, stage: int, chunk: int) -> int:

@@ -1,0 +1,112 @@
+"""Law: every procedure's certificates are false with probability at most alpha, whatever the probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from simulate import SIGMA, false_claims, most_failures, simulate
+
+from ringfence.procedures import PROCEDURES, Anytime, Fixed, Predict, Procedure, Sequential, Staged, State, TwoSided
+from ringfence.stats import clopper_pearson_lower
+from ringfence.types import Tally
+
+RUNS = 200_000
+ALPHA = 0.02
+RADIUS = 0.25
+P0 = float(ndtr(RADIUS / SIGMA))
+
+PROCEDURES_AT_ALPHA: dict[str, Procedure] = {
+    "fixed": Fixed(ALPHA, n0=10, n=200),
+    "fixed, n0=1": Fixed(ALPHA, n0=1, n=50),
+    "two-sided": TwoSided(ALPHA, n0=10, n=200),
+    "two-sided, uneven": TwoSided(ALPHA, n0=10, n=100, lower_share=0.9),
+    "predict": Predict(ALPHA, n=100),
+    "predict, few": Predict(ALPHA, n=15),
+    "staged": Staged(RADIUS, ALPHA, beta=0.01, n0=10, stages=(50, 200, 1000)),
+    "staged, one stage": Staged(RADIUS, ALPHA, beta=0.01, n0=10, stages=(100,)),
+    "sequential": Sequential(RADIUS, ALPHA, beta=0.01, n0=10, n=2000, look=20),
+    "sequential, no giving up": Sequential(RADIUS, ALPHA, beta=1e-9, n0=10, n=1000, look=50),
+    "sequential, grid": Sequential(RADIUS, ALPHA, beta=0.01, n0=10, n=1000, look=50, larger=(0.3, 0.5, 0.9)),
+    "anytime": Anytime(ALPHA, n0=10, n=1000, look=20),
+    "anytime, tolerance": Anytime(ALPHA, n0=10, n=1000, look=20, tolerance=0.2),
+    "anytime, grid": Anytime(ALPHA, n0=10, n=1000, look=20, radii=(0.25, 0.5, 0.75)),
+}
+
+PROBABILITIES = {
+    "just short of the radius": (P0 - 1e-9, 1 - P0 + 1e-9),
+    "just short of a larger radius": (ndtr(0.6) - 1e-9, 1 - ndtr(0.6) + 1e-9),
+    "nearly tied": (0.5 - 1e-9, 0.5 + 1e-9),
+    "three nearly tied": (1 / 3 - 1e-9, 1 / 3, 1 / 3 + 1e-9),
+    "two near the top": (0.45, 0.44, 0.11),
+    "clear": (0.9, 0.07, 0.03),
+    "ten classes": (0.2, 0.18, *([0.0775] * 8)),
+}
+
+
+@pytest.mark.parametrize("name", PROCEDURES_AT_ALPHA)
+@pytest.mark.parametrize("case", PROBABILITIES)
+def test_failure_rate_is_at_most_alpha(name: str, case: str) -> None:
+    p = np.array(PROBABILITIES[case])
+    runs = RUNS if len(p) < 10 else RUNS // 4
+    prediction, radius = simulate(PROCEDURES_AT_ALPHA[name], p, runs, seed=len(name) * 1000 + len(case))
+    assert false_claims(prediction, radius, p).sum() <= most_failures(runs, ALPHA)
+
+
+def test_every_procedure_is_under_the_law() -> None:
+    assert {procedure.name for procedure in PROCEDURES_AT_ALPHA.values()} == set(PROCEDURES)
+
+
+def test_spent_never_exceeds_alpha() -> None:
+    for procedure in PROCEDURES_AT_ALPHA.values():
+        assert 0 < sum(procedure.spent.values()) <= ALPHA * (1 + 1e-12)
+
+
+@final
+@dataclass(frozen=True)
+class Peeking(Procedure):
+    """Unsound on purpose: a fixed-n bound looked at again and again, the best one kept."""
+
+    alpha: float
+    name: ClassVar[str] = "peeking"
+    honest: ClassVar[Anytime] = Anytime(ALPHA, n0=10, n=2000, look=20)
+    spent = honest.spent
+
+    def start(self, rows, given):  # type: ignore[no-untyped-def]
+        return self.honest.start(rows, given)
+
+    def request(self, state: State):  # type: ignore[no-untyped-def]
+        return self.honest.request(state)
+
+    def update(self, state: State, tally: Tally) -> State:
+        best = state["lower"].copy()
+        state = self.honest.update(state, tally)
+        seen = state["drawn"] > 0
+        best[seen] = np.maximum(best, clopper_pearson_lower(state["hits"], np.maximum(state["drawn"], 1), ALPHA))[seen]
+        state["lower"] = best
+        return state
+
+    def conclude(self, state: State):  # type: ignore[no-untyped-def]
+        return self.honest.conclude(state)
+
+    def largest_radius(self, sigma: float) -> float:
+        return self.honest.largest_radius(sigma)
+
+
+def test_the_law_catches_peeking() -> None:
+    p = np.array(PROBABILITIES["just short of a larger radius"])
+    prediction, radius = simulate(Peeking(ALPHA), p, RUNS, seed=1)
+    assert false_claims(prediction, radius, p).sum() > most_failures(RUNS, ALPHA)
+
+
+def test_the_law_catches_bounds_on_selection_draws() -> None:
+    """The class chosen from the same draws that bound it fails at nearly twice alpha for two tied classes."""
+    rng, n = np.random.default_rng(5), 200
+    p = np.array(PROBABILITIES["nearly tied"])
+    votes = rng.multinomial(n, p, size=RUNS)
+    lower = clopper_pearson_lower(votes.max(1), n, ALPHA)
+    wrong = lower > p[votes.argmax(1)]
+    assert wrong.sum() > most_failures(RUNS, ALPHA)

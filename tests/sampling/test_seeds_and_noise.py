@@ -1,0 +1,88 @@
+"""A draw's noise is a function of (seed, input, stage, index), of all 64 bits, and Gaussian."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2, kstest
+
+from ringfence import Gaussian
+from ringfence.errors import ArgumentError
+from ringfence.sampling import CHUNK, chunk_key
+from ringfence.sampling.seeds import check_seed
+
+integers = st.integers(-(2**63), 2**63 - 1)
+places = st.tuples(integers, integers, integers, integers)
+
+
+def noise_of(key: int, rows: int = CHUNK, sigma: float = 1.0, width: int = 3) -> torch.Tensor:
+    out = torch.empty(rows, width)
+    Gaussian(sigma).fill(out, key)
+    return out
+
+
+@given(places, places)
+def test_keys_are_a_function_of_place_and_differ_between_places(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+    assert chunk_key(*one) == chunk_key(*one)
+    assert 0 <= chunk_key(*one) < 2**64
+    assert (chunk_key(*one) == chunk_key(*other)) == (one == other)
+
+
+def test_the_key_of_a_place_never_changes() -> None:
+    # Stored runs are continued with these keys: a change here breaks every run folder there is.
+    assert chunk_key(0, 0, 0, 0) == 4384906171439286206
+    assert chunk_key(1, 20, 1, 7) == 0
+    assert CHUNK == 100
+
+
+def test_the_noise_of_a_key_never_changes() -> None:
+    first = noise_of(chunk_key(0, 0, 0, 0))[0].tolist()
+    assert first == pytest.approx([0.0, 0.0, 0.0], abs=1e-6)
+
+
+def test_many_places_give_no_key_twice() -> None:
+    keys = {chunk_key(seed, one, stage, chunk) for seed in (0, 1) for one in range(50) for stage in range(3)
+            for chunk in range(100)}
+    assert len(keys) == 2 * 50 * 3 * 100
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_every_bit_of_a_key_matters(bit: int) -> None:
+    # torch's CPU generator keeps 32 bits: two chunks whose keys differ above them would share a stream.
+    key = 0x0123_4567_89AB_CDEF
+    one, other = noise_of(key), noise_of(key ^ (1 << bit))
+    assert not torch.equal(one, other)
+    assert abs(np.corrcoef(one.flatten(), other.flatten())[0, 1]) < 0.35  # 6 deviations for 300 numbers
+
+
+def test_a_shorter_fill_is_not_relied_upon_but_the_whole_chunk_is() -> None:
+    assert torch.equal(noise_of(5), noise_of(5))
+    assert torch.equal(noise_of(5, sigma=2.0), 2.0 * noise_of(5, sigma=1.0))
+
+
+def test_noise_is_gaussian() -> None:
+    sigma = 0.25
+    values = np.concatenate([noise_of(chunk_key(3, 1, 1, c), sigma=sigma, width=50).flatten() for c in range(40)])
+    size = len(values)
+    assert kstest(values / sigma, "norm").pvalue > 1e-6
+    assert abs(values.mean()) < 5 * sigma / np.sqrt(size)
+    low, high = chi2.ppf([1e-7, 1 - 1e-7], size)
+    assert low < (values**2).sum() / sigma**2 < high
+    # Neither neighbouring numbers nor neighbouring chunks go together.
+    assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 5 / np.sqrt(size)
+    assert abs(np.corrcoef(values[: size // 2], values[size // 2 :])[0, 1]) < 5 / np.sqrt(size / 2)
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf")])
+def test_sigma_must_be_positive(sigma: float) -> None:
+    with pytest.raises(ArgumentError, match=r"sigma: must be a positive number; got .*\[0,1\] pixel units"):
+        Gaussian(sigma)
+
+
+def test_seeds_beyond_64_bits_are_refused() -> None:
+    check_seed(2**63 - 1)
+    with pytest.raises(ArgumentError, match="seed: must fit into 64 bits"):
+        check_seed(2**63)
