@@ -15,6 +15,16 @@ BoolArray = NDArray[np.bool_]
 ABSTAIN = -1
 """The prediction of an input for which nothing is claimed."""
 
+BINS = 1024
+"""Bins of a score histogram: part of what a stored tally means."""
+
+SCORE_EDGES: FloatArray = (np.sin(np.pi / 2 * np.arange(BINS + 1) / BINS) ** 2).astype(np.float32).astype(np.float64)
+"""Edges (BINS+1,) of the bins, 0 to 1, each exactly a float32 so that the device compares with the same numbers.
+
+sin^2(pi t / 2) makes a bin's width proportional to sqrt(p(1-p)), the spread of a mean: equal bins would cost
+0.001 of probability everywhere, which is most of the radius where p is near 1.
+"""
+
 
 @dataclass(frozen=True)
 class Tally:
@@ -45,3 +55,10 @@ class Tally:
     def votes(self) -> IntArray:
         """Class votes (rows, K): the last cell of ``votes``, the invalid scores, is left out."""
         return self.cells["votes"][:, :-1]
+
+    @property
+    def score_histograms(self) -> tuple[IntArray, IntArray]:
+        """Softmax histograms (rows, K, BINS) and invalid draws (rows,), from the cells of ``scores``."""
+        cells = self.cells["scores"]
+        histograms = cells[:, :-1].reshape(len(cells), -1, BINS)
+        return histograms, cells[:, -1] // histograms.shape[1]

@@ -12,12 +12,14 @@ from ringfence.procedures.anytime import Anytime
 from ringfence.procedures.base import Decisions, Given, Procedure, State
 from ringfence.procedures.claims import claims
 from ringfence.procedures.fixed import Fixed, TwoSided
+from ringfence.procedures.multinomial import Multinomial
 from ringfence.procedures.predict import Predict
 from ringfence.procedures.sequential import Sequential
+from ringfence.procedures.softmax import Softmax
 from ringfence.procedures.staged import Staged
 
 PROCEDURES: dict[str, type[Procedure]] = {
-    kind.name: kind for kind in (Fixed, TwoSided, Predict, Staged, Sequential, Anytime)
+    kind.name: kind for kind in (Fixed, TwoSided, Multinomial, Softmax, Predict, Staged, Sequential, Anytime)
 }
 
 __all__ = [
@@ -26,9 +28,11 @@ __all__ = [
     "Decisions",
     "Fixed",
     "Given",
+    "Multinomial",
     "Predict",
     "Procedure",
     "Sequential",
+    "Softmax",
     "Staged",
     "State",
     "TwoSided",

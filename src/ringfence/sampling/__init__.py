@@ -3,7 +3,7 @@
 from ringfence.sampling.engine import Engine, Finished
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 from ringfence.sampling.probe import fastest_plan, pick_device
-from ringfence.sampling.readout import Readout, Votes, readouts
+from ringfence.sampling.readout import Readout, Scores, Votes, readouts
 from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "ForwardPlan",
     "Precision",
     "Readout",
+    "Scores",
     "Votes",
     "check_seed",
     "chunk_key",

@@ -10,13 +10,14 @@ from ringfence.sampling.seeds import CHUNK
 
 @dataclass(frozen=True)
 class Request:
-    """Draws [start, start+draws) of a stage of the input in a slot."""
+    """Draws [start, start+draws) of a stage of the input in a slot; last: they complete what was asked for."""
 
     slot: int
     input_id: int
     stage: int
     start: int
     draws: int
+    last: bool = True
 
 
 @dataclass(frozen=True)
@@ -38,45 +39,36 @@ class Segment:
 
 
 class Packer:
-    """A first-in first-out queue of segments, cut to fit batches."""
+    """A first-in first-out queue of requests, cut into segments only as batches take them: memory is flat in n."""
 
     def __init__(self) -> None:
-        self._queue: deque[Segment] = deque()
+        self._queue: deque[Request] = deque()
         self.pending = 0
 
     def add(self, request: Request) -> None:
-        """Queue a request, one segment per chunk it touches."""
-        at, end = request.start, request.start + request.draws
-        while at < end:
-            first = at % CHUNK
-            rows = min(CHUNK - first, end - at)
-            last = at + rows == end
-            self._queue.append(Segment(request.slot, request.input_id, request.stage, at // CHUNK, first, rows, last))
-            at += rows
+        """Queue a request."""
+        self._queue.append(request)
         self.pending += request.draws
 
     def take(self, batch: int) -> list[Segment]:
-        """At most batch rows from the front; the segment that does not fit is cut in two."""
+        """At most batch rows from the front, one segment per chunk they touch."""
         taken: list[Segment] = []
         room = batch
         while room and self._queue:
-            segment = self._queue.popleft()
-            if segment.rows > room:
-                head, tail = _cut(segment, room)
-                self._queue.appendleft(tail)
-                segment = head
-            taken.append(segment)
-            room -= segment.rows
+            r = self._queue.popleft()
+            chunk, first = divmod(r.start, CHUNK)
+            rows = min(CHUNK - first, r.draws, room)
+            rest = r.draws - rows
+            taken.append(Segment(r.slot, r.input_id, r.stage, chunk, first, rows, r.last and not rest))
+            if rest:
+                self._queue.appendleft(Request(r.slot, r.input_id, r.stage, r.start + rows, rest, r.last))
+            room -= rows
         self.pending -= batch - room
         return taken
 
     def put_back(self, segments: list[Segment]) -> None:
         """Undo take, for a batch that did not fit into memory."""
-        self._queue.extendleft(reversed(segments))
-        self.pending += sum(segment.rows for segment in segments)
-
-
-def _cut(s: Segment, rows: int) -> tuple[Segment, Segment]:
-    head = Segment(s.slot, s.input_id, s.stage, s.chunk, s.first, rows, last=False)
-    tail = Segment(s.slot, s.input_id, s.stage, s.chunk, s.first + rows, s.rows - rows, s.last)
-    return head, tail
+        for s in reversed(segments):
+            start = s.chunk * CHUNK + s.first
+            self._queue.appendleft(Request(s.slot, s.input_id, s.stage, start, s.rows, s.last))
+            self.pending += s.rows

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ringfence.errors import ArgumentError
+from ringfence.types import BINS, SCORE_EDGES
 
 
 class Readout(ABC):
@@ -45,7 +46,33 @@ class Votes(Readout):
         return torch.where(valid, scores.argmax(-1, keepdim=True), invalid)
 
 
-READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(),)}
+@final
+@dataclass(frozen=True)
+class Scores(Readout):
+    """Histogram of every class's softmax score, BINS bins a class, one extra last cell for invalid scores.
+
+    Bin b of class k is cell k*BINS + b and holds scores in [SCORE_EDGES[b], SCORE_EDGES[b+1]]: read as the
+    lower edge they are rounded down, as the upper edge up. An invalid draw adds K to the last cell, one per class.
+    """
+
+    name: ClassVar[str] = "scores"
+
+    def width(self, num_classes: int) -> int:
+        """K histograms and the invalid outcome."""
+        return num_classes * BINS + 1
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """(B, lanes, K) -> (B, lanes, K)."""
+        classes = scores.shape[-1]
+        valid = torch.isfinite(scores).all(-1, keepdim=True)
+        share = torch.where(valid, scores, 0.0).softmax(-1)
+        inner = torch.from_numpy(SCORE_EDGES[1:-1]).to(scores.device, share.dtype)
+        bins = torch.bucketize(share, inner, right=True)
+        cell = torch.arange(classes, device=scores.device) * BINS + bins
+        return torch.where(valid, cell, classes * BINS)
+
+
+READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores())}
 
 
 def readouts(names: tuple[str, ...]) -> tuple[Readout, ...]:

@@ -3,6 +3,14 @@
 from ringfence.stats.binomial import clopper_pearson_lower, clopper_pearson_upper
 from ringfence.stats.bounds import AnytimeBound, ClopperPearson, FixedBound, SpendingClopperPearson
 from ringfence.stats.evalue import evalue_certifies, log_evalue
+from ringfence.stats.histogram import (
+    MEAN_BOUNDS,
+    MeanBound,
+    check_mean_bound,
+    histogram_lower,
+    histogram_upper,
+    moments,
+)
 from ringfence.stats.ledger import AlphaLedger
 from ringfence.stats.means import (
     betting_lower,
@@ -16,24 +24,30 @@ from ringfence.stats.ranks import rank_test, rank_test_one_sided
 from ringfence.stats.sequential import GroupSequentialDesign, group_sequential_design, look_schedule
 
 __all__ = [
+    "MEAN_BOUNDS",
     "AlphaLedger",
     "AnytimeBound",
     "ClopperPearson",
     "FixedBound",
     "GroupSequentialDesign",
+    "MeanBound",
     "SpendingClopperPearson",
     "betting_lower",
     "betting_upper",
+    "check_mean_bound",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
     "empirical_bernstein_lower",
     "empirical_bernstein_upper",
     "evalue_certifies",
     "group_sequential_design",
+    "histogram_lower",
+    "histogram_upper",
     "hoeffding_lower",
     "hoeffding_upper",
     "log_evalue",
     "look_schedule",
+    "moments",
     "rank_test",
     "rank_test_one_sided",
 ]

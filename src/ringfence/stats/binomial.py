@@ -43,9 +43,17 @@ def _upper(k: IntArray, n: IntArray, alpha: FloatArray) -> FloatArray:
         # The two ends have closed forms; the inversion, which is slow, runs only on the rest.
         inner = (k > 0) & (k < n)
         if inner.any():
-            bound[inner] = _invert(a[inner], b[inner], alpha[inner])
+            bound[inner] = _invert_distinct(a[inner], b[inner], alpha[inner])
     bound[k >= n] = 1.0
     return np.minimum(np.nextafter(bound, 2.0), 1.0)
+
+
+def _invert_distinct(a: FloatArray, b: FloatArray, alpha: FloatArray) -> FloatArray:
+    """_invert, but where many rows share few counts each pair (a, b) is inverted once."""
+    if a.size < 256 or alpha.min() != alpha.max():
+        return _invert(a, b, alpha)
+    pairs, back = np.unique(a + 1j * b, return_inverse=True)
+    return _invert(pairs.real, pairs.imag, np.full(pairs.shape, alpha[0]))[back]
 
 
 def _invert(a: FloatArray, b: FloatArray, alpha: FloatArray) -> FloatArray:

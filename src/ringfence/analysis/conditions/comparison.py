@@ -45,15 +45,13 @@ def uniform_deviation_ratio(members: int, form: Form = "sound") -> float:
     return float((members + 1) * np.sqrt((members + 2) / ((12 if form == "sound" else 6) * members)))
 
 
-def uniform_preferred_ensemble(
-    lam1: float, lam2: float, mean: float, members: int, form: Form = "sound"
-) -> Preference:
+def uniform_preferred_ensemble(lam1: float, lam2: float, mean: float, members: int, form: Form = "sound") -> Preference:
     """Corollary 6's first two cases: corollary 5 with the deviations of uniform scores."""
     return preferred_ensemble(lam1, lam2, mean, uniform_deviation_ratio(members, form), 1.0, members)
 
 
 def always_max_margin_above(mean: float, lam2: float, form: Form = "sound") -> float:
-    """Uniform scores: with more members than 12 (1 - Lam2/mu)^(-2) - 2 max-margin wins for every lam1; paper prints 6."""
+    """Uniform scores: with more than 12 (1 - Lam2/mu)^(-2) - 2 members max-margin wins for all lam1; paper prints 6."""
     check_form(form)
     gap = 1 - portion(lam2) / mean
     if gap <= 0:

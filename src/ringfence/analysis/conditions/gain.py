@@ -31,7 +31,7 @@ def best_pair_weights(differences: ArrayLike) -> FloatArray:
     first, second = _checked(differences)
     rho = np.log(first / second)
     ratio = np.exp(-(rho.max() + rho.min()) / 2)
-    return np.array([ratio, 1.0]) / (1.0 + ratio)
+    return np.array([ratio, 1.0], np.float64) / float(1.0 + ratio)
 
 
 def ensemble_radius(radius: float, cosine: float, coupling: float, delta: float = 0.0, form: Form = "sound") -> float:

@@ -1,14 +1,14 @@
-"""Score differences and gradients of real members at an input, for the conditions: a diagnostic, never a certificate."""
+"""Score differences and gradients of real members at an input: a diagnostic, never a certificate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from ringfence.analysis.variance.logits import DIAGNOSTIC_STAGE
+from ringfence.analysis.variance.logits import noisy_copies
 from ringfence.errors import ArgumentError
 from ringfence.types import FloatArray
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, eq=False)
 class ScoreGradients:
-    """differences (members, K-1): E f^{label/y}; gradients (members, K-1, d): theirs; classes in order, label left out."""
+    """differences (members, K-1): f^{label/y}, the label left out; gradients (members, K-1, d): theirs."""
 
     differences: FloatArray
     gradients: FloatArray
@@ -38,47 +38,35 @@ def score_gradients(
     """Softmax differences and their input gradients at x (*shape), averaged over Gaussian noise shared by the members.
 
     sigma = 0: the members themselves, no noise. A diagnostic, never a certificate: a mean over draws estimates the
-    expectation, and the norm of an estimated gradient is too large on average by about its own noise.
+    expectation, and the norm of an estimated gradient is too large on average, by its own noise.
     """
+    if not members:
+        raise ArgumentError("members", "must not be empty", "no members", "Give at least one.")
+    means = [
+        _mean_scores(member, [x.unsqueeze(0)] if sigma == 0 else noisy_copies(x, sigma, draws, seed, input_id))
+        for member in members
+    ]
+    scores, slopes = (np.stack(part) for part in zip(*means, strict=True))
+    if not 0 <= label < scores.shape[1]:
+        raise ArgumentError("label", f"must be one of the {scores.shape[1]} classes", label, "Give the true class.")
+    others = [k for k in range(scores.shape[1]) if k != label]
+    return ScoreGradients(scores[:, [label]] - scores[:, others], slopes[:, [label]] - slopes[:, others])
+
+
+def _mean_scores(member: nn.Module, batches: Iterable[Tensor]) -> tuple[FloatArray, FloatArray]:
+    """Softmax scores (K,) and their gradients (K, d), averaged over the rows of all batches."""
     import torch
 
-    total = _Sums(len(members))
-    for member in members:
-        member.eval()
-    for noisy in _batches(x, sigma, draws, seed, input_id):
-        for index, member in enumerate(members):
-            points = noisy.detach().requires_grad_()
-            scores = member(points).softmax(-1)
-            if not 0 <= label < scores.shape[1]:
-                rule = f"must be one of the {scores.shape[1]} classes"
-                raise ArgumentError("label", rule, label, "Give the true class of the input.")
-            slopes = [
-                torch.autograd.grad(scores[:, k].sum(), points, retain_graph=k + 1 < scores.shape[1])[0].sum(0)
-                for k in range(scores.shape[1])
-            ]
-            total.add(index, scores.detach().sum(0), torch.stack(slopes).flatten(1))
-    scores_sum, slopes_sum = total.means(draws if sigma > 0 else 1)
-    differences = scores_sum[:, [label]] - np.delete(scores_sum, label, axis=1)
-    return ScoreGradients(differences, slopes_sum[:, [label]] - np.delete(slopes_sum, label, axis=1))
-
-
-class _Sums:
-    """Running sums of scores (K,) and slopes (K, d) per member."""
-
-    def __init__(self, members: int) -> None:
-        if not members:
-            raise ArgumentError("members", "must not be empty", "no members", "Give at least one.")
-        self._sums: list[tuple[Tensor, Tensor] | None] = [None] * members
-
-    def add(self, index: int, scores: Tensor, slopes: Tensor) -> None:
-        new, old = (scores.double(), slopes.double()), self._sums[index]
-        self._sums[index] = new if old is None else (old[0] + new[0], old[1] + new[1])
-
-    def means(self, draws: int) -> tuple[FloatArray, FloatArray]:
-        kept = [entry for entry in self._sums if entry is not None]
-        scores = np.stack([entry[0].cpu().numpy() for entry in kept]) / draws
-        return scores, np.stack([entry[1].cpu().numpy() for entry in kept]) / draws
-
-
-def _batches(x: Tensor, sigma: float, draws: int, seed: int, input_id: int) -> list[Tensor]:
-    raise NotImplementedError
+    member.eval()
+    count, score_sum, slope_sum = 0, torch.tensor(0.0), torch.tensor(0.0)
+    for batch in batches:
+        points = batch.detach().requires_grad_()
+        scores = member(points).softmax(-1)
+        slopes = [
+            torch.autograd.grad(scores[:, k].sum(), points, retain_graph=True)[0].sum(0).flatten()
+            for k in range(scores.shape[1])
+        ]
+        count += len(batch)
+        score_sum = score_sum + scores.detach().sum(0).double().cpu()
+        slope_sum = slope_sum + torch.stack(slopes).double().cpu()
+    return (score_sum / count).numpy(), (slope_sum / count).numpy()

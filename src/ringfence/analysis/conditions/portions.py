@@ -70,4 +70,4 @@ def comparison_statistic(portions: ConfidencePortions) -> float:
 def _largest_share(wrong: FloatArray) -> FloatArray:
     """Largest over sum of the wrong classes' scores (..., K-1); 0 where the label leaves nothing."""
     total = wrong.sum(-1)
-    return np.divide(wrong.max(-1), total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray(np.divide(wrong.max(-1), total, out=np.zeros_like(total), where=total > 0))

@@ -1,4 +1,4 @@
-"""Robustness of weighted ensembles from scores and gradients at the input (paper 001, theorems 1 and 2, corollary 2)."""
+"""Robustness of weighted ensembles from scores and gradients at an input (paper 001, theorems 1, 2, corollary 2)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def smoothed_smoothness(sigma: float, form: Form = "sound") -> float:
     return float((TIGHT_SMOOTHNESS if form == "sound" else 2.0) / sigma**2)
 
 
-def robustness_indicator(
-    differences: ArrayLike, gradients: ArrayLike, weights: ArrayLike, radius: float
-) -> FloatArray:
+def robustness_indicator(differences: ArrayLike, gradients: ArrayLike, weights: ArrayLike, radius: float) -> FloatArray:
     """I_y (classes-1,) = ||sum_j w_j grad f_j^{y0/y}|| / ||w||_1 - sum_j w_j f_j^{y0/y} / (r ||w||_1), equation 6.
 
     differences (members, classes-1): f^{y0/y} = score of the label minus score of class y, at the input;

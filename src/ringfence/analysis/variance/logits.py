@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.types import FloatArray
@@ -26,32 +24,38 @@ def collect_logits(
     """
     import torch
 
+    if not members:
+        raise ArgumentError("members", "must not be empty", "no members", "Give at least two.")
+    for member in members:
+        member.eval()
+    with torch.inference_mode():
+        clean = _stack([member(x.float().unsqueeze(0)) for member in members])[:, 0]
+        noisy = noisy_copies(x, sigma, draws, seed, input_id)
+        logits = torch.cat([_stack([member(batch) for member in members]) for batch in noisy], dim=1)
+    return logits.numpy(), clean.numpy()
+
+
+def noisy_copies(x: Tensor, sigma: float, draws: int, seed: int, input_id: int = 0) -> Iterator[Tensor]:
+    """x (*shape) plus Gaussian noise: draws rows in batches (at most CHUNK, *shape), repeatable."""
+    import torch
+
     from ringfence.noise import Gaussian
     from ringfence.sampling.seeds import CHUNK, chunk_key
 
-    if not members or draws < 1:
-        received = f"{len(members)} members, {draws} draws"
-        raise ArgumentError("members, draws", "must both be at least 1", received, "Give members and draws.")
+    if draws < 1:
+        raise ArgumentError("draws", "must be at least 1", draws, "A few thousand give a stable model.")
     noise, buffer = Gaussian(sigma), torch.empty((CHUNK, *x.shape), device=x.device)
-    for member in members:
-        member.eval()
-    parts: list[Tensor] = []
-    with torch.inference_mode():
-        clean = _stack([member(x.unsqueeze(0)) for member in members])[:, 0]
-        for chunk in range(-(-draws // CHUNK)):
-            noise.fill(buffer, chunk_key(seed, input_id, DIAGNOSTIC_STAGE, chunk))
-            noisy = x.float() + buffer
-            parts.append(_stack([member(noisy) for member in members]).double().cpu())
-    logits = torch.cat(parts, dim=1)[:, :draws].numpy()
-    return np.asarray(logits, np.float64), np.asarray(clean.double().cpu().numpy(), np.float64)
+    for first in range(0, draws, CHUNK):
+        noise.fill(buffer, chunk_key(seed, input_id, DIAGNOSTIC_STAGE, first // CHUNK))
+        yield x.float() + buffer[: draws - first]
 
 
 def _stack(scores: list[Tensor]) -> Tensor:
-    """Member scores (members, B, K); all members must return the same shape."""
+    """Scores (members, B, K) in double precision on the host; all members must return the same shape."""
     import torch
 
     shapes = {tuple(score.shape) for score in scores}
     if len(shapes) != 1 or scores[0].dim() != 2:
         rule = "must all return scores of one shape (B, K)"
         raise ClassifierError("members", rule, sorted(shapes), "Use members with the same classes.")
-    return torch.stack(scores)
+    return torch.stack(scores).double().cpu()

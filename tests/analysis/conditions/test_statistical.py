@@ -1,0 +1,152 @@
+"""The statistical bounds against simulated ensembles, and the comparisons against the bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from slabs import max_margin_prediction, weighted_prediction
+
+from ringfence.analysis.conditions import (
+    always_max_margin_above,
+    max_margin_bound,
+    portion,
+    preferred_ensemble,
+    single_bound,
+    threshold,
+    uniform_deviation_ratio,
+    uniform_max_margin_bound,
+    uniform_minimum_deviation,
+    uniform_preferred_ensemble,
+    uniform_single_bound,
+    uniform_weighted_bound,
+    weight_concentration,
+    weighted_bound,
+    weighted_hoeffding_bound,
+)
+from ringfence.errors import ArgumentError
+from ringfence.types import FloatArray
+
+DRAWS = 40_000
+NOISE = 5 * np.sqrt(0.25 / DRAWS)
+
+
+def worst_scores(label: FloatArray, lam: float, p: float, rng: np.random.Generator, classes: int = 8) -> FloatArray:
+    """Scores (draws, members, classes) for label scores: class 1 takes lam of the rest, with chance p all of it."""
+    rest = 1 - label
+    share = np.where(rng.random((len(label), 1)) < p, 1.0, lam)
+    others = np.repeat((rest * (1 - share) / (classes - 2))[..., None], classes - 2, axis=-1)
+    return np.concatenate([label[..., None], (rest * share)[..., None], others], -1)
+
+
+def uniform(rng: np.random.Generator, members: int) -> FloatArray:
+    return rng.uniform(0.3, 0.55, (DRAWS, members))
+
+
+def two_point(rng: np.random.Generator, members: int) -> FloatArray:
+    return rng.choice([0.36, 0.62], (DRAWS, members))
+
+
+def bell(rng: np.random.Generator, members: int) -> FloatArray:
+    return rng.beta(12, 12, (DRAWS, members))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.03])
+@pytest.mark.parametrize("members", [1, 3, 8])
+@pytest.mark.parametrize("law", [uniform, two_point, bell])
+def test_bounds_hold_for_simulated_ensembles(law: object, members: int, p: float) -> None:
+    rng = np.random.default_rng(members)
+    label, weights, lam = law(rng, members), rng.uniform(0.5, 1.0, members), 0.5  # type: ignore[operator]
+    scores = worst_scores(label, lam, p, rng)
+    mean, deviation, minimum = label.mean(), label.std(), label.min(1).std()
+    right = (weighted_prediction(scores, weights) == 0).mean()
+    assert right > weighted_bound(mean, deviation, lam, p, weights) - NOISE
+    assert right > weighted_hoeffding_bound(mean, lam, p, weights) - NOISE
+    assert (max_margin_prediction(scores) == 0).mean() > max_margin_bound(mean, minimum, lam, p) - NOISE
+    assert (scores[:, 0].argmax(1) == 0).mean() > single_bound(mean, deviation, lam, p) - NOISE
+
+
+def test_the_bounds_say_something() -> None:
+    assert weighted_bound(0.5, 0.1, 0.5, 0.01, np.ones(5)) == pytest.approx(0.99 - 0.01 / 5 / (2 * (1 / 6) ** 2))
+    assert single_bound(0.5, 0.1, 0.5, 0.01) == pytest.approx(0.81)
+    assert max_margin_bound(0.5, 0.05, 0.5, 0.0) == pytest.approx(1 - 0.0025 / (2 / 36))
+    assert weighted_hoeffding_bound(0.5, 0.5, 0.0, np.ones(100)) == pytest.approx(1 - np.exp(-200 / 36))
+    assert single_bound(0.3, 0.1, 0.9, 0.0) == 0.0  # mean below Lam: nothing is known
+    assert weight_concentration([2.0, 2.0, 2.0, 2.0]) == pytest.approx(0.25)
+    assert portion(1.0) == 0.5
+
+
+@pytest.mark.parametrize("members", [2, 5, 20])
+def test_uniform_bounds_hold_and_are_the_general_ones(members: int) -> None:
+    rng, low, high, lam = np.random.default_rng(members), 0.3, 0.6, 0.55
+    label = rng.uniform(low, high, (DRAWS, members))
+    scores = worst_scores(label, lam, 0.02, rng)
+    weights = np.ones(members)
+    sound, paper = (uniform_weighted_bound(low, high, lam, 0.02, weights, form) for form in ("sound", "paper"))  # type: ignore[arg-type]
+    assert sound == pytest.approx(weighted_bound(0.45, 0.3 / np.sqrt(12), lam, 0.02, weights))
+    assert 0.98 - paper == pytest.approx(2 * (0.98 - sound))
+    assert (weighted_prediction(scores, weights) == 0).mean() > sound - NOISE
+    widest = uniform_max_margin_bound(low, high, lam, 0.02, members)
+    factor = 2 / (members + 1) * (2 / (members + 2) - 1 / (members + 1))
+    assert widest == pytest.approx(max(0, 0.98 - factor * (0.3 / (0.45 - portion(lam))) ** 2 / 4))
+    assert (max_margin_prediction(scores) == 0).mean() > widest - NOISE
+    assert label.min(1).std() == pytest.approx(uniform_minimum_deviation(low, high, members), rel=0.03)
+    assert (scores[:, 0].argmax(1) == 0).mean() == pytest.approx(
+        uniform_single_bound(low, high, lam, 0.02), abs=NOISE + 0.02
+    )
+
+
+def test_threshold_separates_the_bounds_exactly() -> None:
+    rng, seen = np.random.default_rng(0), {"weighted": 0, "max_margin": 0, "undecided": 0}
+    for _ in range(3000):
+        members = int(rng.integers(2, 12))
+        lam1, lam2 = rng.uniform(0.05, 1.0, 2)
+        mean = rng.uniform(max(portion(lam1), portion(lam2)) + 0.02, 0.98)
+        deviation = rng.uniform(0.001, 0.02)
+        minimum = deviation * rng.uniform(1 / members, 1.2)
+        choice = preferred_ensemble(lam1, lam2, mean, deviation, minimum, members)
+        seen[choice] += 1
+        widest = minimum / (mean - portion(lam2))
+        spread = [1.0, 1 / np.sqrt(members), rng.uniform(1 / np.sqrt(members), 1)]
+        weighted = np.array(spread) * deviation / (mean - portion(lam1))
+        if choice == "weighted":
+            assert (weighted < widest * (1 + 1e-9)).all()
+        if choice == "max_margin":
+            assert (weighted > widest * (1 - 1e-9)).all()
+    assert min(seen.values()) > 200
+    assert threshold(1.0, 0.7, 0.8) == pytest.approx(1.0)
+
+
+def test_uniform_ratio_is_that_of_the_deviations() -> None:
+    for members in (2, 7, 30):
+        exact = np.sqrt(1 / 12) / uniform_minimum_deviation(0.0, 1.0, members)
+        assert uniform_deviation_ratio(members) == pytest.approx(exact)
+        assert uniform_deviation_ratio(members, "paper") == pytest.approx(np.sqrt(2) * exact)
+
+
+def test_printed_number_of_members_is_too_small() -> None:
+    low, high, lam2 = 0.4, 0.6, 0.5
+    printed, corrected = always_max_margin_above(0.5, lam2, "paper"), always_max_margin_above(0.5, lam2)
+    assert (printed, corrected) == (pytest.approx(52.0), pytest.approx(106.0))
+    members, lam1 = 60, 0.01
+    assert members > printed
+    weighted = uniform_weighted_bound(low, high, lam1, 0.0, np.ones(members))
+    assert weighted > uniform_max_margin_bound(low, high, lam2, 0.0, members)  # the printed corollary denies this
+    assert uniform_preferred_ensemble(lam1, lam2, 0.5, members, "paper") == "max_margin"
+    assert uniform_preferred_ensemble(lam1, lam2, 0.5, members) == "undecided"
+    for lam1 in (1e-6, 0.01, 0.3, 0.9):
+        assert uniform_preferred_ensemble(lam1, lam2, 0.5, 107) == "max_margin"
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="lam"):
+        portion(1.5)
+    with pytest.raises(ArgumentError, match="p: must lie"):
+        single_bound(0.5, 0.1, 0.5, 1.2)
+    with pytest.raises(ArgumentError, match="low < high"):
+        uniform_single_bound(0.5, 0.5, 0.5, 0.0)
+    with pytest.raises(ArgumentError, match="mean"):
+        threshold(1.0, 0.2, 0.9)
+    with pytest.raises(ArgumentError, match="mean"):
+        always_max_margin_above(0.2, 0.9)
+    with pytest.raises(ArgumentError, match="members"):
+        uniform_minimum_deviation(0.0, 1.0, 0)

@@ -1,0 +1,183 @@
+"""Into a run folder: resumed runs equal uninterrupted ones, plans are kept, damage is mended."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import BucketLanes, Buckets, LittleMemory
+
+import ringfence as rf
+from ringfence.data import Dataset, Input
+from ringfence.engines.local import default_radii, describe, thumbnail
+from ringfence.mechanisms import neyman_pearson, one_sided
+from ringfence.procedures import Procedure
+from ringfence.sampling import ForwardPlan
+from ringfence.store import RunConfig, StoreWarning
+
+COUNT = 12
+
+
+def dataset() -> Dataset:
+    x = torch.linspace(-1, 2, COUNT)[:, None].repeat(1, 3)
+    ids = list(range(0, 20 * COUNT, 20))
+    return Dataset("line", ids, [1] * COUNT, list(range(COUNT)), lambda k: x[k], lambda k: f"point {k}", (3,), "digest", 4)
+
+
+def config(procedure: Procedure, lanes: tuple[str, ...] = ("main",)) -> RunConfig:
+    return RunConfig(
+        model="buckets",
+        data="line",
+        num_classes=4,
+        sigma=0.5,
+        procedure=procedure.name,
+        procedure_settings=procedure.settings(),
+        mechanism="neyman_pearson",
+        mechanisms=["neyman_pearson", "one_sided"],
+        lift=rf.Identity().settings(),
+        lanes=list(lanes),
+        seed=4,
+    )
+
+
+def into(
+    path: Path,
+    procedure: Procedure | None = None,
+    classifier: torch.nn.Module | None = None,
+    lanes: tuple[str, ...] = ("main",),
+    data: Dataset | None = None,
+    **execution: Any,
+) -> rf.RunFolder:
+    procedure = procedure or rf.Fixed(n=500)
+    run = rf.RunFolder.create_or_resume(path, config(procedure, lanes))
+    return rf.certify_into(
+        run,
+        classifier or Buckets(),
+        data or dataset(),
+        noise=rf.Gaussian(0.5),
+        procedure=procedure,
+        mechanisms=(neyman_pearson, one_sided),
+        execution=rf.Execution(device="cpu", **({"batch": 50} | execution)),
+    )
+
+
+def facts(run: rf.RunFolder) -> list[dict[str, Any]]:
+    return run.records().drop_columns(["seconds"]).to_pylist()
+
+
+def measured(run: rf.RunFolder) -> list[dict[str, Any]]:
+    summary = run.summary()
+    assert summary is not None
+    return [lane | {"path": ""} for lane in summary["lanes"]]
+
+
+class Stop(Exception):
+    """Stands for a crash."""
+
+
+def stopping(after: int) -> Dataset:
+    """The data set, ending in a crash when so many inputs have been read."""
+    whole, read = dataset(), iter(range(after))
+
+    def one(position: int) -> torch.Tensor:
+        if next(read, None) is None:
+            raise Stop
+        return whole.read(position)
+
+    return replace(whole, read=one)
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 11])
+@pytest.mark.parametrize("procedure", [rf.Fixed(n=500), rf.Sequential(0.2, n=3000)], ids=lambda one: one.name)
+def test_an_interrupted_run_continues_to_the_same_records(tmp_path: Path, procedure: Procedure, after: int) -> None:
+    whole = into(tmp_path / "whole", procedure)
+    assert len(facts(whole)) == COUNT
+    with pytest.raises(Stop):
+        into(tmp_path / "broken", procedure, data=stopping(after))
+    broken = rf.RunFolder.open(tmp_path / "broken")
+    assert len(facts(broken)) <= after
+    assert broken.summary() is None
+    again = into(tmp_path / "broken", procedure, batch=7)  # the stored forward shape wins
+    assert facts(again) == facts(whole)
+    assert [plan["batch"] for plan in again.forward_plans()] == ([50] if after else [7])
+    assert measured(again) == measured(whole)
+    assert rf.verify(again) == []
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
+    run = into(tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != "lock"}
+    again = into(tmp_path / "run", classifier=LittleMemory(0))  # which could not certify anything
+    assert facts(again) == facts(run)
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != "lock"}
+    assert {path for path in after if path.is_file() and after[path] != before.get(path)} == set()
+
+
+def test_lanes_reach_the_disk_together(tmp_path: Path) -> None:
+    run = into(tmp_path / "run", classifier=BucketLanes(), lanes=("a", "b"))
+    assert [(row["input_id"], row["lane"]) for row in facts(run)] == [
+        (number, lane) for number in dataset().ids for lane in "ab"
+    ]
+    assert len(measured(run)) == 2
+    assert rf.verify(run) == []
+
+
+def test_out_of_memory_begins_a_new_segment(tmp_path: Path) -> None:
+    class Shrinking(LittleMemory):
+        """Plenty of memory for the first forwards, little afterwards."""
+
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            self.limit = 1000 if self.calls < 40 else 60
+            return super().forward(x)
+
+    run = into(tmp_path / "run", classifier=Shrinking(1000), plan=ForwardPlan(200))
+    assert [plan["batch"] for plan in run.forward_plans()] == [200, 100, 50]
+    whole = into(tmp_path / "whole")
+    assert [row["stages"] for row in facts(run)] == [row["stages"] for row in facts(whole)]
+
+
+def test_a_damaged_part_is_certified_again_and_set_aside(tmp_path: Path) -> None:
+    run = into(tmp_path / "run")
+    expected = facts(run)
+    (part,) = (tmp_path / "run" / "parts").glob("part-*")
+    content = bytearray(part.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    part.write_bytes(content)
+    with pytest.warns(StoreWarning, match=r"part-000000\.parquet is damaged"):
+        again = into(tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert facts(again) == expected
+        assert again.damaged == []
+        assert rf.verify(rf.RunFolder.open(tmp_path / "run")) == []
+    assert (tmp_path / "run" / "parts" / "damaged-part-000000.parquet").exists()
+
+
+def test_what_stands_beside_the_records(tmp_path: Path) -> None:
+    run = into(tmp_path / "run")
+    assert [one.name for one in run.inputs()] == [f"point {k}" for k in range(COUNT)]
+    assert {"python", "torch", "cpu", "forward_plan"} <= run.environments()[0].keys()
+    assert run.forward_plans() == [ForwardPlan(50).settings()]
+    assert default_radii(run)[0] == 0.0
+    target = into(tmp_path / "target", rf.Sequential(0.2, n=3000, larger=(0.4,)))
+    assert default_radii(target) == [0.0, 0.2, 0.4]
+
+
+def test_thumbnails() -> None:
+    grey = thumbnail(torch.full((1, 28, 28), 0.5))
+    assert grey is not None
+    assert (grey.shape, grey.dtype, int(grey[0, 0, 0])) == ((28, 28, 1), np.uint8, 128)
+    wide = thumbnail(torch.rand(3, 50, 200))
+    assert wide is not None
+    assert wide.shape == (16, 64, 3)
+    assert thumbnail(torch.rand(3)) is None
+    assert thumbnail(torch.rand(7, 8, 8)) is None
+    assert describe(Input(3, torch.rand(2), 1, "a")).thumbnail is None

@@ -1,0 +1,190 @@
+"""The engine counts exactly the draws asked for, whatever the batch, and memory does not grow with them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, votes_of
+
+from ringfence import Gaussian
+from ringfence.sampling import CHUNK, Engine, ForwardPlan, Votes
+from ringfence.types import IntArray
+
+SHAPE = (3,)
+NOISE = Gaussian(0.5)
+SEED = 7
+X = torch.tensor([[0.2, 0.0, 0.0], [0.6, 1.0, 0.0], [0.9, 0.5, 0.5], [-0.3, 0.0, 1.0]])
+
+
+@contextmanager
+def engine(module: nn.Module, batch: int, plans: list[ForwardPlan] | None = None) -> Iterator[Engine]:
+    on_plan = None if plans is None else plans.append
+    made = Engine(module, NOISE, (Votes(),), 4, ForwardPlan(batch), torch.device("cpu"), SHAPE, SEED, on_plan)
+    with closing(made):
+        yield made
+
+
+def collect(running: Engine) -> dict[int, list[IntArray]]:
+    """slot -> tallies of its requests (lanes, cells), in the order they became complete."""
+    found: dict[int, list[IntArray]] = {}
+    while (finished := running.step()) is not None:
+        votes = finished.tally.cells["votes"].reshape(len(finished.slots), running.lanes, 5)
+        for slot, counts in zip(finished.slots, votes, strict=True):
+            found.setdefault(int(slot), []).append(counts)
+        assert (finished.tally.cells["votes"].sum(1) == finished.tally.draws).all()
+    return found
+
+
+def by_hand(module: nn.Module, x: Tensor, input_id: int, stage: int, start: int, n: int) -> IntArray:
+    return votes_of(module, draws_of(NOISE, SHAPE, SEED, input_id, stage, start, n) + x, 4)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100, 130, 1000])
+def test_tallies_are_those_of_the_draws_asked_for(batch: int) -> None:
+    module = Buckets()
+    asked = [(0, 0, 100), (0, 0, 37), (1, 250, 130), (2, 99, 2), (1, 0, 500)]
+    with engine(module, batch) as running:
+        slots = [running.admit(10 + k, x) for k, x in enumerate(X)]
+        for number, slot in enumerate(slots):
+            running.submit(slot, *asked[number])
+        found = collect(running)
+        assert running.drawn == sum(draws for _, _, draws in asked[: len(slots)])
+        assert module.largest_batch == batch
+    for number, slot in enumerate(slots):
+        (counts,) = found[slot]
+        assert counts[0].tolist() == by_hand(module, X[number], 10 + number, *asked[number]).tolist()
+
+
+def test_a_request_in_pieces_is_the_request_as_a_whole() -> None:
+    module = Buckets()
+    pieces = [(0, 30), (30, 70), (100, 1), (101, 199), (300, 25)]
+    with engine(module, 64) as running:
+        slot = running.admit(3, X[0])
+        total = np.zeros(5, np.int64)
+        for start, draws in pieces:
+            running.submit(slot, 1, start, draws)
+            total += collect(running)[slot][0][0]
+    assert total.tolist() == by_hand(module, X[0], 3, 1, 0, 325).tolist()
+
+
+def test_a_freed_slot_starts_from_zero() -> None:
+    module = Buckets()
+    with engine(module, 20) as running:
+        for round_, x in enumerate(X):
+            slot = running.admit(round_, x)
+            running.submit(slot, 0, 0, 150)
+            assert collect(running)[slot][0][0].tolist() == by_hand(module, x, round_, 0, 0, 150).tolist()
+            running.release(slot)
+
+
+def test_invalid_scores_are_one_more_outcome() -> None:
+    module = SomeInvalid()
+    with engine(module, 50) as running:
+        slot = running.admit(0, X[1])
+        running.submit(slot, 0, 0, 400)
+        counts = collect(running)[slot][0][0]
+    assert counts.tolist() == by_hand(module, X[1], 0, 0, 0, 400).tolist()
+    assert counts[-1] > 50
+    assert counts.sum() == 400
+
+
+def test_lanes_share_their_draws() -> None:
+    module = BucketLanes()
+    with engine(module, 90) as running:
+        assert running.lanes == 2
+        slot = running.admit(5, X[2])
+        running.submit(slot, 0, 0, 333)
+        counts = collect(running)[slot][0]
+    for lane, part in enumerate((module.one, module.two)):
+        assert counts[lane].tolist() == by_hand(part, X[2], 5, 0, 0, 333).tolist()
+    assert counts[0].tolist() != counts[1].tolist()
+
+
+def test_out_of_memory_halves_the_batch_and_loses_nothing() -> None:
+    module, plans = LittleMemory(1000), list[ForwardPlan]()
+    with engine(module, 400, plans) as running:
+        assert plans == []
+        module.limit = 120  # memory is taken by somebody else from now on
+        slots = [running.admit(k, x) for k, x in enumerate(X)]
+        for slot in slots:
+            running.submit(slot, 1, 0, 730)
+        found = collect(running)
+        assert running.plan.batch == 100
+    assert [plan.batch for plan in plans] == [200, 100]
+    assert module.refused == 2
+    for number, slot in enumerate(slots):
+        assert found[slot][0][0].tolist() == by_hand(module.inner, X[number], number, 1, 0, 730).tolist()
+
+
+def test_memory_that_is_short_from_the_start() -> None:
+    plans = list[ForwardPlan]()
+    with engine(LittleMemory(60), 200, plans) as running:
+        assert running.plan.batch == 50
+        slot = running.admit(0, X[0])
+        running.submit(slot, 0, 0, 100)
+        assert collect(running)[slot][0].sum() == 100
+    assert [plan.batch for plan in plans] == [100, 50]
+
+
+def test_short_batches_are_padded_to_the_plan() -> None:
+    class Sizes(Buckets):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sizes: set[int] = set()
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.sizes.add(len(x))
+            return super().forward(x)
+
+    module = Sizes()
+    with engine(module, 64) as running:
+        slot = running.admit(0, X[0])
+        running.submit(slot, 0, 0, 65)
+        collect(running)
+    assert module.sizes == {64}
+
+
+def test_nothing_grows_with_the_number_of_draws() -> None:
+    def tensors() -> int:
+        gc.collect()
+        return sum(issubclass(type(one), Tensor) for one in gc.get_objects())
+
+    with engine(Buckets(), 100) as running:
+        slot = running.admit(0, X[0])
+        living, queued = [], []
+        for draws in (2_000, 20_000, 200_000):
+            running.submit(slot, 0, 0, draws)
+            queued.append(len(running._packer._queue))
+            while (finished := running.step()) is not None and not len(finished.slots):
+                assert len(running._landing) == 0  # on the CPU nothing is under way between batches
+                assert len(running._prepared) <= 1
+            living.append(tensors())
+    assert queued == [1, 1, 1]
+    assert living[0] == living[1] == living[2]
+
+
+def test_an_idle_engine_says_so_and_admits_only_what_it_needs() -> None:
+    with engine(Buckets(), 200) as running:
+        assert running.step() is None
+        admitted = 0
+        while running.hungry:
+            slot = running.admit(admitted, X[0])
+            running.submit(slot, 0, 0, CHUNK)
+            admitted += 1
+        assert admitted == 4  # two full batches are queued
+        assert running.slots >= admitted
+
+
+def test_time_is_shared_out_between_the_inputs() -> None:
+    with engine(Buckets(), 100) as running:
+        one, two = running.admit(0, X[0]), running.admit(1, X[1])
+        running.submit(one, 0, 0, 900)
+        running.submit(two, 0, 0, 100)
+        collect(running)
+        assert running.seconds[one] > running.seconds[two] > 0

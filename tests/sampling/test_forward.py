@@ -1,0 +1,136 @@
+"""Only classifiers whose every row is a fixed function of that row are certified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from toys import BucketLanes, Buckets, SomeInvalid
+
+from ringfence.classifiers.architectures import build_architecture
+from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.sampling import Forward, ForwardPlan
+
+CPU = torch.device("cpu")
+SHAPE = (1, 6, 6)
+
+
+class Call(nn.Module):
+    """Any function as a classifier, with a fixed linear layer in front."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(36, 4)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.linear(x.flatten(1)))
+
+
+class AlwaysTraining(nn.Module):
+    """A batch norm that ignores eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.linear = nn.BatchNorm2d(1), nn.Linear(36, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.norm.train()
+        scores: Tensor = self.linear(self.norm(x).flatten(1))
+        return scores
+
+
+def check(module: nn.Module, batch: int = 16, num_classes: int = 4, **plan: object) -> int:
+    torch.manual_seed(1)
+    sample = torch.randn(batch, *SHAPE) * 0.5 + 0.5
+    return Forward(module, ForwardPlan(batch, **plan), CPU, num_classes).check(sample)  # type: ignore[arg-type]
+
+
+def unfrozen_norm() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), nn.Flatten(), nn.Linear(36, 4))
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (AlwaysTraining(), r"treat every row alone.*batch statistics.*running statistics"),
+        (unfrozen_norm(), r"treat every row alone.*batch statistics"),
+        (Call(lambda s: s - s.mean(0)), r"treat every row alone.*batch statistics"),
+        (Call(lambda s: functional.dropout(s, 0.1, training=True)), r"asked twice \(dropout"),
+        (Call(lambda s: s + 0.1 * torch.randn_like(s)), r"asked twice"),
+        (Call(lambda s: s[:, :3]), r"shape \(16, 4\); got \(16, 3\).*num_classes"),
+        (Call(lambda s: s[:8]), r"shape \(16, 4\); got \(8, 4\)"),
+        (Call(lambda s: s * float("nan")), r"finite scores; got NaN or infinite.*--mean/--std"),
+        (Call(lambda s: s / 0.0), r"finite scores"),
+    ],
+    ids=["training", "no-stats", "mean", "dropout", "random", "classes", "rows", "nan", "inf"],
+)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_cannot_be_certified_is_refused(module: nn.Module, message: str, precision: str) -> None:
+    with pytest.raises(ClassifierError, match=message):
+        check(module, precision=precision)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 15, 16])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_ordinary_networks_pass_and_eval_mode_is_set(batch: int, precision: str) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(64, 4)
+    ).train()
+    assert check(network, batch, precision=precision) == 1
+
+
+def test_lanes_and_some_invalid_rows_pass() -> None:
+    assert check(BucketLanes()) == 2
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        assert check(SomeInvalid(bad=bad)) == 1
+
+
+def test_half_precision_leaves_the_users_network_alone() -> None:
+    network = build_architecture("lenet", 10).eval()
+    forward = Forward(network, ForwardPlan(8, "bf16"), CPU, 10)
+    x = torch.rand(8, 1, 28, 28)
+    scores = forward(x)
+    assert scores.dtype == torch.float32
+    assert scores.shape == (8, 1, 10)
+    assert torch.allclose(scores[:, 0], network(x), atol=0.05)
+    assert not torch.equal(scores[:, 0], network(x))
+    assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
+
+
+def test_a_plan_means_the_same_whichever_plans_were_tried_before() -> None:
+    # Else a resumed run, which tries no layouts, would run other kernels than the session it continues.
+    network = build_architecture("lenet", 10).eval()
+    x = torch.rand(16, 1, 28, 28)
+    before = Forward(network, ForwardPlan(16), CPU, 10)(x)
+    Forward(network, ForwardPlan(16, channels_last=True), CPU, 10)(x)
+    after = Forward(network, ForwardPlan(16), CPU, 10)
+    weight = network.features[3].weight
+    assert weight.is_contiguous()
+    assert torch.equal(after(x), before)
+
+
+def test_layouts_agree() -> None:
+    network = build_architecture("lenet", 10).eval()
+    x = torch.rand(16, 1, 28, 28)
+    plain = Forward(network, ForwardPlan(16), CPU, 10)(x)
+    assert torch.allclose(Forward(network, ForwardPlan(16, channels_last=True), CPU, 10)(x), plain, atol=1e-5)
+
+
+def test_plans_are_checked_and_stored_whole() -> None:
+    assert ForwardPlan(**ForwardPlan(7, "bf16", True, False).settings()) == ForwardPlan(7, "bf16", True, False)
+    with pytest.raises(ArgumentError, match="batch: must be at least 1; got 0"):
+        ForwardPlan(0)
+    with pytest.raises(ArgumentError, match=r"precision: must be one of \['bf16', 'fp32'\]; got fp8"):
+        ForwardPlan(1, "fp8")  # type: ignore[arg-type]
+
+
+def test_buckets_are_a_fixed_function_of_the_row() -> None:
+    assert check(Buckets()) == 1

@@ -1,0 +1,58 @@
+"""Plans are measured, and shrink where memory ends."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import Buckets, LittleMemory
+
+from ringfence.errors import ArgumentError
+from ringfence.sampling import ForwardPlan, fastest_plan, pick_device
+from ringfence.sampling.probe import CPU_BATCHES, out_of_memory, smaller
+
+CPU = torch.device("cpu")
+
+
+def test_a_given_batch_is_kept_and_a_measured_one_is_of_the_list() -> None:
+    assert fastest_plan(Buckets(), (2,), 4, CPU, batch=37).batch == 37
+    assert fastest_plan(Buckets(), (2,), 4, CPU).batch in CPU_BATCHES
+
+
+@pytest.mark.parametrize(("limit", "batch", "expected"), [(50, 100, 50), (30, 100, 25), (1, 100, 1), (100, 100, 100)])
+def test_a_batch_that_does_not_fit_is_halved(limit: int, batch: int, expected: int) -> None:
+    assert fastest_plan(LittleMemory(limit), (2,), 4, CPU, batch=batch).batch == expected
+
+
+def test_measured_batches_stop_where_memory_ends() -> None:
+    assert fastest_plan(LittleMemory(150), (2,), 4, CPU).batch <= 150
+
+
+def test_not_even_one_input_fits() -> None:
+    with pytest.raises(ArgumentError, match="batch: a single input must fit into memory"):
+        fastest_plan(LittleMemory(0), (2,), 4, CPU, batch=8)
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        fastest_plan(Broken(), (2,), 4, CPU, batch=8)
+    assert out_of_memory(torch.OutOfMemoryError("x"))
+    assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"))
+    assert not out_of_memory(RuntimeError("shapes"))
+
+
+def test_a_smaller_plan_keeps_the_rest() -> None:
+    assert smaller(ForwardPlan(101, "bf16", True, True)) == ForwardPlan(50, "bf16", True, True)
+
+
+def test_devices() -> None:
+    assert pick_device("cpu") == CPU
+    assert pick_device("auto").type in ("cpu", "cuda")
+    with pytest.raises(ArgumentError, match="device: must be auto, cpu"):
+        pick_device("toaster")
+    if not torch.cuda.is_available():
+        with pytest.raises(ArgumentError, match="device: needs a CUDA device"):
+            pick_device("cuda")

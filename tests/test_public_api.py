@@ -1,0 +1,55 @@
+"""The public surface is what the documentation lists, and importing it costs nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ringfence
+
+API = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+
+
+def test_the_documentation_lists_exactly_the_public_names() -> None:
+    listed = re.findall(r"^- `([^`]+)`", API.read_text(), flags=re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert sorted(listed) == sorted(ringfence.__all__)
+
+
+@pytest.mark.parametrize("name", ringfence.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    assert getattr(ringfence, name) is not None
+    assert name in dir(ringfence)
+
+
+def test_other_names_are_no_attributes() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'certfy'"):
+        ringfence.certfy  # noqa: B018
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after the statement."""
+    code = (
+        f"import json, sys\ntry:\n    {statement}\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr.strip().splitlines()[-1]))
+
+
+HEAVY = {"torch", "numpy", "scipy", "pyarrow", "pandas", "matplotlib"}
+
+
+def test_importing_ringfence_loads_nothing_heavy() -> None:
+    assert loaded_after("import ringfence") & HEAVY == set()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["certify", "--help"], ["metrics", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    statement = f"from ringfence.cli import app; app({words!r})"
+    assert loaded_after(statement) & HEAVY == set()

@@ -1,0 +1,76 @@
+"""One model, one sigma: the short way in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import Buckets
+
+import ringfence as rf
+from ringfence.errors import ArgumentError, ClassifierError, DataError
+from ringfence.mechanisms import one_sided
+
+X = torch.tensor([[0.25, 0.0], [1.6, 0.0], [0.5, 0.0]])
+
+
+@pytest.fixture
+def smoothed() -> rf.Smoothed:
+    return rf.Smoothed(Buckets(), sigma=0.5, num_classes=4, execution=rf.Execution(device="cpu", batch=100))
+
+
+def test_one_input_gives_one_record_and_many_give_many(smoothed: rf.Smoothed) -> None:
+    one = smoothed.certify(X[1], n=1000)
+    assert isinstance(one, rf.Record)
+    assert one.prediction == 3
+    assert one.procedure == "fixed"
+    assert 0 < one.radius < 0.6  # the truth for a cut at 1.0 is 0.6
+    many = smoothed.certify(list(X), n=1000)
+    assert [record.input_id for record in many] == [0, 1, 2]
+    assert many[1].prediction == 3
+
+
+def test_a_radius_asks_the_sequential_test(smoothed: rf.Smoothed) -> None:
+    record = smoothed.certify(X[1], radius=0.3)
+    assert (record.procedure, record.target, record.radius, record.prediction) == ("sequential", 0.3, 0.3, 3)
+    assert smoothed.certify(X[1], radius=0.3, n=2000).draws <= 2100
+    assert smoothed.certify(X[2], radius=0.3, n=2000).abstained
+
+
+def test_alpha_procedure_mechanism_and_seed_are_passed_on(smoothed: rf.Smoothed) -> None:
+    loose, strict = smoothed.certify(X[1], n=500, alpha=0.1), smoothed.certify(X[1], n=500, alpha=1e-6)
+    assert (loose.alpha, strict.alpha) == (0.1, 1e-6)
+    assert loose.radius > strict.radius
+    chosen = smoothed.certify(X[1], procedure=rf.TwoSided(n=800), mechanism=one_sided, seed=5)
+    assert (chosen.procedure, list(chosen.radii), chosen.seed) == ("two-sided", ["one_sided"], 5)
+
+
+def test_predict_claims_a_class_and_no_radius(smoothed: rf.Smoothed) -> None:
+    record = smoothed.predict(X[1])
+    assert isinstance(record, rf.Record)
+    assert (record.prediction, record.radius, record.procedure, record.draws) == (3, 0.0, "predict", 1000)
+    many = smoothed.predict(list(X), n=200, alpha=0.01)
+    assert isinstance(many, list)
+    assert [one.draws for one in many] == [200, 200, 200]
+
+
+def test_the_forward_shape_is_measured_once(smoothed: rf.Smoothed) -> None:
+    smoothed.certify(X[0], n=100)
+    plan = smoothed._execution.plan
+    assert plan is not None
+    smoothed.predict(X[0], n=100)
+    assert smoothed._execution.plan is plan
+
+
+def test_bad_arguments(smoothed: rf.Smoothed) -> None:
+    with pytest.raises(ArgumentError, match="sigma"):
+        rf.Smoothed(Buckets(), sigma=0.0)
+    with pytest.raises(DataError, match="at least one input"):
+        smoothed.certify([])
+    with pytest.raises(ArgumentError, match="alpha"):
+        smoothed.certify(X[0], alpha=2.0)
+    with pytest.raises(ArgumentError, match="n: must be at least 1"):
+        smoothed.certify(X[0], n=0)
+    with pytest.raises(ClassifierError, match="7 scores"):
+        rf.Smoothed(Buckets(), sigma=0.5, num_classes=7).certify(X[0], n=100)
+    # One bare batch instead of a list would be taken for one input of that shape.
+    assert isinstance(smoothed.certify(X[0], n=100), rf.Record)

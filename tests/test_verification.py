@@ -1,0 +1,140 @@
+"""Verify replays every procedure on the stored counts, and finds what does not follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toys import Buckets
+
+import ringfence as rf
+from ringfence.errors import StoreError
+from ringfence.mechanisms import MECHANISMS
+from ringfence.procedures import Procedure
+from ringfence.record import StageTally
+from ringfence.sampling import ForwardPlan
+from ringfence.store import RunConfig, import_cohen
+
+FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
+PROCEDURES: list[Procedure] = [
+    rf.Fixed(n=800),
+    rf.TwoSided(n=800),
+    rf.Predict(n=300),
+    rf.Staged(0.2, stages=(150, 900)),
+    rf.Sequential(0.2, n=3000, larger=(0.3, 0.5)),
+    rf.Anytime(n=1500, tolerance=0.1),
+    rf.Anytime(n=10**8, seconds=0.02),
+]
+
+
+def config(procedure: Procedure) -> RunConfig:
+    return RunConfig(
+        model="buckets",
+        data="line",
+        num_classes=4,
+        sigma=0.5,
+        procedure=procedure.name,
+        procedure_settings=procedure.settings(),
+        mechanism="neyman_pearson",
+        mechanisms=list(MECHANISMS),
+        lift=rf.Identity().settings(),
+        lanes=["main"],
+    )
+
+
+def records(procedure: Procedure) -> list[rf.Record]:
+    mechanisms = list(MECHANISMS.values())
+    inputs = [(x, 1) for x in torch.linspace(-1, 2, 9)[:, None]]
+    found = rf.certify(
+        Buckets(),
+        inputs,
+        noise=rf.Gaussian(0.5),
+        procedure=procedure,
+        mechanism=mechanisms[0],
+        also=tuple(mechanisms[1:]),
+        config_hash=config(procedure).digest,
+        execution=rf.Execution(device="cpu", plan=ForwardPlan(100)),
+    )
+    return sorted(found, key=lambda record: record.input_id)
+
+
+def stored(path: Path, procedure: Procedure, rows: list[rf.Record]) -> rf.RunFolder:
+    run = rf.RunFolder.create_or_resume(path, config(procedure))
+    run.append(rows)
+    return rf.RunFolder.open(path)
+
+
+@pytest.mark.parametrize("procedure", PROCEDURES, ids=lambda one: one.name)
+def test_honest_runs_agree(tmp_path: Path, procedure: Procedure) -> None:
+    assert rf.verify(stored(tmp_path / "run", procedure, records(procedure))) == []
+
+
+def with_votes(record: rf.Record, stage: int, change: Callable[[list[int]], list[int]]) -> rf.Record:
+    stages = list(record.stages)
+    entry = stages[stage]
+    votes = torch.tensor(change(entry.cells["votes"].tolist())).numpy()
+    stages[stage] = StageTally(entry.stage, entry.start, entry.draws, {"votes": votes})
+    return replace(record, stages=tuple(stages))
+
+
+def moved(votes: list[int]) -> list[int]:
+    """One draw that voted for a loser now votes for the winner, or the other way round."""
+    winner, loser = max(range(4), key=votes.__getitem__), min(range(4), key=votes.__getitem__)
+    step = 1 if votes[loser] else -1
+    votes[winner] += step
+    votes[loser] -= step
+    return votes
+
+
+@pytest.mark.parametrize(
+    ("what", "tamper"),
+    [
+        ("radius", lambda r: replace(r, radius=r.radius + 1e-9)),
+        ("prediction", lambda r: replace(r, prediction=(r.prediction + 1) % 4)),
+        ("p_a", lambda r: replace(r, p_a=r.p_a + 1e-12)),
+        ("p_b", lambda r: replace(r, p_b=0.0)),
+        ("alpha", lambda r: replace(r, alpha=1e-4)),
+        ("draws", lambda r: replace(r, draws=r.draws + 1)),
+        ("lift_norm", lambda r: replace(r, lift_norm=2.0)),
+        ("target", lambda r: replace(r, target=0.2)),
+        ("procedure", lambda r: replace(r, procedure="sequential")),
+        ("radius by renyi", lambda r: replace(r, radii={**r.radii, "renyi": 3.0})),
+        ("radius by renyi", lambda r: replace(r, radii={k: v for k, v in r.radii.items() if k != "renyi"})),
+        ("config_hash", lambda r: replace(r, config_hash="0" * 16)),
+        ("votes of request 1", lambda r: with_votes(r, 1, lambda v: [v[0] + 1, *v[1:]])),
+        ("votes of request 1", lambda r: with_votes(r, 1, lambda v: [v[0] - 801, *v[1:-1], v[-1] + 801])),
+        ("radius", lambda r: with_votes(r, 1, moved)),
+        ("request 1 (stage, start, draws)", lambda r: replace(r, stages=(r.stages[0], replace(r.stages[1], start=100)))),
+        ("draws still wanted", lambda r: replace(r, stages=r.stages[:1])),
+        ("request 2 (stage, start, draws)", lambda r: replace(r, stages=(*r.stages, r.stages[1]))),
+    ],
+)
+def test_tampering_is_found(tmp_path: Path, what: str, tamper: Callable[[rf.Record], rf.Record]) -> None:
+    rows = records(rf.Fixed(n=800))
+    victim = max(range(len(rows)), key=lambda k: rows[k].radius)
+    rows[victim] = tamper(rows[victim])
+    found = rf.verify(stored(tmp_path / "run", rf.Fixed(n=800), rows))
+    assert {one.input_id for one in found} == {rows[victim].input_id}
+    assert what in {one.what for one in found}
+
+
+def test_stopping_a_sequential_test_early_is_found(tmp_path: Path) -> None:
+    procedure = rf.Sequential(0.2, n=3000)
+    rows = records(procedure)
+    victim = max(range(len(rows)), key=lambda k: len(rows[k].stages))
+    rows[victim] = replace(rows[victim], stages=rows[victim].stages[:-1], radius=0.2)
+    found = {one.what for one in rf.verify(stored(tmp_path / "run", procedure, rows))}
+    assert "draws still wanted" in found
+
+
+def test_imported_logs_cannot_be_verified(tmp_path: Path) -> None:
+    run = import_cohen(FIXTURES / "cifar10_noise_0.12_sigma_0.12_cut", 0.12, tmp_path / "run")
+    with pytest.raises(StoreError, match="raw counts"):
+        rf.verify(run)
+
+
+def test_an_empty_run_has_nothing_to_contradict(tmp_path: Path) -> None:
+    assert rf.verify(rf.RunFolder.create_or_resume(tmp_path / "run", config(rf.Fixed(n=800)))) == []
