@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ringfence.version import __version__
 
 if TYPE_CHECKING:
+    from ringfence.classifiers import HardVote as HardVote
+    from ringfence.classifiers import KConsensus as KConsensus
+    from ringfence.classifiers import Lanes as Lanes
+    from ringfence.classifiers import MaxMargin as MaxMargin
     from ringfence.classifiers import Normalize as Normalize
+    from ringfence.classifiers import SoftmaxVote as SoftmaxVote
+    from ringfence.classifiers import SoftVote as SoftVote
+    from ringfence.classifiers import Weighted as Weighted
     from ringfence.data import load_dataset as load_dataset
     from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
@@ -22,8 +29,10 @@ if TYPE_CHECKING:
     from ringfence.noise import Gaussian as Gaussian
     from ringfence.procedures import Anytime as Anytime
     from ringfence.procedures import Fixed as Fixed
+    from ringfence.procedures import Multinomial as Multinomial
     from ringfence.procedures import Predict as Predict
     from ringfence.procedures import Sequential as Sequential
+    from ringfence.procedures import Softmax as Softmax
     from ringfence.procedures import Staged as Staged
     from ringfence.procedures import TwoSided as TwoSided
     from ringfence.record import Record as Record
@@ -34,13 +43,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "driver": ("Execution", "Progress", "certify"),
-    "classifiers": ("Normalize",),
+    "classifiers": ("HardVote", "KConsensus", "Lanes", "MaxMargin", "Normalize", "SoftVote", "SoftmaxVote", "Weighted"),
     "data": ("load_dataset",),
     "engines": ("certify_into",),
     "lift": ("Identity",),
     "models": ("load_model",),
     "noise": ("Gaussian",),
-    "procedures": ("Anytime", "Fixed", "Predict", "Sequential", "Staged", "TwoSided"),
+    "procedures": ("Anytime", "Fixed", "Multinomial", "Predict", "Sequential", "Softmax", "Staged", "TwoSided"),
     "record": ("Record",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),

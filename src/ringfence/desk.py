@@ -13,7 +13,7 @@ from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Given, Procedure, claims
 from ringfence.record import Record, StageTally
-from ringfence.sampling import Engine, Finished
+from ringfence.sampling import FORWARDS, Engine, Finished
 from ringfence.types import BoolArray, IntArray
 
 
@@ -112,6 +112,8 @@ class Desk:
             records: list[Record] = []
             for lane, stages in zip(self._lanes, history, strict=True):
                 draws = sum(stage.draws for stage in stages)
+                each = self._engine.forwards_per_draw
+                forwards = draws * each if each else sum(int(stage.cells[FORWARDS][0]) for stage in stages)
                 records.append(
                     Record(
                         input_id=item.id,
@@ -126,7 +128,7 @@ class Desk:
                         sound=self._procedure.sound and self._lift.sound,
                         seed=self._seed,
                         draws=draws,
-                        forwards=draws,
+                        forwards=forwards,
                         seconds=seconds / len(self._lanes),
                         target=self._procedure.target,
                         lift_norm=self._given.norm_bound,

@@ -10,7 +10,7 @@ import numpy as np
 from ringfence.errors import StoreError
 from ringfence.mechanisms import mechanism
 from ringfence.procedures import Given, Procedure, claims, procedure
-from ringfence.record import Record
+from ringfence.record import Record, StageTally
 from ringfence.store import RunFolder
 from ringfence.types import IntArray, Tally
 
@@ -55,12 +55,12 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
         for row, draws in zip(rows, wanted, strict=True):
             seen = records[row].stages[step]
             asked = (int(state["stage"][row]), int(state["drawn"][row]), int(draws))
-            votes = np.asarray(seen.cells["votes"])
-            if votes.min() < 0 or votes.sum() != seen.draws:  # every draw is one vote, valid or not
+            for name in _impossible(seen):
                 broken.add(int(row))
-                what = f"votes of request {step}"
-                yield Disagreement(records[row].input_id, records[row].lane, what, int(votes.sum()), seen.draws)
-            elif (seen.stage, seen.start, seen.draws) != asked:
+                counted = int(np.sum(seen.cells[name]))
+                what = f"{name} of request {step}"
+                yield Disagreement(records[row].input_id, records[row].lane, what, counted, seen.draws)
+            if (seen.stage, seen.start, seen.draws) != asked:
                 broken.add(int(row))
                 what = f"request {step} (stage, start, draws)"
                 yield Disagreement(
@@ -92,6 +92,16 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
         for what, stored, recomputed in claimed:
             if stored != recomputed:
                 yield Disagreement(record.input_id, record.lane, what, stored, recomputed)
+
+
+def _impossible(seen: StageTally) -> list[str]:
+    """Names of cells that these draws cannot have given: a draw is one vote, and a fixed number of other cells."""
+    sums = {name: int(np.sum(counts)) for name, counts in seen.cells.items()}
+    return [
+        name
+        for name, counts in seen.cells.items()
+        if np.min(counts) < 0 or sums[name] % seen.draws or (name == "votes" and sums[name] != seen.draws)
+    ]
 
 
 def _tally(records: Sequence[Record], rows: IntArray, step: int) -> Tally:

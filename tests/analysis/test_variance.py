@@ -287,6 +287,16 @@ def test_figure3_costs_most_where_the_question_is_hard() -> None:
     assert data.gave_up_early[0] == pytest.approx(1.0, abs=1e-6)
 
 
+def test_documented_numbers() -> None:
+    shown = figure2_data((0.6, 0.9, 0.99, 1.0), (1000, 10_000, 100_000)).radius
+    table = [[0.032, 0.053, 0.060], [0.279, 0.307, 0.316], [0.497, 0.553, 0.573], [0.616, 0.800, 0.953]]
+    np.testing.assert_allclose(shown, table, atol=6e-4)
+    cost = figure3_data(np.array([0.6, 0.8, 0.83, 0.842, 0.85, 0.9, 0.99])).draws_staged
+    np.testing.assert_allclose(cost, [1000, 7705, 109_795, 135_868, 117_228, 1173, 1000], atol=1)
+    ratios = [variance_ratio(k, 0.82) for k in (1, 2, 5, 10, 50)]
+    np.testing.assert_allclose(ratios, [1, 0.910, 0.856, 0.838, 0.824], atol=5e-4)
+
+
 def test_figure7_band_covers_the_runs() -> None:
     rng = np.random.default_rng(0)
     radii, correct = rng.gamma(2.0, 0.2, (20, 400)), rng.random((20, 400)) < 0.8

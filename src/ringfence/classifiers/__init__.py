@@ -1,5 +1,24 @@
 """Everything that turns a batch into scores: modules that wrap one another, and the architectures inside."""
 
+from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.consensus import KConsensus
+from ringfence.classifiers.lanes import Lanes
+from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote, SoftVote, Weighted
 
-__all__ = ["Normalize"]
+__all__ = [
+    "VOTES",
+    "Classifier",
+    "HardVote",
+    "KConsensus",
+    "Lanes",
+    "MaxMargin",
+    "Members",
+    "Normalize",
+    "Scored",
+    "SoftVote",
+    "SoftmaxVote",
+    "Weighted",
+    "score",
+]

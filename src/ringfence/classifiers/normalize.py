@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers.base import Classifier, Scored, score
 from ringfence.errors import ArgumentError, ClassifierError
 
 
-class Normalize(nn.Module):
+@final
+class Normalize(Classifier):
     """module((x - mean) / std), per channel: x (..., C, H, W) in [0, 1] -> scores of the wrapped module.
 
     mean, std: one number per channel, or a single one for all.
@@ -37,7 +40,7 @@ class Normalize(nn.Module):
         self.register_buffer("mean", torch.tensor(list(mean), dtype=torch.float32).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(list(std), dtype=torch.float32).view(-1, 1, 1))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def score(self, x: Tensor) -> Scored:
         """Scores of the normalised batch."""
         channels = self.mean.shape[0]
         # A gray image would silently broadcast to three channels.
@@ -48,5 +51,4 @@ class Normalize(nn.Module):
                 f"{channels} numbers for inputs of shape {tuple(x.shape)}",
                 "Give one number per channel, or a single one for all.",
             )
-        scores: Tensor = self.module((x - self.mean) / self.std)
-        return scores
+        return score(self.module, (x - self.mean) / self.std)

@@ -95,7 +95,7 @@ def _time(model: str, data: str, weights: Any, device: str, answer: dict[str, An
     forward, batch = Forward(loaded.module, plan, place, classes), torch.rand(plan.batch, *x.shape, device=place)
     begin, rounds = time.perf_counter(), 0
     while rounds < 3 or time.perf_counter() - begin < 1.0:
-        float(forward(batch).sum())
+        float(forward(batch).scores.sum())
         rounds += 1
     rate = rounds * plan.batch / (time.perf_counter() - begin)
     most = answer["most_draws"] * inputs / rate

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import Scored
 from ringfence.noise import Noise
 from ringfence.sampling.forward import Forward, ForwardPlan
 from ringfence.sampling.packing import Packer, Request, Segment
@@ -20,6 +21,9 @@ from ringfence.sampling.probe import out_of_memory, smaller
 from ringfence.sampling.readout import Readout
 from ringfence.sampling.seeds import CHUNK, chunk_key
 from ringfence.types import IntArray, Tally
+
+FORWARDS = "forwards"
+"""The cell that sums network forwards, for classifiers whose rows differ in them."""
 
 IN_FLIGHT = 2
 """Batches whose counts may still be on their way to the host while the next ones run."""
@@ -77,10 +81,15 @@ class Engine:
         slots = 4 + (IN_FLIGHT + 3) * -(-plan.batch // CHUNK)
         self._free = list(range(slots))[::-1]
         self._clean = torch.zeros(slots + 1, *shape, device=device)  # the last slot takes padding rows
-        self.lanes = self._checked_lanes()
+        probe = self._checked_probe()
+        self.lanes = 1 if any(readout.joint for readout in self._readouts) else probe.scores.shape[1]
+        self._widths = {r.name: r.width(num_classes, probe.scores.shape[1]) for r in self._readouts}
+        self.forwards_per_draw = probe.work if isinstance(probe.work, int) else None
+        if self.forwards_per_draw is None:
+            self._widths[FORWARDS] = 1  # rows differ in work, so it is counted beside the readouts
         self._counts = {
-            r.name: torch.zeros(slots + 1, self.lanes, r.width(num_classes), dtype=torch.int64, device=device)
-            for r in self._readouts
+            name: torch.zeros(slots + 1, self.lanes, width, dtype=torch.int64, device=device)
+            for name, width in self._widths.items()
         }
         self._ids = np.full(slots, -1, np.int64)
         self._asked = np.zeros(slots, np.int64)
@@ -151,13 +160,13 @@ class Engine:
             batch = noisy.result() if isinstance(noisy, Future) else noisy
             if self._stream:
                 torch.cuda.current_stream(self._device).wait_stream(self._stream)
-            scores = self._forward(batch)
+            answer = self._forward(batch)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
             self._back_off(segments)
             return []
-        self._count(scores, self._rows(segments))
+        self._count(answer, self._rows(segments))
         finished = [segment.slot for segment in segments if segment.last]
         if finished:
             self._send(finished)
@@ -205,14 +214,18 @@ class Engine:
         return noise.add_(self._clean.index_select(0, self._rows(segments)))
 
     @torch.inference_mode()
-    def _count(self, scores: Tensor, rows: Tensor) -> None:
+    def _count(self, answer: Scored, rows: Tensor) -> None:
         """Scatter-add every readout's cells: counts[slot, lane, cell] += 1."""
         lane = torch.arange(self.lanes, device=self._device)
         row = (rows.unsqueeze(1) * self.lanes + lane).unsqueeze(2)  # (B, lanes, 1)
         for readout in self._readouts:
             counts = self._counts[readout.name]
-            flat = (row * counts.shape[2] + readout.cells(scores)).flatten()
+            flat = (row * counts.shape[2] + readout.cells(answer.scores)).flatten()
             counts.view(-1).scatter_add_(0, flat, torch.ones_like(flat))
+        if isinstance(answer.work, Tensor):
+            work = answer.work.view(len(rows), -1)
+            work = work if work.shape[1] == self.lanes else work.amax(1, keepdim=True).expand(-1, self.lanes)
+            self._counts[FORWARDS].view(-1).scatter_add_(0, row.flatten(), work.flatten().to(torch.int64))
 
     # Counts to the host ------------------------------------------------------------------------------------
 
@@ -246,10 +259,9 @@ class Engine:
         slots = np.array([slot for landing in landed for slot in landing.slots], np.int64)
         draws = np.array([draws for landing in landed for draws in landing.draws], np.int64)
         cells: dict[str, IntArray] = {}
-        for readout in self._readouts:
-            width = readout.width(self._num_classes)
-            parts = [landing.counts[readout.name].numpy().reshape(-1, width) for landing in landed]
-            cells[readout.name] = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
+        for name, width in self._widths.items():
+            parts = [landing.counts[name].numpy().reshape(-1, width) for landing in landed]
+            cells[name] = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
         return Finished(slots, Tally(cells, np.repeat(draws, self.lanes)))
 
     # Housekeeping ------------------------------------------------------------------------------------------
@@ -257,7 +269,7 @@ class Engine:
     def _begin(self, plan: ForwardPlan) -> None:
         self._forward = Forward(self._classifier, plan, self._device, self._num_classes)
 
-    def _checked_lanes(self) -> int:
+    def _checked_probe(self) -> Scored:
         """Check the classifier at the run's shape, or at the largest one that fits into memory."""
         while True:
             try:

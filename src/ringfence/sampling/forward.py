@@ -9,6 +9,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import Members, Scored, score
 from ringfence.errors import ArgumentError, ClassifierError
 
 Precision = Literal["fp32", "bf16"]
@@ -24,6 +25,7 @@ class ForwardPlan:
     precision: Precision = "fp32"
     channels_last: bool = False
     compile: bool = False
+    stacked: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -57,23 +59,31 @@ class Forward:
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.allow_tf32 = False
-        self._module = torch.compile(module, dynamic=False) if plan.compile else module
+        for part in module.modules():
+            if isinstance(part, Members):
+                part.use_stack(plan.stacked and part.stackable)
+
+        def run(x: Tensor) -> Scored:
+            return score(module, x)
+
+        self._run = torch.compile(run, dynamic=False) if plan.compile else run
 
     @torch.inference_mode()
-    def __call__(self, noisy: Tensor) -> Tensor:
-        """Scores of one batch."""
+    def __call__(self, noisy: Tensor) -> Scored:
+        """Scores (B, lanes, K) and work of one batch."""
         layout = torch.channels_last if self.plan.channels_last and noisy.dim() == 4 else torch.preserve_format
-        scores: Tensor = self._module(noisy.to(dtype=self.dtype, memory_format=layout)).float()
-        return scores.unsqueeze(1) if scores.dim() == 2 else scores
+        scores, work = self._run(noisy.to(dtype=self.dtype, memory_format=layout))
+        return Scored((scores.unsqueeze(1) if scores.dim() == 2 else scores).float(), work)
 
-    def check(self, sample: Tensor) -> int:
-        """Refuse classifiers that cannot be certified; return the number of lanes.
+    def check(self, sample: Tensor) -> Scored:
+        """Refuse classifiers that cannot be certified; return the scores and work of the sample.
 
         sample (B, *shape) is a noisy batch. Scores must be (B, K) or (B, lanes, K), not all invalid, the
         same when asked again (no dropout), and the same for a row whatever its neighbours are (no batch
         statistics): otherwise a draw would not be an independent sample of one fixed classifier.
         """
-        scores = self(sample)
+        answer = self(sample)
+        scores = answer.scores
         if scores.dim() != 3 or scores.shape[0] != len(sample) or scores.shape[2] != self.num_classes:
             rule = f"must return scores of shape ({len(sample)}, {self.num_classes})"
             received = tuple(scores.squeeze(1).shape)
@@ -93,7 +103,7 @@ class Forward:
             (sample, "it answers differently when asked twice (dropout or internal randomness)"),
             (neighbours, "a row's scores depend on the other rows of its batch (batch statistics)"),
         ):
-            again = self(other)[half]
+            again = self(other).scores[half]
             both = torch.isfinite(again) & torch.isfinite(scores[half])
             drift = torch.where(both, (again - scores[half]).abs(), 0).amax()
             scale = torch.where(both, scores[half].abs(), 0).amax()
@@ -104,4 +114,4 @@ class Forward:
                     cause,
                     "Put it in eval mode with running statistics, and remove active dropout.",
                 )
-        return int(scores.shape[1])
+        return answer

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import Members
 from ringfence.errors import ArgumentError
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 
@@ -44,15 +46,18 @@ def fastest_plan(
     best, best_rate = ForwardPlan(batch or 1, precision, False, compile), 0.0
     for layout in layouts:
         for size in (batch,) if batch else _sizes(device, compile, shape):
-            wanted = ForwardPlan(size, precision, layout, compile)
-            plan, seconds = _fitting(classifier, wanted, device, num_classes, shape)
-            rate = plan.batch / seconds
+            plan = ForwardPlan(size, precision, layout, compile)
+            rate = _rate(classifier, plan, shape, num_classes, device)
             if rate > best_rate:
                 best, best_rate = plan, rate
             elif rate < 0.95 * best_rate:
                 break
-            if seconds > ENOUGH_SECONDS or plan != wanted:  # slow enough, or memory is full
+            if rate * ENOUGH_SECONDS < size:
                 break
+    if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
+        stacked = replace(best, stacked=True)
+        if _rate(classifier, stacked, shape, num_classes, device) > best_rate:
+            return stacked
     return best
 
 
@@ -65,7 +70,7 @@ def smaller(plan: ForwardPlan) -> ForwardPlan:
     """Half the batch, after running out of memory."""
     if plan.batch == 1:
         raise ArgumentError("batch", "a single input must fit into memory", 1, "Use a smaller model or device=cpu.")
-    return ForwardPlan(plan.batch // 2, plan.precision, plan.channels_last, plan.compile)
+    return replace(plan, batch=plan.batch // 2)
 
 
 def _fitting(
@@ -93,13 +98,25 @@ def _sizes(device: torch.device, compile: bool, shape: tuple[int, ...]) -> Itera
     yield from (largest,) if compile else (*(size for size in CUDA_BATCHES if size < largest), largest)
 
 
+def _rate(
+    classifier: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], num_classes: int, device: torch.device
+) -> float:
+    """Rows per second; 0 where the plan does not fit into memory."""
+    try:
+        return plan.batch / _seconds(Forward(classifier, plan, device, num_classes), shape)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        return 0.0
+
+
 def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
     """Median time of one forward on standard normal inputs."""
     batch: Tensor = torch.randn(forward.plan.batch, *shape, device=forward.device)
     times: list[float] = []
     for _ in range(4):
         begin = time.perf_counter()
-        float(forward(batch).sum())  # reading one number waits for the device
+        float(forward(batch).scores.sum())  # reading one number waits for the device
         times.append(time.perf_counter() - begin)
         if times[-1] > 2 * ENOUGH_SECONDS:
             break

@@ -17,9 +17,11 @@ class Readout(ABC):
     """Scores -> indices of the cells each draw falls into, computed on the device."""
 
     name: ClassVar[str]
+    joint: ClassVar[bool] = False
+    """Whether all lanes of a draw are counted together, as one row."""
 
     @abstractmethod
-    def width(self, num_classes: int) -> int:
+    def width(self, num_classes: int, lanes: int) -> int:
         """How many cells one row has."""
 
     @abstractmethod
@@ -35,7 +37,7 @@ class Votes(Readout):
 
     name: ClassVar[str] = "votes"
 
-    def width(self, num_classes: int) -> int:
+    def width(self, num_classes: int, lanes: int) -> int:
         """K classes and the invalid outcome."""
         return num_classes + 1
 
@@ -57,7 +59,7 @@ class Scores(Readout):
 
     name: ClassVar[str] = "scores"
 
-    def width(self, num_classes: int) -> int:
+    def width(self, num_classes: int, lanes: int) -> int:
         """K histograms and the invalid outcome."""
         return num_classes * BINS + 1
 
@@ -72,7 +74,26 @@ class Scores(Readout):
         return torch.where(valid, cell, classes * BINS)
 
 
-READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores())}
+@final
+@dataclass(frozen=True)
+class MemberVotes(Readout):
+    """Votes of all lanes side by side in one row: cell m*(K+1) + class of lane m, for claims about several at once."""
+
+    name: ClassVar[str] = "member_votes"
+    joint: ClassVar[bool] = True
+
+    def width(self, num_classes: int, lanes: int) -> int:
+        """Votes of every lane."""
+        return lanes * (num_classes + 1)
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """(B, lanes, K) -> (B, 1, lanes)."""
+        lanes, classes = scores.shape[1:]
+        offset = torch.arange(lanes, device=scores.device) * (classes + 1)
+        return (Votes().cells(scores).squeeze(2) + offset).unsqueeze(1)
+
+
+READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores(), MemberVotes())}
 
 
 def readouts(names: tuple[str, ...]) -> tuple[Readout, ...]:

@@ -46,13 +46,18 @@ def two_point(rng: np.random.Generator, members: int) -> FloatArray:
     return rng.choice([0.36, 0.62], (DRAWS, members))
 
 
+def extreme(rng: np.random.Generator, members: int) -> FloatArray:
+    """Chebyshev's worst case for one member: a tenth of the mass just beyond Lam = 1/3, and as much opposite."""
+    return rng.choice([0.33, 0.5, 0.67], (DRAWS, members), p=[0.1, 0.8, 0.1])
+
+
 def bell(rng: np.random.Generator, members: int) -> FloatArray:
     return rng.beta(12, 12, (DRAWS, members))
 
 
 @pytest.mark.parametrize("p", [0.0, 0.03])
 @pytest.mark.parametrize("members", [1, 3, 8])
-@pytest.mark.parametrize("law", [uniform, two_point, bell])
+@pytest.mark.parametrize("law", [uniform, two_point, extreme, bell])
 def test_bounds_hold_for_simulated_ensembles(law: object, members: int, p: float) -> None:
     rng = np.random.default_rng(members)
     label, weights, lam = law(rng, members), rng.uniform(0.5, 1.0, members), 0.5  # type: ignore[operator]
@@ -130,7 +135,9 @@ def test_printed_number_of_members_is_too_small() -> None:
     members, lam1 = 60, 0.01
     assert members > printed
     weighted = uniform_weighted_bound(low, high, lam1, 0.0, np.ones(members))
-    assert weighted > uniform_max_margin_bound(low, high, lam2, 0.0, members)  # the printed corollary denies this
+    widest = uniform_max_margin_bound(low, high, lam2, 0.0, members)
+    assert weighted > widest  # the printed corollary denies this
+    assert (1 - weighted, 1 - widest) == (pytest.approx(0.00012, abs=5e-6), pytest.approx(0.00019, abs=5e-6))
     assert uniform_preferred_ensemble(lam1, lam2, 0.5, members, "paper") == "max_margin"
     assert uniform_preferred_ensemble(lam1, lam2, 0.5, members) == "undecided"
     for lam1 in (1e-6, 0.01, 0.3, 0.9):

@@ -42,6 +42,13 @@ def test_figure4_rises_with_transferability_and_members() -> None:
     np.testing.assert_array_equal(again.difference, data[3].difference)
 
 
+@pytest.mark.parametrize(("members", "share"), [(3, 0.39), (10, 0.86), (20, 0.88)])
+def test_figure4_prefers_max_margin_where_members_err_alike(members: int, share: float) -> None:
+    data = figure4_data(members)
+    chosen = data.difference[(data.difference != 0) & (data.transferability > 0.97)]
+    assert (chosen > 0).mean() == pytest.approx(share, abs=0.01)
+
+
 def test_figure5_shows_the_max_margin_ensemble_overtaking() -> None:
     sound, paper = figure5_data(members=(2, 10, 30, 200)), figure5_data(members=(2, 10, 30, 200), form="paper")
     assert (np.diff(sound.weighted) >= 0).all()
@@ -50,6 +57,18 @@ def test_figure5_shows_the_max_margin_ensemble_overtaking() -> None:
     assert (sound.weighted >= paper.weighted).all()
     assert sound.weighted[1] > paper.weighted[1]
     assert sound.single == paper.single > 0
+
+
+def test_printed_bound_lets_the_max_margin_ensemble_overtake_too_early() -> None:
+    members = tuple(range(2, 61))
+
+    def overtakes(form: str, **setting: object) -> int:
+        shown = figure5_data(members=members, form=form, **setting)  # type: ignore[arg-type]
+        return int(shown.members[shown.max_margin > shown.weighted][0])
+
+    right = {"low": 0.3, "high": 0.4, "lams": (0.48, 0.50, 0.49)}
+    assert (overtakes("sound"), overtakes("paper")) == (39, 18)
+    assert (overtakes("sound", **right), overtakes("paper", **right)) == (25, 10)
 
 
 def test_roc_area_is_the_probability_of_the_right_order() -> None:

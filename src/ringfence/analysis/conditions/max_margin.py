@@ -51,7 +51,7 @@ def max_margin_verdict(
     it nothing is ever called not robust. With Monte-Carlo gradients a diagnostic, never a certificate.
     """
     pairs = pair_indicator(differences, gradients, radius)
-    if (pairs.min(1) <= -2 * beta * radius).any():
+    if (pairs.max(1) <= -2 * beta * radius).any():
         return "robust"
     if top_two and _lowest_margin(*_checked(differences, gradients), radius) + 2 * beta * radius**2 < 0:
         return "not_robust"

@@ -1,0 +1,173 @@
+"""What a finished run knows about each input: bounds, empirical means, and radii by any mechanism at no further draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ringfence.errors import ArgumentError, StoreError
+from ringfence.mechanisms import Mechanism
+from ringfence.procedures import Given, claims, procedure
+from ringfence.procedures.base import Decisions
+from ringfence.record import Record
+from ringfence.store import RunConfig, RunFolder
+from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray, Tally
+
+_IMPORTED = "imported"
+_MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
+
+
+@dataclass(frozen=True)
+class RunBounds:
+    """One lane of a run as arrays (inputs,), in the order of the input ids."""
+
+    path: str
+    config: RunConfig
+    records: list[Record]
+
+    @classmethod
+    def load(cls, path: str | Path, lane: str | None = None) -> RunBounds:
+        """The run's only lane, or the named one; runs that tried one known radius have no radii to compare."""
+        run = RunFolder.open(path)
+        records = run.read()
+        if not records:
+            raise StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
+        target = records[0].target
+        if target is not None:
+            rule = "must have bounds from which radii follow"
+            remedy = "Use ringfence metrics for it, or certify with --procedure two-sided or multinomial."
+            raise StoreError(str(path), rule, f"a run that only tried to prove the radius {target:g}", remedy)
+        lanes = sorted({record.lane for record in records})
+        chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
+        if chosen not in lanes:
+            raise ArgumentError("--lane", f"must be one of {lanes}", repr(lane), "Name one lane of the run.")
+        return cls(str(path), run.config, [record for record in records if record.lane == chosen])
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def sigma(self) -> float:
+        """Noise level."""
+        return self.config.sigma
+
+    @property
+    def n(self) -> int | None:
+        """Draws that bound the probabilities, where the procedure fixed them."""
+        draws = self.config.procedure_settings.get("n")
+        return None if draws is None else int(draws)
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether raw counts were stored; a log imported from elsewhere has none."""
+        return not self.config.procedure.startswith(_IMPORTED)
+
+    def need_counts(self, purpose: str) -> None:
+        """Refuse a run without raw counts, naming what they are needed for."""
+        if not self.has_counts:
+            rule = f"must hold raw counts {purpose}"
+            remedy = "The log has none, and says nothing about the runner-up: certify with Ringfence to get both."
+            raise StoreError(self.path, rule, "a run imported from a log", remedy)
+
+    @cached_property
+    def ids(self) -> IntArray:
+        """Input ids, increasing."""
+        return np.array([record.input_id for record in self.records], np.int64)
+
+    @cached_property
+    def label(self) -> IntArray:
+        """Labels, -1 where there is none."""
+        return np.array([-1 if record.label is None else record.label for record in self.records], np.int64)
+
+    @cached_property
+    def p_a(self) -> FloatArray:
+        """Lower bounds on the chosen class."""
+        return np.array([record.p_a for record in self.records])
+
+    @cached_property
+    def p_b(self) -> FloatArray:
+        """Upper bounds on every other class."""
+        return np.array([record.p_b for record in self.records])
+
+    @cached_property
+    def sound(self) -> bool:
+        """Whether every record carries its guarantee."""
+        return all(record.sound for record in self.records)
+
+    @property
+    def seconds(self) -> float:
+        """Mean seconds per input."""
+        return float(np.mean([record.seconds for record in self.records]))
+
+    @property
+    def main_radius(self) -> FloatArray:
+        """The radii the run itself claims."""
+        return np.array([record.radius for record in self.records])
+
+    @property
+    def stored(self) -> list[str]:
+        """Names of the mechanisms whose radii are stored."""
+        return list(self.records[0].radii) or [self.config.mechanism]
+
+    def radius(self, mechanism: Mechanism) -> FloatArray:
+        """Radii by the mechanism: as stored, or from the same bounds (the same alpha pays for all of them)."""
+        if all(mechanism.name in record.radii for record in self.records):
+            return np.array([record.radii[mechanism.name] for record in self.records])
+        self.need_counts(f"for radii by {mechanism.name}")
+        return claims(self._decisions, [mechanism], self._given)[1]
+
+    @cached_property
+    def means(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Empirical (E0, E1) and the class of E0, from the draws that gave the bounds.
+
+        E0 is the largest share of votes or mean softmax score, E1 the second largest.
+        """
+        self.need_counts("for empirical means")
+        shares = np.stack([_shares(record) for record in self.records])
+        ordered = np.sort(shares, axis=1)
+        return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
+
+    @property
+    def top_1(self) -> float | None:
+        """Share of labelled inputs whose largest mean is the label's; None without counts or labels."""
+        labelled = self.label >= 0
+        if not self.has_counts or not labelled.any():
+            return None
+        return float((self.means[2] == self.label)[labelled].mean())
+
+    @property
+    def _given(self) -> Given:
+        return Given(self.config.num_classes, self.sigma, float(self.config.lift.get("norm_bound", 1.0)))
+
+    @cached_property
+    def _decisions(self) -> Decisions:
+        """What the counts prove, replayed: an abstention by one mechanism may hide what another certifies."""
+        test = procedure(self.config.procedure, self.config.procedure_settings)
+        state = test.start(len(self.records), self._given)
+        for step in range(max(len(record.stages) for record in self.records)):
+            rows = np.array([row for row, record in enumerate(self.records) if len(record.stages) > step])
+            stages = [self.records[row].stages[step] for row in rows]
+            cells = {name: np.stack([np.asarray(stage.cells[name]) for stage in stages]) for name in test.needs}
+            state[rows] = test.update(state[rows], Tally(cells, np.array([stage.draws for stage in stages])))
+        return test.conclude(state)
+
+    @cached_property
+    def claimed(self) -> BoolArray:
+        """Where the run predicts a class."""
+        return np.array([record.prediction != ABSTAIN for record in self.records])
+
+
+def _shares(record: Record) -> FloatArray:
+    """Share of votes, or mean score, per class (K,) over the last stream of draws."""
+    last = max(stage.stage for stage in record.stages)
+    stages = [stage for stage in record.stages if stage.stage == last]
+    draws = sum(stage.draws for stage in stages)
+    if "scores" in stages[0].cells:
+        cells = np.sum([stage.cells["scores"] for stage in stages], axis=0)
+        means: FloatArray = cells[:-1].reshape(-1, BINS) @ _MIDDLES / draws
+        return means
+    votes = np.sum([stage.cells["votes"] for stage in stages], axis=0)
+    return np.asarray(votes[:-1] / draws)

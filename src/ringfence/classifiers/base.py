@@ -1,0 +1,41 @@
+"""Classifier: a module that turns a batch into scores and can say how many network forwards each row took."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Scored(NamedTuple):
+    """Scores (B, K) or (B, lanes, K), and the network forwards they took: one number for all rows, or int64
+    (B,) or (B, lanes) where rows differ."""
+
+    scores: Tensor
+    work: Tensor | int
+
+
+class Classifier(nn.Module, ABC):
+    """What wraps networks: subclasses are final and write ``score``; calling one gives the scores alone."""
+
+    @abstractmethod
+    def score(self, x: Tensor) -> Scored:
+        """Batch (B, *shape) -> scores and work."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Batch (B, *shape) -> scores (B, K) or (B, lanes, K)."""
+        return self.score(x).scores
+
+
+def score(module: nn.Module, x: Tensor) -> Scored:
+    """Scores and work of any module; a plain network is one forward."""
+    if isinstance(module, Classifier):
+        return module.score(x)
+    return Scored(module(x), 1)
+
+
+def invalid_rows(scores: Tensor) -> Tensor:
+    """Rows (B,) of member scores (B, M, K) with a NaN or an infinity anywhere: no vote can repair them."""
+    return ~torch.isfinite(scores).flatten(1).all(1)

@@ -1,0 +1,135 @@
+"""Votes: members' scores -> one classifier's scores, "ensemble before smoothing" (papers 000 and 001).
+
+All members see the same noise draw. A row on which any member's scores are invalid is invalid as a whole.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.classifiers.base import Classifier, Scored, invalid_rows
+from ringfence.classifiers.members import Members
+from ringfence.errors import ArgumentError
+
+Combine = Callable[[Tensor], Tensor]
+"""Members' scores (B, M, K) -> scores of the vote (B, K)."""
+
+
+def soft(scores: Tensor) -> Tensor:
+    """Mean logits: f = (1/M) sum_l f_l (paper 000, eq. 2)."""
+    return scores.mean(1)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Mean softmax scores: paper 001's weighted ensemble with equal weights."""
+    return scores.softmax(-1).mean(1)
+
+
+def hard(scores: Tensor) -> Tensor:
+    """Mean one-hot argmax; ties are broken by the mean softmax, whose share is too small to do more."""
+    ballots = torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype).mean(1)
+    return ballots + scores.softmax(-1).mean(1) / (2 * scores.shape[1])
+
+
+def max_margin(scores: Tensor) -> Tensor:
+    """Softmax of the member with the largest gap between its top two classes; ties to the lowest index (MME, 001)."""
+    shares = scores.softmax(-1)
+    best = shares.topk(min(2, shares.shape[-1]), dim=-1).values
+    gap = best[..., 0] - best[..., -1]
+    widest = gap == gap.amax(1, keepdim=True)
+    first = widest & (widest.cumsum(1) == 1)  # argmax does not promise which of several maxima it returns
+    return (shares * first.unsqueeze(-1)).sum(1)
+
+
+VOTES: dict[str, Combine] = {"soft": soft, "softmax": softmax, "hard": hard, "max-margin": max_margin}
+"""Votes that need nothing but members, by the name the command line uses."""
+
+
+def valid_only(combined: Tensor, members: Tensor) -> Tensor:
+    """The combined scores (B, K), NaN on the rows where some member's scores (B, M, K) are invalid."""
+    return combined.masked_fill(invalid_rows(members).unsqueeze(1), torch.nan)
+
+
+class Vote(Classifier):
+    """Runs the members and combines their scores; subclasses are final and write ``combine``."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = Members(members)
+
+    @abstractmethod
+    def combine(self, scores: Tensor) -> Tensor:
+        """Members' scores (B, M, K) -> (B, K)."""
+
+    @final
+    def score(self, x: Tensor) -> Scored:
+        """(B, *shape) -> (B, K)."""
+        every = self.members.score(x)
+        return Scored(valid_only(self.combine(every.scores), every.scores), every.work)
+
+
+@final
+class SoftVote(Vote):
+    """The vote of ``soft``: mean logits."""
+
+    def combine(self, scores: Tensor) -> Tensor:
+        """(B, M, K) -> (B, K)."""
+        return soft(scores)
+
+
+@final
+class SoftmaxVote(Vote):
+    """The vote of ``softmax``: mean softmax scores."""
+
+    def combine(self, scores: Tensor) -> Tensor:
+        """(B, M, K) -> (B, K)."""
+        return softmax(scores)
+
+
+@final
+class HardVote(Vote):
+    """The vote of ``hard``: majority of predictions."""
+
+    def combine(self, scores: Tensor) -> Tensor:
+        """(B, M, K) -> (B, K)."""
+        return hard(scores)
+
+
+@final
+class MaxMargin(Vote):
+    """The vote of ``max_margin``: the most certain member decides."""
+
+    def combine(self, scores: Tensor) -> Tensor:
+        """(B, M, K) -> (B, K)."""
+        return max_margin(scores)
+
+
+@final
+class Weighted(Vote):
+    """sum_l w_l f_l / sum_l w_l on logits or on softmax scores; weights from a hold-out set (SWEEN)."""
+
+    def __init__(
+        self, members: Sequence[nn.Module], weights: Sequence[float], on: Literal["logits", "softmax"] = "logits"
+    ) -> None:
+        super().__init__(members)
+        if len(weights) != len(members):
+            rule = f"needs one weight per member, {len(members)}"
+            raise ArgumentError("weights", rule, len(weights), "Give as many weights as members.")
+        if not all(weight >= 0 and weight < float("inf") for weight in weights) or not sum(weights) > 0:
+            rule = "must be at least 0, finite and not all zero"
+            raise ArgumentError("weights", rule, list(weights), "Give e.g. equal weights.")
+        if on not in ("logits", "softmax"):
+            raise ArgumentError("on", "must be logits or softmax", repr(on), "logits is the default.")
+        self.on = on
+        self.weights: Tensor
+        self.register_buffer("weights", torch.tensor([weight / sum(weights) for weight in weights]))
+
+    def combine(self, scores: Tensor) -> Tensor:
+        """(B, M, K) -> (B, K)."""
+        scores = scores.softmax(-1) if self.on == "softmax" else scores
+        return torch.einsum("bmk,m->bk", scores, self.weights.to(scores.dtype))

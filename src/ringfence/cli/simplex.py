@@ -1,0 +1,159 @@
+"""``ringfence simplex``: which certificate is best where, on the simplex and for a run's own inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli import options as o
+from ringfence.cli.console import friendly, remark, results
+
+if TYPE_CHECKING:
+    from ringfence.analysis.simplex import SimplexMap, SimplexPoints
+
+simplex_app = typer.Typer(help="Which certificate is best where on the simplex of class probabilities.")
+
+Left = Annotated[str, typer.Option(help="A mechanism, or the best of several: renyi+analytic-dp.")]
+Right = Annotated[str, typer.Option(help="What it is compared with; a mechanism or a set.")]
+StatisticName = Annotated[str, typer.Option("--statistic", help="ratio or difference of the two radii.")]
+Step = Annotated[float, typer.Option(help="Step of the grid.")]
+Picture = Annotated[Path, typer.Option("--out", help="The picture to write, .png, .svg or .pdf.")]
+Page = Annotated[Path | None, typer.Option("--page", help="Also write an interactive page, one HTML file.")]
+
+
+@simplex_app.command("map")
+def map_command(
+    out: Picture,
+    left: Left = "one-sided",
+    right: Right = "renyi",
+    statistic: StatisticName = "ratio",
+    sigma: Annotated[float, typer.Option(help="Noise level; all radii are proportional to it.")] = 1.0,
+    step: Step = 0.005,
+    page: Page = None,
+    as_json: o.Json = False,
+) -> None:
+    """Draw the ratio or difference of two mechanisms, or sets of them, over the simplex."""
+    with friendly():
+        from ringfence.analysis.simplex import simplex_map
+
+        _check_picture(out)
+        found = simplex_map(left, right, statistic, sigma, step)  # type: ignore[arg-type]
+        _draw(found, None, out, page)
+        facts = found.summary()
+        if as_json:
+            typer.echo(json.dumps(facts, indent=2, allow_nan=False))
+        else:
+            _print_map(facts)
+            _name_files(out, page)
+
+
+@simplex_app.command("scatter")
+def scatter_command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Picture,
+    left: Left = "one-sided",
+    right: Right = "renyi+analytic-dp",
+    statistic: StatisticName = "ratio",
+    step: Step = 0.005,
+    page: Page = None,
+    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Draw a run's inputs, by their bounds and empirical means, over a map of the simplex."""
+    with friendly():
+        from ringfence.analysis.bounds import RunBounds
+        from ringfence.analysis.simplex import simplex_map, simplex_points
+
+        _check_picture(out)
+        bounds = RunBounds.load(run, lane)
+        points = simplex_points(bounds, left, right)
+        found = simplex_map(left, right, statistic, bounds.sigma, step)  # type: ignore[arg-type]
+        _draw(found, points, out, page)
+        facts = {"map": found.summary(), "points": points.summary()}
+        if as_json:
+            typer.echo(json.dumps(facts, indent=2, allow_nan=False))
+            return
+        there = facts["points"]
+        results.print(f"{there['inputs']} inputs of {run}", soft_wrap=True)
+        results.print(f"  {found.left} larger      {there['left_wins']}")
+        results.print(f"  {found.right} larger      {there['right_wins']}")
+        results.print(f"  neither certifies  {there['neither_certifies']}")
+        for name, count in there["largest"].items():
+            results.print(f"  largest: {name}  {count}")
+        _name_files(out, page)
+
+
+@simplex_app.command("at")
+def at_command(
+    p_a: Annotated[float, typer.Argument(help="Lower bound on the chosen class.")],
+    p_b: Annotated[float, typer.Argument(help="Upper bound on every other class.")],
+    sigma: Annotated[float, typer.Option(help="Noise level.")] = 1.0,
+    as_json: o.Json = False,
+) -> None:
+    """Radius of every mechanism at one point of the simplex."""
+    with friendly():
+        from ringfence.mechanisms import MECHANISMS
+
+        radii = {name: float(one(p_a, p_b, sigma)) for name, one in MECHANISMS.items()}
+        if as_json:
+            finite = {name: radius if radius < float("inf") else None for name, radius in radii.items()}
+            typer.echo(json.dumps({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite}, indent=2))
+            return
+        for name, radius in sorted(radii.items(), key=lambda pair: -pair[1]):
+            results.print(f"{name:<15} {radius:.6f}")
+
+
+def _check_picture(out: Path) -> None:
+    from ringfence.errors import ArgumentError
+
+    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ArgumentError("--out", "must end in .png, .svg or .pdf", repr(str(out)), "Write e.g. --out map.png.")
+
+
+def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path | None) -> None:
+    from ringfence.analysis.simplex_plots import plot_map, plot_points
+    from ringfence.report import need
+    from ringfence.store.atomic import write_atomically, writing_errors
+
+    figure = need("matplotlib.figure").Figure(figsize=(7.2, 3.9), dpi=110, layout="constrained")
+    ax = figure.add_subplot()
+    plot_map(found, ax)
+    if points is not None:
+        ax.add_artist(ax.get_legend()) if ax.get_legend() else None
+        plot_points(points, ax)
+    with writing_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out)
+    if page is not None:
+        from ringfence.report.simplex_page import map_page
+
+        html = map_page(found, points)
+        with writing_errors(page):
+            page.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(page, html.encode())
+
+
+def _print_map(facts: dict[str, Any]) -> None:
+    left, right, ratio, difference = facts["left"], facts["right"], facts["ratio"], facts["difference"]
+    results.print(f"{facts['points']:,} points with E0 > E1 > 0 and E0 + E1 <= 1, in steps of {facts['step']:g}")
+    results.print(f"  {left} larger on {facts['left_wins']:.1%}", soft_wrap=True)
+    results.print(f"  {right} larger on {facts['right_wins']:.1%}", soft_wrap=True)
+    results.print(f"  equal on {facts['equal']:.1%}")
+    results.print(f"  only {left} certifies on {facts['only_left_certifies']:.1%}", soft_wrap=True)
+    results.print(f"  only {right} certifies on {facts['only_right_certifies']:.1%}", soft_wrap=True)
+    if ratio:
+        where = "ratio left / right where both certify"
+        results.print(f"  {where}: median {ratio['median']:.3f}, {ratio['min']:.3f} to {ratio['max']:.3f}")
+    where = f"difference left - right at sigma {facts['sigma']:g}"
+    results.print(
+        f"  {where}: median {difference['median']:.3f}, {difference['min']:.3f} to {difference['max']:.3f}"
+    )
+    for name, share in facts["largest"].items():
+        results.print(f"  largest single mechanism: {name} on {share:.1%}")
+
+
+def _name_files(out: Path, page: Path | None) -> None:
+    remark(f"written: {out}" + (f", {page}" if page else ""))

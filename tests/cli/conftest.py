@@ -1,0 +1,120 @@
+"""The command line, called in this process or as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ringfence.cli import app
+
+Call = Callable[..., Result]
+
+PROGRAM = [sys.executable, "-c", "from ringfence.cli import main; main()"]
+
+TWO_ARMS = '''"""Models for the tests of the command line."""
+import torch
+from torch import nn
+
+def build(num_classes=2):
+    """Sign of the first pixel above one half."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, num_classes))
+    with torch.no_grad():
+        net[1].weight.zero_()
+        net[1].bias.zero_()
+        net[1].weight[1, 0] = 1.0
+        net[1].bias[1] = -0.5
+    return net
+
+class Fixed(nn.Module):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+    def forward(self, x):
+        return self.answer(x)
+
+def raises():
+    raise RuntimeError("no such file of mine")
+
+def number():
+    return 7
+
+def nan():
+    return Fixed(lambda x: x.flatten(1) * float("nan"))
+
+def flat():
+    return Fixed(lambda x: x.flatten())
+
+def coupled():
+    return Fixed(lambda x: x.flatten(1) - x.flatten(1).mean(0))
+'''
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Run a command; everything as text, exceptions other than clean exits raised."""
+    monkeypatch.setenv("COLUMNS", "200")
+    runner = CliRunner()
+
+    def run(*words: object, code: int = 0) -> Result:
+        result = runner.invoke(app, [str(word) for word in words], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+@pytest.fixture
+def program() -> Callable[..., subprocess.Popen[str]]:
+    """Start the command as a process of its own."""
+
+    def start(*words: object) -> subprocess.Popen[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [*PROGRAM, *(str(word) for word in words)]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+
+    return start
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A file of factories."""
+    path = tmp_path / "models.py"
+    path.write_text(TWO_ARMS)
+    return path
+
+
+@pytest.fixture
+def dots(tmp_path: Path) -> Path:
+    """Ten inputs of shape (1, 2, 2) with two labels, right by the sign of the first pixel above one half."""
+    import numpy as np
+
+    x = np.full((10, 2, 2), 0.5, np.float32)
+    x[:, 0, 0] = np.linspace(0, 1, 10)
+    path = tmp_path / "dots.npz"
+    np.savez(path, x=x, y=(x[:, 0, 0] > 0.5).astype(np.int64))
+    return path
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small finished runs of the embedded default, for the commands that read runs; do not write into them."""
+    folder = tmp_path_factory.mktemp("runs")
+    common = ["--sigma", "0.5", "--limit", "6", "--batch", "100", "--quiet"]
+    kinds = {
+        "fixed": ["--n", "400"],
+        "sequential": ["--radius", "0.3", "--n", "2000"],
+        "larger": ["--radius", "0.3", "--n", "2000", "--larger", "0.6,0.9"],
+    }
+    for name, options in kinds.items():
+        result = CliRunner().invoke(app, ["certify", *common, *options, "--out", str(folder / name)])
+        assert result.exit_code == 0, result.output
+    return {name: folder / name for name in kinds}

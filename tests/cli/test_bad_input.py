@@ -1,0 +1,228 @@
+"""Every mistake a user can mend: exit code 2, a message with argument, rule, value and remedy, and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import Result
+from safetensors.torch import save_file
+
+import ringfence as rf
+
+Call = Callable[..., Result]
+OK = ("--sigma", "0.5", "--limit", "2", "--n", "100", "--batch", "50")
+
+
+def refused(call: Call, *words: object) -> str:
+    """The message of a refusal, on standard error, with nothing on standard output."""
+    result = call(*words, code=2)
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+# options -> (argument, rule, value received, remedy), each as it appears in the message
+SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
+    (["--sigma", 0], ("sigma", "positive number", "got 0", "0.25")),
+    (["--sigma", -1], ("sigma", "positive number", "got -1", "0.25")),
+    (["--sigma", "nan"], ("sigma", "positive number", "got nan", "0.25")),
+    (["--alpha", 0], ("alpha", "strictly between 0 and 1", "got 0", "0.001")),
+    (["--alpha", 1], ("alpha", "strictly between 0 and 1", "got 1", "0.001")),
+    (["--alpha", 1.5], ("alpha", "strictly between 0 and 1", "got 1.5", "0.001")),
+    (["--n", 0], ("n:", "at least 1", "got 0", "100000")),
+    (["--n", -5], ("n:", "at least 1", "got -5", "100000")),
+    (["--n0", 0], ("n0", "at least 1", "got 0", "100 (n0)")),
+    (["--radius", 3], ("radius", "can prove more than", "got 3", "Raise n or sigma")),
+    (["--radius", -0.5], ("radius", "at least 0", "got -0.5", "pixel units")),
+    (["--radius", 0.1, "--beta", 0], ("beta", "strictly between 0 and 1", "got 0", "0.001")),
+    (["--beta", 0.1], ("beta", "no setting of the fixed procedure", "got 0.1", "It knows")),
+    (["--procedure", "fixed", "--radius", 0.1], ("radius", "no setting of the fixed", "got 0.1", "It knows")),
+    (["--procedure", "sequential"], ("radius", "needed by the sequential procedure", "got none", "Give --radius")),
+    (["--procedure", "sequental", "--radius", 1], ("procedure", "one of", "got sequental", "mean sequential?")),
+    (["--procedure", "staged", "--radius", 0.1, "--stages", "5,x"], ("--stages", "numbers", "'5,x'", "Write")),
+    (["--procedure", "staged", "--radius", 0.1, "--stages", "1.5"], ("--stages", "whole", "'1.5'", "Write")),
+    (["--procedure", "staged", "--radius", 0.1, "--stages", "inf"], ("--stages", "whole", "'inf'", "Write")),
+    (["--procedure", "anytime", "--tolerance", 2], ("tolerance", "[0, 1)", "got 2", "0.02")),
+    (["--procedure", "anytime", "--seconds", 0], ("seconds", "positive", "got 0", "Leave it out")),
+    (["--radius", 0.1, "--larger", "0.05"], ("larger", "ascend", "0.05", "Sort")),
+    (["--mechanism", "neyman-person"], ("mechanism", "must be one of", "neyman-person", "mean neyman_pearson?")),
+    (["--model", "defualt"], ("defualt", "known model", "'defualt'", "mean 'default'?")),
+    (["--model", "lenet"], ("lenet", "needs trained weights", "none", "--weights")),
+    (["--model", "default:9"], ("default:9", "default:0 to default:2", "'9'", "Choose")),
+    (["--data", "minst:somewhere"], ("minst", "known data set", "minst", "mean 'mnist'?")),
+    (["--data", "mnist"], ("mnist", "place of the files", "none", "mnist:PATH")),
+    (["--data", "nowhere.npz"], ("nowhere.npz", "must exist", "no such file", "Check the path")),
+    (["--batch", 0], ("--batch", "number of rows", "'0'", "auto")),
+    (["--batch", "many"], ("--batch", "number of rows", "'many'", "auto")),
+    (["--device", "toaster"], ("device", "auto, cpu, cuda", "toaster", "Use auto")),
+    (["--precision", "fp8"], ("precision", "must be one of", "fp8", "Use fp32")),
+    (["--skip", 0], ("--skip", "at least 1", "got 0", "Leave it out")),
+    (["--limit", 0], ("--limit", "at least 1", "got 0", "Leave it out")),
+    (["--seed", 2**64], ("seed", "64 bits", str(2**64), "will do")),
+    (["--split", "validation"], ("--split", "test or train", "validation", "Choose")),
+    (["--mean", 0.5], ("--mean, --std", "together", "only one", "Give both")),
+    (["--mean", "a", "--std", 1], ("--mean", "numbers", "'a'", "Write")),
+    (["--mean", 0.5, "--std", 0], ("std", "positive", "[0.0]", "deviations")),
+    (["--classes", 7], ("10", "7", "head.5")),
+]
+
+
+@pytest.mark.parametrize(("options", "parts"), SETTINGS, ids=lambda value: " ".join(map(str, value))[:40])
+def test_settings(call: Call, tmp_path: Path, options: list[object], parts: tuple[str, ...]) -> None:
+    message = refused(call, "certify", *OK, *options, "--out", tmp_path / "run")
+    for part in parts:
+        assert part in message, f"{part!r} is not in {message!r}"
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_are_checked_together_before_anything_is_loaded(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*args: object, **options: object) -> None:
+        raise AssertionError("something was loaded")
+
+    monkeypatch.setattr("ringfence.cli.job.load_model", load)
+    monkeypatch.setattr("ringfence.cli.job.load_dataset", load)
+    for options in (["--alpha", 2], ["--seed", 2**64], ["--batch", "x"], ["--radius", 9], ["--mechanism", "x"]):
+        refused(call, "certify", *OK, *options, "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("factory", "parts"),
+    [
+        ("raises", ("factory must build the model", "RuntimeError: no such file of mine", "Call the factory")),
+        ("number", ("must return a torch.nn.Module", "a int", "Return the network")),
+        ("nothing", ("must name a function or class", "no callable 'nothing'", "build", "after the colon")),
+        ("nan", ("classifier", "finite scores", "NaN or infinite", "--mean/--std")),
+        ("flat", ("classifier", "(B, K)", "got (4,)", "Return logits")),
+        ("coupled", ("classifier", "every row alone", "batch statistics", "eval mode")),
+    ],
+)
+def test_models(call: Call, tmp_path: Path, models: Path, dots: Path, factory: str, parts: tuple[str, ...]) -> None:
+    words = ["certify", *OK, "--model", f"{models}:{factory}", "--data", dots, "--out", tmp_path / "run"]
+    message = refused(call, *words)
+    for part in parts:
+        assert part in message, f"{part!r} is not in {message!r}"
+
+
+def test_models_and_data_that_do_not_belong_together(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
+    message = refused(call, "certify", *OK, "--data", dots, "--out", tmp_path / "run")
+    assert "classifier: must accept a batch of shape (1, 1, 2, 2)" in message
+    assert "model and data belong together" in message
+    np.savez(tmp_path / "three.npz", x=np.zeros((3, 2, 2), np.float32), y=np.array([0, 1, 2]))
+    words = ["--model", f"{models}:build", "--data", tmp_path / "three.npz"]
+    message = refused(call, "certify", "--sigma", 0.5, "--n", 100, *words, "--out", tmp_path / "run")
+    assert "labels must be 0 to 1 (2 classes)" in message
+    assert "label 2 at index 2" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_do_not_fit(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
+    words = ["certify", *OK, "--model", f"{models}:build", "--data", dots, "--out", tmp_path / "run", "--weights"]
+    save_file({"1.weight": torch.zeros(2, 4), "2.bias": torch.zeros(2)}, tmp_path / "named.safetensors")
+    assert "key '1.bias' missing" in refused(call, *words, tmp_path / "named.safetensors")
+    save_file({"1.weight": torch.zeros(2, 9), "1.bias": torch.zeros(2)}, tmp_path / "shaped.safetensors")
+    assert "'1.weight' of shape (2, 9)" in refused(call, *words, tmp_path / "shaped.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes(b"abc")
+    assert "must be a safetensors file" in refused(call, *words, tmp_path / "cut.safetensors")
+    assert "must be an existing file" in refused(call, *words, tmp_path / "absent.safetensors")
+
+
+def test_a_pickle_of_something_else_is_not_run(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str, str]]:
+            return open, (str(tmp_path / "trapped"), "w")
+
+    (tmp_path / "trap.pt").write_bytes(pickle.dumps(Trap()))
+    words = ["--model", f"{models}:build", "--data", dots, "--weights", tmp_path / "trap.pt"]
+    assert "plain tensors" in refused(call, "certify", *OK, *words, "--out", tmp_path / "run")
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_places_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert "must be writable" in refused(call, "certify", *OK, "--out", tmp_path / "file" / "run")
+    assert "must be" in refused(call, "certify", *OK, "--out", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    message = refused(call, "certify", *OK, "--out", tmp_path / "full")
+    assert "must be a run or an empty folder" in message
+    assert "thesis.tex" in message
+    if os.geteuid() != 0:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        assert "Choose a folder you may write to" in refused(call, "certify", *OK, "--out", tmp_path / "locked" / "run")
+
+
+def test_a_full_disk_keeps_what_was_written(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync, left = os.fsync, [6]
+
+    def fills_up(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    words = ["certify", *OK, "--out", tmp_path / "run"]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fills_up)
+        message = refused(call, *words)
+    assert "No space left on device" in message
+    assert "same command continues" in message
+    call(*words)
+    assert len(rf.RunFolder.open(tmp_path / "run").read()) == 2
+    assert not list((tmp_path / "run").rglob(".writing-*"))
+
+
+def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> None:
+    call("certify", *OK, "--out", tmp_path / "run")
+    before = rf.RunFolder.open(tmp_path / "run").records()
+    words = ["--sigma", 0.25, "--limit", 2, "--n", 200, "--batch", 50, "--seed", 3]
+    message = refused(call, "certify", *words, "--out", tmp_path / "run")
+    for part in ("sigma: 0.25 now, 0.5", "procedure_settings.n: 200 now, 100", "seed: 3 now, 0", "another --out"):
+        assert part in message
+    assert "alpha" not in message
+    assert rf.RunFolder.open(tmp_path / "run").records().equals(before)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["metrics", "nowhere"], ("nowhere", "run folder or a log", "nothing there", "Check the path")),
+        (["metrics", "nowhere", "--radii", "a"], ("--radii", "numbers", "'a'", "Write")),
+        (["metrics", "nowhere", "--format", "csv"], ("--format", "auto, run or cohen", "'csv'", "Use auto")),
+        (["metrics", "nowhere", "--sigma", "-1"], ("sigma", "positive", "-1", "0.25")),
+        (["verify", "nowhere"], ("nowhere", "run folder", "nothing there", "--out")),
+        (["info", "nowhere"], ("nowhere", "run folder", "nothing there", "--out")),
+        (["export", "cohen", "nowhere"], ("nowhere", "run folder", "nothing there", "--out")),
+        (["import", "cohen", "nowhere", "--sigma", "1", "--out", "run"], ("nowhere", "readable", "Check the path")),
+        (["plan", "--sigma", "0"], ("sigma", "positive", "got 0", "0.25")),
+        (["plan", "--sigma", "1", "--inputs", "0"], ("--inputs", "at least 1", "got 0", "how many")),
+        (["plan", "--sigma", "1", "--alpha", "7"], ("alpha", "between 0 and 1", "got 7", "0.001")),
+        (["plan", "--sigma", "1", "--procedure", "staged"], ("radius", "needed by the staged", "none", "--radius")),
+    ],
+)
+def test_other_commands(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], parts: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused(call, *words)
+    for part in parts:
+        assert part in message, f"{part!r} is not in {message!r}"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_with_bad_rows_names_the_line(call: Call, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.5\t1\t0:00:01\n1\t3\tcat\t0.5\t1\t0:00:01\n2\t3\t3\t0.1\t1\t1\n")
+    for words in (["metrics", log], ["import", "cohen", log, "--sigma", 0.25, "--out", tmp_path / "run"]):
+        message = refused(call, *words)
+        assert "line 3" in message
+        assert "Mend or remove this line" in message

@@ -1,0 +1,153 @@
+"""``certify`` and ``predict``: what they print, where, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import Result
+from safetensors.torch import save_file
+
+import ringfence as rf
+
+Call = Callable[..., Result]
+SMALL = ("--sigma", 0.5, "--limit", 4, "--batch", 100)
+
+
+def certified(call: Call, out: Path, *options: object, command: str = "certify") -> dict[str, Any]:
+    result = call(command, *options, "--out", out, "--json")
+    return dict(json.loads(result.stdout))
+
+
+def test_the_json_document(call: Call, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    answer = certified(call, out, *SMALL, "--n", 400)
+    entry = ["path", "count", "acr", "abstention", "certified_accuracy", "draws", "forwards", "seconds", "sound", "run"]
+    assert list(answer) == [*entry, "runs"]
+    assert [list(run) for run in answer["runs"]] == [entry]
+    assert (answer["count"], answer["draws"], answer["forwards"], answer["sound"]) == (4, 2000, 2000, True)
+    assert answer["run"] == answer["path"] == str(out)
+    assert answer["acr"] > 0.5
+    assert answer["certified_accuracy"]["0.0"] == 1.0
+    assert all("." in radius for radius in answer["certified_accuracy"])
+    assert len(rf.RunFolder.open(out).read()) == 4
+
+
+def test_a_table_on_standard_output_and_remarks_beside_it(call: Call, tmp_path: Path) -> None:
+    first = call("certify", *SMALL, "--n", 400, "--out", tmp_path / "run")
+    assert "Certified accuracy at radius r" in first.stdout
+    assert "ACR" in first.stdout
+    assert "guarantee: for each input, with probability at least 0.999" in first.stderr
+    assert "guarantee" not in first.stdout
+    again = call("certify", *SMALL, "--n", 400, "--out", tmp_path / "run")
+    assert "4 of 4 inputs are already there" in again.stderr
+    assert again.stdout == first.stdout
+
+
+def test_quiet_means_results_only(call: Call, tmp_path: Path) -> None:
+    result = call("certify", *SMALL, "--n", 400, "--out", tmp_path / "run", "--quiet")
+    assert result.stderr == ""
+    assert "ACR" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "most_draws"),
+    [
+        (["--procedure", "fixed", "--n", 300], "fixed", 400),
+        (["--procedure", "two-sided", "--n", 300], "two-sided", 400),
+        (["--procedure", "staged", "--radius", 0.2, "--stages", "200,400"], "staged", 700),
+        (["--radius", 0.2, "--n", 2000], "sequential", 2100),
+        (["--procedure", "sequential", "--radius", 0.2, "--n", 2000, "--beta", 0.1], "sequential", 2100),
+        (["--procedure", "anytime", "--n", 900, "--tolerance", 0.3], "anytime", 1000),
+        (["--procedure", "anytime", "--n", 10**7, "--seconds", 0.05], "anytime", 10**7),
+    ],
+)
+def test_procedures(call: Call, tmp_path: Path, options: list[object], name: str, most_draws: int) -> None:
+    answer = certified(call, tmp_path / "run", *SMALL, *options)
+    records = rf.RunFolder.open(tmp_path / "run").read()
+    assert {record.procedure for record in records} == {name}
+    assert all(record.draws <= most_draws for record in records)
+    assert (answer["acr"] is None) == (records[0].target is not None)
+    if records[0].target is not None:
+        assert list(answer["certified_accuracy"]) == ["0.0", "0.2"]
+    assert rf.verify(rf.RunFolder.open(tmp_path / "run")) == []
+
+
+def test_predict(call: Call, tmp_path: Path) -> None:
+    answer = certified(call, tmp_path / "run", *SMALL, "--n", 200, command="predict")
+    assert answer["draws"] == 800
+    assert list(answer["certified_accuracy"]) == ["0.0"]
+    result = call("predict", *SMALL, "--n", 200, "--out", tmp_path / "run")
+    assert "most probable class" in result.stderr
+
+
+def test_cohens_flags_are_aliases(call: Call, tmp_path: Path) -> None:
+    # --max stops at an index of the data set before skipping: indices 0 and 3 of 0..5.
+    cohen = ["--sigma", 0.5, "--N0", 50, "--N", 200, "--max", 6, "--skip", 3, "--split", "test", "--batch", 64]
+    assert certified(call, tmp_path / "cohen", *cohen)["count"] == 2
+    ours = ["--sigma", 0.5, "--n0", 50, "--n", 200, "--limit", 2, "--skip", 3, "--batch", 64]
+    certified(call, tmp_path / "ours", *ours)
+    one, other = (rf.RunFolder.open(tmp_path / name) for name in ("cohen", "ours"))
+    assert [(r.input_id, r.draws) for r in one.read()] == [(r.input_id, r.draws) for r in other.read()]
+    assert one.config.procedure_settings == other.config.procedure_settings == {"alpha": 0.001, "n0": 50, "n": 200}
+
+
+def test_mechanisms(call: Call, tmp_path: Path) -> None:
+    certified(call, tmp_path / "all", *SMALL, "--n", 400, "--mechanism", "all")
+    certified(call, tmp_path / "one", *SMALL, "--n", 400, "--mechanism", "one-sided")
+    for record, single in zip(*(rf.RunFolder.open(tmp_path / name).read() for name in ("all", "one")), strict=True):
+        assert {"neyman_pearson", "one_sided", "renyi", "pixeldp", "analytic_dp"} <= set(record.radii)
+        assert list(single.radii) == ["one_sided"]
+        assert single.radius == record.radii["one_sided"]
+
+
+def test_own_model_weights_data_and_precision(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
+    answers = {}
+    for name, options in {"fp32": [], "bf16": ["--precision", "bf16"]}.items():
+        words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.2, "--n", 500, *options]
+        answers[name] = certified(call, tmp_path / name, *words)
+    assert answers["fp32"]["count"] == 10
+    assert answers["fp32"]["certified_accuracy"]["0.0"] >= 0.8
+    assert abs(answers["fp32"]["acr"] - answers["bf16"]["acr"]) < 0.05
+    assert rf.RunFolder.open(tmp_path / "bf16").forward_plans()[0]["precision"] == "bf16"
+    # Weights from a file: the arms exchanged, so that everything is wrong.
+    weights = tmp_path / "swapped.safetensors"
+    state = {"1.weight": torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]]), "1.bias": torch.tensor([-0.5, 0.0])}
+    save_file(state, weights)
+    words = ["--model", f"{models}:build", "--weights", weights, "--data", dots, "--sigma", 0.2, "--n", 500]
+    assert certified(call, tmp_path / "swapped", *words)["certified_accuracy"]["0.0"] == 0.0
+
+
+def test_mean_and_std_belong_to_the_model(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
+    words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.2, "--n", 300, "--mean", 0.5, "--std", 0.25]
+    certified(call, tmp_path / "run", *words)
+    config = rf.RunFolder.open(tmp_path / "run").config
+    assert (config.mean, config.std) == ([0.5], [0.25])
+
+
+@pytest.mark.filterwarnings("default")
+def test_inputs_outside_the_unit_range_are_named(call: Call, tmp_path: Path, models: Path) -> None:
+    import numpy as np
+
+    np.savez(tmp_path / "wide.npz", x=np.linspace(-1, 3, 12, dtype=np.float32).reshape(3, 2, 2), y=np.zeros(3, int))
+    words = ["--model", f"{models}:build", "--data", tmp_path / "wide.npz", "--sigma", 0.2, "--n", 100]
+    result = call("certify", *words, "--out", tmp_path / "run", "--json")
+    assert "inputs range over [-1, 3], not [0, 1]" in result.stderr
+    json.loads(result.stdout)
+
+
+def test_results_do_not_change_with_the_seed_unless_asked(call: Call, tmp_path: Path) -> None:
+    options = [*SMALL, "--n", 300]
+    answers = [
+        certified(call, tmp_path / str(k), *options, "--seed", seed)["acr"] for k, seed in enumerate((0, 0, 1))
+    ]
+    assert answers[0] == answers[1]
+    counts = [
+        [stage.cells["votes"].tolist() for r in rf.RunFolder.open(tmp_path / str(k)).read() for stage in r.stages]
+        for k in range(3)
+    ]
+    assert counts[0] != counts[2]

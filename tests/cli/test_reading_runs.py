@@ -1,0 +1,183 @@
+"""``metrics``, ``verify``, ``info``, ``import``, ``export`` and ``plan``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+import ringfence as rf
+from ringfence.store.parts import part_paths
+from ringfence.store.schema import from_table, to_table
+
+Call = Callable[..., Result]
+LOG = Path(__file__).parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
+
+
+def document(result: Result) -> dict[str, Any]:
+    return dict(json.loads(result.stdout))
+
+
+def test_metrics_of_a_published_log(call: Call) -> None:
+    words = ["metrics", LOG, "--radii", "0,0.25,0.5,0.75", "--sigma", 0.25, "--json"]
+    (run,) = document(call(*words))["runs"]
+    assert list(run) == ["path", "count", "acr", "abstention", "certified_accuracy"]
+    shares = run["certified_accuracy"]
+    assert {radius: round(share, 3) for radius, share in shares.items()} == {
+        "0.0": 0.748,
+        "0.25": 0.6,
+        "0.5": 0.428,
+        "0.75": 0.266,
+    }
+    assert run["acr"] == pytest.approx(0.429, abs=0.0005)
+    assert run["count"] == 500
+
+
+def test_metrics_without_radii_asks_what_the_run_can_answer(call: Call, finished: dict[str, Path]) -> None:
+    runs = document(call("metrics", *finished.values(), "--json"))["runs"]
+    radii = {Path(run["path"]).name: list(run["certified_accuracy"]) for run in runs}
+    assert radii["fixed"] == ["0.0", "0.25", "0.5", "0.75", "1.0"]
+    assert radii["sequential"] == ["0.0", "0.25", "0.3"]
+    assert radii["larger"] == ["0.0", "0.25", "0.3", "0.5", "0.75"]
+    assert {Path(run["path"]).name for run in runs if run["acr"] is None} == {"sequential", "larger"}
+    table = call("metrics", *finished.values()).stdout
+    assert "r=0.3" in table
+
+
+def test_radii_beyond_what_was_tried_are_refused(call: Call, finished: dict[str, Path]) -> None:
+    message = call("metrics", finished["sequential"], "--radii", "0,0.5", code=2).stderr
+    assert "only tried to prove the radius 0.3" in message
+    assert "[0.5]" in message
+    assert document(call("metrics", finished["larger"], "--radii", "0.6,0.9", "--json"))
+    assert "radius 0.9" in call("metrics", finished["larger"], "--radii", "0.95", code=2).stderr
+
+
+def test_verify_agrees_with_honest_runs(call: Call, finished: dict[str, Path]) -> None:
+    result = call("verify", *finished.values())
+    assert result.stdout.count("every claim follows from its counts") == 3
+    answer = document(call("verify", finished["fixed"], "--json"))
+    assert answer["runs"] == [{"run": str(finished["fixed"]), "records": 6, "damaged": [], "disagreements": []}]
+
+
+def rewritten(run: Path, change: Callable[[rf.Record], rf.Record]) -> None:
+    """Change the first record that claims something, in place, as somebody who knows the format could."""
+    import pyarrow.parquet as pq
+
+    (part,) = part_paths(run / "parts")
+    records = from_table(pq.read_table(part))
+    victim = next(k for k, record in enumerate(records) if not record.abstained)
+    records[victim] = change(records[victim])
+    pq.write_table(to_table(records), part)
+
+
+@pytest.mark.parametrize("kind", ["radius", "count"])
+def test_verify_finds_what_was_changed(call: Call, finished: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    run = shutil.copytree(finished["fixed"], tmp_path / "run")
+
+    def radius(record: rf.Record) -> rf.Record:
+        return replace(record, radius=record.radius + 0.01)
+
+    def count(record: rf.Record) -> rf.Record:
+        stage = record.stages[1]
+        votes = stage.cells["votes"].copy()
+        votes[record.prediction] -= 1
+        votes[(record.prediction + 1) % 10] += 1
+        return replace(record, stages=(record.stages[0], replace(stage, cells={"votes": votes})))
+
+    rewritten(run, radius if kind == "radius" else count)
+    result = call("verify", run, code=1)
+    assert "do not follow from their counts" in result.stdout
+    assert "radius is stored as" in result.stdout
+    found = document(call("verify", run, "--json", code=1))["runs"][0]["disagreements"]
+    assert len({one["input_id"] for one in found}) == 1
+    assert "radius" in {one["what"] for one in found}
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_damaged_part_is_named_skipped_and_made_again(call: Call, tmp_path: Path) -> None:
+    words = ["certify", "--sigma", 0.5, "--limit", 3, "--n", 100, "--batch", 50, "--out", tmp_path / "run"]
+    call(*words)
+    run = rf.RunFolder.open(tmp_path / "run")
+    before = run.records()
+    run.append([replace(run.read()[0], input_id=7777)])  # a second part, which stays readable
+    first, second = part_paths(tmp_path / "run" / "parts")
+    first.write_bytes(first.read_bytes()[:-20])
+    result = call("verify", tmp_path / "run", code=1)
+    assert f"damaged part, not read: {first.name}" in result.stdout
+    assert "1 records" in result.stdout  # the rest is still read
+    assert first.name in result.stderr
+    assert document(call("metrics", tmp_path / "run", "--json"))["runs"][0]["count"] == 1
+    second.unlink()
+    mended = call(*words)
+    assert f"{first.name} is damaged" in mended.stderr
+    call("verify", tmp_path / "run")
+    after = rf.RunFolder.open(tmp_path / "run").records()
+    assert after.drop_columns(["seconds"]).equals(before.drop_columns(["seconds"]))
+
+
+def test_info(call: Call, finished: dict[str, Path]) -> None:
+    here = document(call("info", "--json"))
+    assert {"python", "torch", "devices", "procedures", "mechanisms", "architectures"} <= set(here)
+    assert "neyman-pearson" in here["mechanisms"]
+    run = document(call("info", finished["fixed"], "--json"))
+    assert (run["inputs done"], run["finished"], run["sigma"], run["limit"]) == ("6 of 6", True, 0.5, 6)
+    assert run["damaged parts"] == []
+    assert "config_hash" in call("info", finished["fixed"]).stdout
+
+
+def test_logs_in_and_out(call: Call, tmp_path: Path) -> None:
+    result = call("import", "cohen", LOG, "--sigma", 0.25, "--out", tmp_path / "run")
+    assert result.stdout == ""
+    as_run = document(call("metrics", tmp_path / "run", "--radii", "0,0.5", "--json"))["runs"][0]
+    as_log = document(call("metrics", LOG, "--radii", "0,0.5", "--json"))["runs"][0]
+    assert as_run | {"path": ""} == as_log | {"path": ""}
+    written = call("export", "cohen", tmp_path / "run").stdout
+    call("export", "cohen", tmp_path / "run", "--out", tmp_path / "log")
+    assert (tmp_path / "log").read_text() == written
+    again = document(call("metrics", tmp_path / "log", "--radii", "0,0.5", "--json"))["runs"][0]
+    assert again | {"path": ""} == as_log | {"path": ""}
+    assert "kept no counts" in call("verify", tmp_path / "run", code=2).stderr
+
+
+def test_export_of_an_own_run(call: Call, finished: dict[str, Path]) -> None:
+    lines = call("export", "cohen", finished["fixed"]).stdout.splitlines()
+    assert lines[0].split("\t") == ["idx", "label", "predict", "radius", "correct", "time"]
+    for line, record in zip(lines[1:], rf.RunFolder.open(finished["fixed"]).read(), strict=True):
+        index, label, predict, radius, correct, _ = line.split("\t")
+        assert (int(index), int(label), int(predict)) == (record.input_id, record.label, record.prediction)
+        assert record.radius * (1 - 1e-5) <= float(radius) <= record.radius
+        assert int(correct) == record.correct
+
+
+def test_plan(call: Call) -> None:
+    fixed = document(call("plan", "--sigma", 0.25, "--json"))
+    assert fixed["most_draws"] == 100_100
+    assert fixed["largest_radius"] == pytest.approx(0.25 * 3.811, rel=1e-3)
+    sequential = document(call("plan", "--sigma", 0.25, "--radius", 0.5, "--json"))
+    assert sequential["procedure"] == "sequential"
+    assert sequential["largest_radius"] == pytest.approx(0.25 * 3.835, rel=1e-3)
+    assert sequential["most_draws"] == 110_100
+    assert sequential["expected_draws_at_p"]["0.5"] < 1000
+    staged = document(call("plan", "--sigma", 0.25, "--radius", 0.5, "--procedure", "staged", "--json"))
+    assert staged["most_draws"] == 136_100
+    text = call("plan", "--sigma", 0.25, "--radius", 0.5).stdout
+    assert "largest radius" in text
+    assert "(needed)" in text
+
+
+def test_plan_warns_of_what_cannot_be_reached(call: Call) -> None:
+    for options in (["--n", 1000], ["--procedure", "fixed", "--n", 1000]):
+        result = call("plan", "--sigma", 0.25, "--radius", 0.8, *options)
+        assert "the radius 0.8 is out of reach" in result.stderr
+        assert "warning" not in result.stdout
+
+
+def test_plan_measures_the_model(call: Call) -> None:
+    answer = document(call("plan", "--sigma", 0.5, "--radius", 0.5, "--model", "default", "--inputs", 7, "--json"))
+    assert answer["most_seconds"] == pytest.approx(110_100 * 7 / answer["forwards_per_second"])
