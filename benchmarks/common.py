@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -95,7 +96,7 @@ def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
 
 def finish(report: Report, options: argparse.Namespace) -> int:
     """Print tables and bars, write the JSON file, and return the exit code."""
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=140)
     for grid in report.grids:
         table = Table(title=grid.title, title_justify="left")
         for place, column in enumerate(grid.columns):

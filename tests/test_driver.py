@@ -87,7 +87,7 @@ def test_inputs_that_do_not_belong_together_are_refused() -> None:
         run(Buckets(), twice, rf.Fixed(n=100))
     with pytest.raises(DataError, match=r"input 1: all inputs of a run have one shape, \(2,\); got \(3,\)"):
         run(Buckets(), [X[0], torch.zeros(3)], rf.Fixed(n=100))
-    with pytest.raises(DataError, match="each must be an Input, a tensor or a .* got str"):
+    with pytest.raises(DataError, match=r"each must be an Input, a tensor or a .* got str"):
         run(Buckets(), ["x"], rf.Fixed(n=100))
 
 
@@ -175,9 +175,7 @@ def test_a_lane_that_is_decided_takes_no_part_in_further_looks() -> None:
     for record in records:
         single = alone[int(record.lane)][record.input_id]
         assert (record.prediction, record.radius, record.draws) == (single.prediction, single.radius, single.draws)
-        assert [s.cells["votes"].tolist() for s in record.stages] == [
-            s.cells["votes"].tolist() for s in single.stages
-        ]
+        assert [s.cells["votes"].tolist() for s in record.stages] == [s.cells["votes"].tolist() for s in single.stages]
     for number in range(5):
         differ += records[2 * number].draws != records[2 * number + 1].draws
     assert differ  # else this test shows nothing

@@ -45,9 +45,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = entry.name.lower()
         if "ringfence" not in name and not name.endswith(".pth") and not (theirs / entry.name).exists():
             (theirs / entry.name).symlink_to(entry)
-    install = [sys.executable, "-m", "pip", "install", "--no-deps", "-q", "--prefix", place, "--ignore-installed", wheel]
-    subprocess.run(install, check=True, capture_output=True)
-    return place / "bin" / "python"
+    python = place / "bin" / "python"  # pip runs in it, so that the program it writes starts this interpreter
+    subprocess.run([python, "-m", "pip", "install", "--no-deps", "-q", wheel], check=True, capture_output=True)
+    return python
 
 
 def run(python: Path, folder: Path, *command: str) -> str:
@@ -70,7 +70,10 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
 
 
 def test_every_public_name_imports_from_the_wheel(python: Path, tmp_path: Path) -> None:
-    code = "import ringfence, json; print(json.dumps([ringfence.__file__, [n for n in ringfence.__all__ if getattr(ringfence, n, None) is None]]))"
+    code = (
+        "import json, ringfence as rf; missing = [name for name in rf.__all__ if getattr(rf, name, None) is None];"
+        "print(json.dumps([rf.__file__, missing]))"
+    )
     place, missing = json.loads(run(python, tmp_path, str(python), "-c", code))
     assert Path(place).is_relative_to(python.parents[1])
     assert missing == []
@@ -78,6 +81,7 @@ def test_every_public_name_imports_from_the_wheel(python: Path, tmp_path: Path) 
 
 def test_the_installed_program_certifies_digits(python: Path, tmp_path: Path) -> None:
     program = str(python.with_name("ringfence"))
+    assert Path(program).read_text().splitlines()[0].removeprefix("#!") == str(python)
     assert "certify" in run(python, tmp_path, program, "--help")
     assert run(python, tmp_path, program, "--version").strip() == f"ringfence {ringfence.__version__}"
     words = ["certify", "--sigma", "0.5", "--radius", "0.25", "--limit", "3", "--out", "run", "--json"]

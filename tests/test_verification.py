@@ -107,7 +107,10 @@ def moved(votes: list[int]) -> list[int]:
         ("votes of request 1", lambda r: with_votes(r, 1, lambda v: [v[0] + 1, *v[1:]])),
         ("votes of request 1", lambda r: with_votes(r, 1, lambda v: [v[0] - 801, *v[1:-1], v[-1] + 801])),
         ("radius", lambda r: with_votes(r, 1, moved)),
-        ("request 1 (stage, start, draws)", lambda r: replace(r, stages=(r.stages[0], replace(r.stages[1], start=100)))),
+        (
+            "request 1 (stage, start, draws)",
+            lambda r: replace(r, stages=(r.stages[0], replace(r.stages[1], start=100))),
+        ),
         ("draws still wanted", lambda r: replace(r, stages=r.stages[:1])),
         ("request 2 (stage, start, draws)", lambda r: replace(r, stages=(*r.stages, r.stages[1]))),
     ],

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ringfence.models import load_model as load_model
     from ringfence.noise import Gaussian as Gaussian
     from ringfence.procedures import Anytime as Anytime
+    from ringfence.procedures import EnsembleAfterSmoothing as EnsembleAfterSmoothing
     from ringfence.procedures import Fixed as Fixed
     from ringfence.procedures import Multinomial as Multinomial
     from ringfence.procedures import Predict as Predict
@@ -49,7 +50,17 @@ _HOMES = {
     "lift": ("Identity",),
     "models": ("load_model",),
     "noise": ("Gaussian",),
-    "procedures": ("Anytime", "Fixed", "Multinomial", "Predict", "Sequential", "Softmax", "Staged", "TwoSided"),
+    "procedures": (
+        "Anytime",
+        "EnsembleAfterSmoothing",
+        "Fixed",
+        "Multinomial",
+        "Predict",
+        "Sequential",
+        "Softmax",
+        "Staged",
+        "TwoSided",
+    ),
     "record": ("Record",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),

@@ -13,8 +13,8 @@ from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Given, Procedure, claims
 from ringfence.record import Record, StageTally
-from ringfence.sampling import FORWARDS, Engine, Finished
-from ringfence.types import BoolArray, IntArray
+from ringfence.sampling import Engine, Finished
+from ringfence.types import FORWARDS, BoolArray, IntArray
 
 
 @final

@@ -15,6 +15,9 @@ BoolArray = NDArray[np.bool_]
 ABSTAIN = -1
 """The prediction of an input for which nothing is claimed."""
 
+FORWARDS = "forwards"
+"""The cell that sums network forwards, for classifiers whose rows differ in them."""
+
 BINS = 1024
 """Bins of a score histogram: part of what a stored tally means."""
 

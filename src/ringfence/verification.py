@@ -12,7 +12,7 @@ from ringfence.mechanisms import mechanism
 from ringfence.procedures import Given, Procedure, claims, procedure
 from ringfence.record import Record, StageTally
 from ringfence.store import RunFolder
-from ringfence.types import IntArray, Tally
+from ringfence.types import FORWARDS, IntArray, Tally
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,15 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
 
 
 def _impossible(seen: StageTally) -> list[str]:
-    """Names of cells that these draws cannot have given: a draw is one vote, and a fixed number of other cells."""
-    sums = {name: int(np.sum(counts)) for name, counts in seen.cells.items()}
-    return [
-        name
-        for name, counts in seen.cells.items()
-        if np.min(counts) < 0 or sums[name] % seen.draws or (name == "votes" and sums[name] != seen.draws)
-    ]
+    """Names of cells that these draws cannot have given: a draw is one vote, and a fixed number of other cells
+    (its forwards may differ from draw to draw, but there is at least one)."""
+    wrong: list[str] = []
+    for name, counts in seen.cells.items():
+        total = int(np.sum(counts))
+        fits = total >= seen.draws if name == FORWARDS else total % seen.draws == 0
+        if np.min(counts) < 0 or not fits or (name == "votes" and total != seen.draws):
+            wrong.append(name)
+    return wrong
 
 
 def _tally(records: Sequence[Record], rows: IntArray, step: int) -> Tally:

@@ -77,9 +77,7 @@ def program() -> Callable[..., subprocess.Popen[str]]:
     def start(*words: object) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [*PROGRAM, *(str(word) for word in words)]
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
     return start
 

@@ -221,7 +221,9 @@ def test_other_commands(
 
 def test_a_log_with_bad_rows_names_the_line(call: Call, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.5\t1\t0:00:01\n1\t3\tcat\t0.5\t1\t0:00:01\n2\t3\t3\t0.1\t1\t1\n")
+    log.write_text(
+        "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.5\t1\t0:00:01\n1\t3\tcat\t0.5\t1\t0:00:01\n2\t3\t3\t0.1\t1\t1\n"
+    )
     for words in (["metrics", log], ["import", "cohen", log, "--sigma", 0.25, "--out", tmp_path / "run"]):
         message = refused(call, *words)
         assert "line 3" in message

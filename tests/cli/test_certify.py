@@ -142,9 +142,7 @@ def test_inputs_outside_the_unit_range_are_named(call: Call, tmp_path: Path, mod
 
 def test_results_do_not_change_with_the_seed_unless_asked(call: Call, tmp_path: Path) -> None:
     options = [*SMALL, "--n", 300]
-    answers = [
-        certified(call, tmp_path / str(k), *options, "--seed", seed)["acr"] for k, seed in enumerate((0, 0, 1))
-    ]
+    answers = [certified(call, tmp_path / str(k), *options, "--seed", seed)["acr"] for k, seed in enumerate((0, 0, 1))]
     assert answers[0] == answers[1]
     counts = [
         [stage.cells["votes"].tolist() for r in rf.RunFolder.open(tmp_path / str(k)).read() for stage in r.stages]

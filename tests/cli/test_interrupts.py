@@ -85,19 +85,3 @@ def test_killed_at_random_moments(program: Start, tmp_path: Path, seed: int) -> 
     assert any(0 < count < limit for count in done)
     assert facts(out) == uninterrupted(program, out, tmp_path / "whole", limit, n)
     assert rf.verify(rf.RunFolder.open(out)) == []
-
-
-def test_two_writers_do_not_share_a_run(program: Start, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    first = program(*command(out, 20, 1500))
-    while not (out / "forward.json").exists():
-        assert first.poll() is None, first.communicate()[1]
-        time.sleep(0.02)
-    second = program(*command(out, 20, 1500))
-    _, errors = second.communicate(timeout=WAIT)
-    first.communicate(timeout=WAIT)
-    assert first.returncode == 0
-    if second.returncode:  # it came while the first was still writing
-        assert second.returncode == 2
-        assert "a run has one writer" in errors
-    assert len(facts(out)) == 20

@@ -23,9 +23,7 @@ requests = st.lists(
 
 def expanded(segments: list[Segment]) -> list[tuple[int, int, int, int]]:
     """(slot, id, stage, draw index) of every row."""
-    return [
-        (s.slot, s.input_id, s.stage, s.chunk * CHUNK + s.first + row) for s in segments for row in range(s.rows)
-    ]
+    return [(s.slot, s.input_id, s.stage, s.chunk * CHUNK + s.first + row) for s in segments for row in range(s.rows)]
 
 
 def wanted(asked: list[Request]) -> list[tuple[int, int, int, int]]:
@@ -49,7 +47,7 @@ def test_batches_are_full_and_cover_every_draw_once_in_order(asked: list[Request
     segments = [segment for one in batches for segment in one]
     assert expanded(segments) == wanted(asked)
     for segment in segments:
-        assert 0 <= segment.first
+        assert segment.first >= 0
         assert 1 <= segment.rows <= CHUNK - segment.first
         assert segment.whole == (segment.rows == CHUNK)
     # Exactly the row that completes a request says so.

@@ -44,8 +44,13 @@ def test_the_noise_of_a_key_never_changes() -> None:
 
 
 def test_many_places_give_no_key_twice() -> None:
-    keys = {chunk_key(seed, one, stage, chunk) for seed in (0, 1) for one in range(50) for stage in range(3)
-            for chunk in range(100)}
+    keys = {
+        chunk_key(seed, one, stage, chunk)
+        for seed in (0, 1)
+        for one in range(50)
+        for stage in range(3)
+        for chunk in range(100)
+    }
     assert len(keys) == 2 * 50 * 3 * 100
 
 

@@ -1,4 +1,4 @@
-"""What a finished run knows about each input: bounds, empirical means, and radii by any mechanism at no further draw."""
+"""What a finished run knows about each input: bounds, empirical means, and radii by any mechanism for no more draws."""
 
 from __future__ import annotations
 

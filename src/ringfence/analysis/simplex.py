@@ -105,12 +105,12 @@ def simplex_map(
     top, other = (grid[inside] for grid in np.broadcast_arrays(e0[None, :], e1[:, None]))
     singles = {one.name: one for one in (*members(first), *members(second))}
     radii: dict[str, FloatArray] = {}
-    for name, one in singles.items():
+    for name, single in singles.items():
         radii[name] = np.zeros(inside.shape)
-        radii[name][inside] = one(top, np.minimum(other, 1 - top), sigma)
+        radii[name][inside] = single(top, np.minimum(other, 1 - top), sigma)
     ours, theirs = (np.max([radii[one.name] for one in members(side)], axis=0) for side in (first, second))
-    names = ("+".join(one.name for one in members(side)) for side in (first, second))
-    return SimplexMap(*names, statistic, sigma, step, e0, e1, inside, ours, theirs, radii)
+    ours_name, theirs_name = ("+".join(one.name for one in members(side)) for side in (first, second))
+    return SimplexMap(ours_name, theirs_name, statistic, sigma, step, e0, e1, inside, ours, theirs, radii)
 
 
 @final

@@ -9,6 +9,7 @@ import numpy as np
 from ringfence.analysis.simplex import SimplexMap, SimplexPoints
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 COLOURS = {
@@ -25,11 +26,11 @@ COLOURS = {
 def plot_map(data: SimplexMap, ax: Axes) -> None:
     """Colour is the statistic, white the tie; lines bound where each single mechanism is the largest."""
     from matplotlib.colors import Normalize
-    from matplotlib.patches import Patch
 
-    shown = np.log2(data.value) if data.statistic == "ratio" else data.value
+    with np.errstate(divide="ignore"):
+        shown = np.log2(data.value) if data.statistic == "ratio" else data.value
     finite = shown[np.isfinite(shown)]
-    reach = max(float(np.quantile(np.abs(finite), 0.99)), 1e-3) if finite.size else 1.0
+    reach = max(float(np.quantile(np.abs(finite), 0.95)), 1e-3) if finite.size else 1.0
     mesh = ax.pcolormesh(
         data.e0, data.e1, np.ma.masked_invalid(shown), cmap="PuOr", norm=Normalize(-reach, reach), shading="nearest"
     )
@@ -37,21 +38,23 @@ def plot_map(data: SimplexMap, ax: Axes) -> None:
     words = {"ratio": "radius ratio", "difference": f"radius difference at sigma {data.sigma:g}"}[data.statistic]
     bar = ax.figure.colorbar(mesh, ax=ax, extend="both", label=f"{words}: {data.left} over {data.right}")
     if data.statistic == "ratio":
-        ticks = np.linspace(-reach, reach, 7)
+        ticks = np.linspace(-reach, reach, 7).tolist()
         bar.set_ticks(ticks, labels=[f"{2**tick:.2f}" for tick in ticks])
     handles = [*_lone_regions(data, ax), *_borders(data, ax)]
-    ax.set(xlabel="$E_0$, the largest class probability", ylabel="$E_1$, the second largest", xlim=(0, 1), ylim=(0, 0.5))
+    ax.set(
+        xlabel="$E_0$, the largest class probability", ylabel="$E_1$, the second largest", xlim=(0, 1), ylim=(0, 0.5)
+    )
     if handles:
-        ax.legend(handles=[h for h in handles if isinstance(h, Patch) or h], loc="upper left", fontsize=7)
+        ax.legend(handles=handles, loc="upper left", fontsize=7)
 
 
-def _lone_regions(data: SimplexMap, ax: Axes) -> list[object]:
+def _lone_regions(data: SimplexMap, ax: Axes) -> list[Artist]:
     """Flat grey where only one of the two certifies: their ratio is infinite or 0 there."""
     from matplotlib.patches import Patch
 
     if data.statistic != "ratio":
         return []
-    handles: list[object] = []
+    handles: list[Artist] = []
     sides = ((data.left, data.left_radius, data.right_radius), (data.right, data.right_radius, data.left_radius))
     for (name, own, other), grey in zip(sides, ("0.55", "0.85"), strict=True):
         alone = data.inside & (own > 0) & (other == 0)
@@ -61,11 +64,11 @@ def _lone_regions(data: SimplexMap, ax: Axes) -> list[object]:
     return handles
 
 
-def _borders(data: SimplexMap, ax: Axes) -> list[object]:
+def _borders(data: SimplexMap, ax: Axes) -> list[Artist]:
     """Around the region of every mechanism that is the largest somewhere, but not everywhere."""
     from matplotlib.lines import Line2D
 
-    handles: list[object] = []
+    handles: list[Artist] = []
     for name in data.members:
         region = data.largest(name)
         share = float(region[data.inside].mean())
@@ -87,12 +90,15 @@ def plot_points(data: SimplexPoints, ax: Axes) -> None:
         linewidth=0.4,
         alpha=0.5,
     )
-    best = np.array(data.best)
+    best, before = np.array(data.best), ax.get_legend()
+    dots: list[Artist] = []
     for name in sorted(set(data.best)):
         rows = best == name
         colour = COLOURS.get(name, "black")
         label = f"{name}: {rows.sum()} inputs"
-        ax.scatter(
-            data.bound_0[rows], data.bound_1[rows], s=9, color=colour, edgecolors="white", linewidths=0.3, label=label
-        )
-    ax.legend(loc="upper left", fontsize=7, title="largest radius", title_fontsize=7)
+        dot = ax.scatter(data.bound_0[rows], data.bound_1[rows], s=9, color=colour, label=label)
+        dot.set(edgecolor="white", linewidth=0.3)
+        dots.append(dot)
+    if before is not None:
+        ax.add_artist(before)  # a second legend would replace the map's
+    ax.legend(handles=dots, loc="upper right", fontsize=7, title="largest radius", title_fontsize=7)

@@ -2,7 +2,7 @@
 
 from ringfence.classifiers.base import Classifier, Scored, score
 from ringfence.classifiers.consensus import KConsensus
-from ringfence.classifiers.lanes import Lanes
+from ringfence.classifiers.lanes import Lanes, lane_names
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
 from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote, SoftVote, Weighted
@@ -20,5 +20,6 @@ __all__ = [
     "SoftVote",
     "SoftmaxVote",
     "Weighted",
+    "lane_names",
     "score",
 ]

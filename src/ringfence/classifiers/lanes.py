@@ -47,11 +47,7 @@ class Lanes(Classifier):
         self._singles = singles
         self._votes = [(VOTES[vote], length) for vote in votes for length in lengths]
         self._consensus = list(consensus)
-        self.names: tuple[str, ...] = (
-            *(f"member-{i + 1}" for i in range(count) if singles),
-            *(f"{vote}-{length}" for vote in votes for length in lengths),
-            *(f"consensus-{agree}" for agree in consensus),
-        )
+        self.names = lane_names(count, votes, prefixes, singles, consensus)
         if len(set(self.names)) != len(self.names):
             raise ArgumentError("vote", "names every lane once", list(self.names), "Remove the repetition.")
 
@@ -74,3 +70,15 @@ class Lanes(Classifier):
             lanes.append(torch.where(agreed, valid_only(soft(head), head), valid_only(soft(every), every)))
             work.append(torch.where(agreed.squeeze(1), agree, count))
         return Scored(torch.stack(lanes, dim=1), torch.stack(work, dim=1))
+
+
+def lane_names(
+    count: int, votes: Sequence[str], prefixes: bool, singles: bool, consensus: Sequence[int]
+) -> tuple[str, ...]:
+    """Names of the lanes, in the order of the scores' second axis."""
+    lengths = range(1, count + 1) if prefixes else (count,)
+    return (
+        *(f"member-{i + 1}" for i in range(count) if singles),
+        *(f"{vote}-{length}" for vote in votes for length in lengths),
+        *(f"consensus-{agree}" for agree in consensus),
+    )

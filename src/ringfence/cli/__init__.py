@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 from ringfence.cli.certify import certify_command, predict_command
+from ringfence.cli.compare import compare_command
 from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
 from ringfence.cli.plan import plan_command
+from ringfence.cli.simplex import simplex_app
 from ringfence.cli.verify import verify_command
 from ringfence.version import __version__
 
@@ -37,9 +39,11 @@ def _root(
 app.command("certify")(certify_command)
 app.command("predict")(predict_command)
 app.command("metrics")(metrics_command)
+app.command("compare")(compare_command)
 app.command("plan")(plan_command)
 app.command("verify")(verify_command)
 app.command("info")(info_command)
+app.add_typer(simplex_app, name="simplex")
 app.add_typer(import_app, name="import")
 app.add_typer(export_app, name="export")
 

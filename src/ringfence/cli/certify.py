@@ -12,6 +12,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers
 
 if TYPE_CHECKING:
+    from ringfence.cli.ensemble import EnsembleChoice
     from ringfence.cli.job import Choices
 
 DEFAULT_OUT = Path("runs")
@@ -24,7 +25,9 @@ def certify_command(
     data: o.Data = "default",
     procedure: Annotated[
         str | None,
-        typer.Option(help="fixed, two-sided, staged, sequential or anytime; sequential when a radius is given."),
+        typer.Option(
+            help="fixed, two-sided, multinomial, softmax, staged, sequential or anytime; sequential with a radius."
+        ),
     ] = None,
     radius: Annotated[float | None, typer.Option(help="The radius to prove, for staged and sequential.")] = None,
     n0: Annotated[int | None, typer.Option("--n0", "--N0", help="Draws that choose the class (default 100).")] = None,
@@ -44,6 +47,10 @@ def certify_command(
         float | None, typer.Option(help="Anytime: stop once the radius is known this well, e.g. 0.02.")
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Anytime: stop after this time per input.")] = None,
+    form: Annotated[
+        str | None, typer.Option(help="multinomial: two-sided, one-sided or paper; softmax: sound or paper.")
+    ] = None,
+    bound: Annotated[str | None, typer.Option(help="softmax: betting, bernstein or hoeffding.")] = None,
     mechanism: o.MechanismName = "neyman-pearson",
     weights: o.Weights = None,
     skip: o.Skip = 1,
@@ -59,6 +66,13 @@ def certify_command(
     precision: o.PrecisionName = "fp32",
     compile: o.Compile = False,
     seed: o.Seed = 0,
+    members: o.MemberSpecs = None,
+    vote: o.VoteNames = "soft",
+    member_weights: o.MemberWeights = None,
+    consensus: o.Consensus = None,
+    prefixes: o.Prefixes = False,
+    singles: o.Singles = False,
+    split_alpha: o.SplitAlpha = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -76,6 +90,8 @@ def certify_command(
             "look": look,
             "tolerance": tolerance,
             "seconds": seconds,
+            "form": form,
+            "bound": bound,
             "stages": whole_numbers(stages, "--stages") if stages else None,
             "larger": tuple(numbers(larger, "--larger")) if larger else None,
         }
@@ -100,6 +116,8 @@ def certify_command(
             precision,
             compile,
             seed,
+            ensemble=choose_ensemble(members, vote, member_weights, consensus, prefixes, singles, name),
+            split_alpha=split_alpha,
         )
         run_and_print(choices, out, as_json, quiet)
 
@@ -155,6 +173,36 @@ def predict_command(
             seed,
         )
         run_and_print(choices, out, as_json, quiet)
+
+
+def choose_ensemble(
+    members: str | None,
+    vote: str,
+    member_weights: str | None,
+    consensus: str | None,
+    prefixes: bool,
+    singles: bool,
+    procedure: str,
+) -> EnsembleChoice | None:
+    """What --members and its companions say; None without them."""
+    from ringfence.cli.ensemble import EnsembleChoice
+    from ringfence.errors import ArgumentError
+
+    after = procedure == "after-smoothing"
+    if members is None:
+        if consensus or member_weights or prefixes or singles or after:
+            rule = "--consensus, --member-weights, --prefixes, --singles and after-smoothing need members"
+            raise ArgumentError("--members", rule, "none", "Write --members a,b,c.")
+        return None
+    return EnsembleChoice(
+        members=tuple(part.strip() for part in members.split(",") if part.strip()),
+        votes=tuple(part.strip() for part in vote.split(",") if part.strip()),
+        consensus=whole_numbers(consensus, "--consensus") if consensus else (),
+        weights=tuple(numbers(member_weights, "--member-weights")) if member_weights else (),
+        prefixes=prefixes,
+        singles=singles,
+        after_smoothing=after,
+    )
 
 
 def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:

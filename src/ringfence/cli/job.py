@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.cli.console import numbers
+from ringfence.cli.ensemble import EnsembleChoice
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
@@ -44,6 +45,8 @@ class Choices:
     precision: str = "fp32"
     compile: bool = False
     seed: int = 0
+    ensemble: EnsembleChoice | None = None
+    split_alpha: bool = False
 
     def __post_init__(self) -> None:
         test = self.test
@@ -62,8 +65,16 @@ class Choices:
 
     @property
     def test(self) -> Procedure:
-        """The procedure with its settings."""
-        return procedure(self.procedure, self.settings)
+        """The procedure with its settings; split_alpha divides alpha over the lanes, so that one may be chosen."""
+        settings = dict(self.settings)
+        if self.split_alpha:
+            settings["alpha"] = settings["alpha"] / len(self.lanes)
+        return procedure(self.procedure, settings)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Names of the lanes."""
+        return self.ensemble.lanes if self.ensemble else ("main",)
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -87,7 +98,10 @@ class Choices:
         """The model, the data and the number of classes."""
         mean = numbers(self.mean, "--mean") if self.mean else None
         std = numbers(self.std, "--std") if self.std else None
-        model = load_model(self.model, weights=self.weights, num_classes=self.classes, mean=mean, std=std)
+        if self.ensemble:
+            model = self.ensemble.load(mean, std, self.classes)
+        else:
+            model = load_model(self.model, weights=self.weights, num_classes=self.classes, mean=mean, std=std)
         limit = self.limit
         if self.stop_index is not None:
             reached = -(-self.stop_index // self.skip)
@@ -105,7 +119,7 @@ class Choices:
     def config(self, model: LoadedModel, dataset: Dataset, num_classes: int) -> RunConfig:
         """What determines the records."""
         return RunConfig(
-            model=self.model,
+            model=model.spec,
             weights_hash=model.digest,
             data=self.data,
             data_hash=dataset.digest,
@@ -119,13 +133,20 @@ class Choices:
             procedure_settings=self.test.settings(),
             mechanism=self.mechanisms[0].name,
             mechanisms=[one.name for one in self.mechanisms],
-            lanes=["main"],
+            lanes=list(self.lanes),
             precision=self.precision,
             compile=self.compile,
             seed=self.seed,
             mean=numbers(self.mean, "--mean") if self.mean else None,
             std=numbers(self.std, "--std") if self.std else None,
-            extra={"split": self.split, "size": self.size, "stop_index": self.stop_index, "count": len(dataset)},
+            extra={
+                "split": self.split,
+                "size": self.size,
+                "stop_index": self.stop_index,
+                "count": len(dataset),
+                "ensemble": self.ensemble.settings() if self.ensemble else None,
+                "alpha_split": self.split_alpha,
+            },
         )
 
     def _count_classes(self, model: LoadedModel, dataset: Dataset) -> int:

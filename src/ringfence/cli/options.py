@@ -47,3 +47,19 @@ MechanismName = Annotated[
     typer.Option("--mechanism", help="neyman-pearson, one-sided, renyi, pixeldp, analytic-dp, best-of:a+b, or all."),
 ]
 Out = Annotated[Path, typer.Option(help="The run folder; the same command again continues it.")]
+MemberSpecs = Annotated[
+    str | None,
+    typer.Option("--members", help="Model specs separated by commas (also arch@weights.safetensors): an ensemble."),
+]
+VoteNames = Annotated[
+    str, typer.Option("--vote", help="soft, softmax, hard, max-margin (several by commas: one pass), or weighted.")
+]
+MemberWeights = Annotated[str | None, typer.Option(help="Weights of the members, for --vote weighted.")]
+Consensus = Annotated[
+    str | None, typer.Option(help="K-consensus: skip the other members where the first K agree; several as lanes.")
+]
+Prefixes = Annotated[bool, typer.Option("--prefixes", help="Also every prefix 1..k of the members, same pass.")]
+Singles = Annotated[bool, typer.Option("--singles", help="Also every single member, from the same pass.")]
+SplitAlpha = Annotated[
+    bool, typer.Option("--split-alpha", help="Divide alpha over the lanes, so that one may be chosen per input later.")
+]

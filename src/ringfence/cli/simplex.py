@@ -122,7 +122,6 @@ def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path
     ax = figure.add_subplot()
     plot_map(found, ax)
     if points is not None:
-        ax.add_artist(ax.get_legend()) if ax.get_legend() else None
         plot_points(points, ax)
     with writing_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -148,9 +147,7 @@ def _print_map(facts: dict[str, Any]) -> None:
         where = "ratio left / right where both certify"
         results.print(f"  {where}: median {ratio['median']:.3f}, {ratio['min']:.3f} to {ratio['max']:.3f}")
     where = f"difference left - right at sigma {facts['sigma']:g}"
-    results.print(
-        f"  {where}: median {difference['median']:.3f}, {difference['min']:.3f} to {difference['max']:.3f}"
-    )
+    results.print(f"  {where}: median {difference['median']:.3f}, {difference['min']:.3f} to {difference['max']:.3f}")
     for name, share in facts["largest"].items():
         results.print(f"  largest single mechanism: {name} on {share:.1%}")
 

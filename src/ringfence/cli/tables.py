@@ -1,17 +1,19 @@
-"""Tables for people."""
+"""Tables for people, readable on 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from ringfence.analysis.metrics import RunMetrics
 
 
 def percent(share: float | None) -> str:
-    """A share as percent, rounded to one digit; a dash where there is none."""
-    return "-" if share is None else f"{100 * share:.1f}%"
+    """A share as percent with one digit; a dash where there is none."""
+    return "-" if share is None else f"{100 * share:.1f}"
 
 
 def number(value: float | None) -> str:
@@ -20,19 +22,26 @@ def number(value: float | None) -> str:
 
 
 def metrics_table(runs: Sequence[RunMetrics]) -> Table:
-    """One line per run and lane: certified accuracy per radius, then the summary figures."""
+    """One line per run or lane: certified accuracy in percent per radius, then the summary figures."""
     radii = sorted({radius for run in runs for radius in run.certified_accuracy})
-    table = Table(title="Certified accuracy at radius r", title_justify="left")
-    table.add_column("run", overflow="fold")
-    for radius in radii:
-        table.add_column(f"r={radius:g}", justify="right")
-    for name in ("ACR", "abstain", "inputs", "draws/input", "ms/input"):
-        table.add_column(name, justify="right")
+    paths = {run.path for run in runs}
+    lanes = len(paths) == 1 and any(run.lane for run in runs)
+    title = "Certified accuracy (%) at radius r" + (f", {escape(paths.pop())}" if lanes else "")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("lane" if lanes else "run", overflow="fold")
+    for heading in (*(f"r={radius:g}" for radius in radii), "ACR", "abst%", "n", "draws", "ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
-        name = run.path + (f" [{run.lane}]" if run.lane else "") + ("" if run.sound else " (paper: no guarantee)")
-        shares = [percent(run.certified_accuracy.get(radius)) for radius in radii]
-        cost = [f"{run.draws / run.count:,.0f}", f"{1000 * run.seconds / run.count:.1f}"]
+        name = run.lane or "" if lanes else run.path + (f" [{run.lane}]" if run.lane else "")
         table.add_row(
-            name.replace("[", r"\["), *shares, number(run.acr), percent(run.abstention), str(run.count), *cost
+            escape(name) + ("" if run.sound else " [yellow](paper: no guarantee)[/]"),
+            *(percent(run.certified_accuracy.get(radius)) for radius in radii),
+            number(run.acr),
+            percent(run.abstention),
+            str(run.count),
+            f"{run.draws / run.count:.0f}",
+            f"{1000 * run.seconds / run.count:.1f}",
         )
+    table.caption = "n inputs; draws and ms per input"
+    table.caption_justify = "left"
     return table

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ringfence.errors import ArgumentError
+from ringfence.procedures.after_smoothing import EnsembleAfterSmoothing
 from ringfence.procedures.anytime import Anytime
 from ringfence.procedures.base import Decisions, Given, Procedure, State
 from ringfence.procedures.claims import claims
@@ -19,13 +20,15 @@ from ringfence.procedures.softmax import Softmax
 from ringfence.procedures.staged import Staged
 
 PROCEDURES: dict[str, type[Procedure]] = {
-    kind.name: kind for kind in (Fixed, TwoSided, Multinomial, Softmax, Predict, Staged, Sequential, Anytime)
+    kind.name: kind
+    for kind in (Fixed, TwoSided, Multinomial, Softmax, Predict, Staged, Sequential, Anytime, EnsembleAfterSmoothing)
 }
 
 __all__ = [
     "PROCEDURES",
     "Anytime",
     "Decisions",
+    "EnsembleAfterSmoothing",
     "Fixed",
     "Given",
     "Multinomial",

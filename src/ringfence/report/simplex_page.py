@@ -24,9 +24,10 @@ def map_page(data: SimplexMap, points: SimplexPoints | None = None) -> str:
         layers.append(_dots(alt, points))
     chart = alt.layer(*layers).resolve_scale(color="independent")
     chart = chart.properties(width=_WIDTH, height=_HEIGHT, title=alt.Title(_title(data), subtitle=_words(data, points)))
-    page: str = chart.configure_axis(grid=False).to_html(inline=True, embed_options={"actions": True})
-    # The page names itself, and old caches of altair leave the title generic.
-    return page.replace("<head>", f'<head>\n  <meta charset="utf-8">\n  <title>{_title(data)}</title>', 1)
+    # Vega's menu may save the picture, but not send the data to an editor on the network.
+    menu = {"export": True, "source": False, "compiled": False, "editor": False}
+    page: str = chart.configure_axis(grid=False).to_html(inline=True, embed_options={"actions": menu})
+    return page.replace("<head>", f"<head>\n  <title>{_title(data)}</title>", 1)
 
 
 def _cells(alt: Any, data: SimplexMap) -> Any:
@@ -54,11 +55,11 @@ def _cells(alt: Any, data: SimplexMap) -> Any:
     ]
     finite = value[np.isfinite(value) & (value > 0 if data.statistic == "ratio" else True)]
     if data.statistic == "ratio":
-        reach = float(np.exp(np.quantile(np.abs(np.log(finite)), 0.99))) if finite.size else 2.0
+        reach = float(np.exp(np.quantile(np.abs(np.log(finite)), 0.95))) if finite.size else 2.0
         reach = max(reach, 1.001)
         scale = alt.Scale(type="log", scheme="purpleorange", domain=[1 / reach, reach], reverse=True, clamp=True)
     else:
-        reach = max(float(np.quantile(np.abs(finite), 0.99)), 1e-3) if finite.size else 1.0
+        reach = max(float(np.quantile(np.abs(finite), 0.95)), 1e-3) if finite.size else 1.0
         scale = alt.Scale(scheme="purpleorange", domain=[-reach, reach], reverse=True, clamp=True)
     axes = {"E0": "E0, the largest class probability", "E1": "E1, the second largest"}
     return (

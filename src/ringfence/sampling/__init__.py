@@ -1,6 +1,6 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
-from ringfence.sampling.engine import FORWARDS, Engine, Finished
+from ringfence.sampling.engine import Engine, Finished
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 from ringfence.sampling.probe import fastest_plan, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Votes, readouts
@@ -8,7 +8,6 @@ from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
 
 __all__ = [
     "CHUNK",
-    "FORWARDS",
     "Engine",
     "Finished",
     "Forward",

@@ -20,10 +20,7 @@ from ringfence.sampling.packing import Packer, Request, Segment
 from ringfence.sampling.probe import out_of_memory, smaller
 from ringfence.sampling.readout import Readout
 from ringfence.sampling.seeds import CHUNK, chunk_key
-from ringfence.types import IntArray, Tally
-
-FORWARDS = "forwards"
-"""The cell that sums network forwards, for classifiers whose rows differ in them."""
+from ringfence.types import FORWARDS, IntArray, Tally
 
 IN_FLIGHT = 2
 """Batches whose counts may still be on their way to the host while the next ones run."""

@@ -1,0 +1,105 @@
+"""Ensembles as the command line describes them: ``--members a,b,c --vote soft [--consensus K] ...``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from torch import nn
+
+from ringfence.classifiers import VOTES, KConsensus, Lanes, Members, Weighted, lane_names
+from ringfence.errors import ArgumentError
+from ringfence.models import LoadedModel, load_model
+
+
+@dataclass(frozen=True)
+class EnsembleChoice:
+    """Which members vote how; one vote over all members is one classifier, anything more becomes lanes."""
+
+    members: tuple[str, ...]
+    votes: tuple[str, ...] = ("soft",)
+    consensus: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    prefixes: bool = False
+    singles: bool = False
+    after_smoothing: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ArgumentError("--members", "needs at least one member", "none", "Write --members a,b,c.")
+        known = (*VOTES, "weighted")
+        for vote in self.votes:
+            if vote not in known:
+                raise ArgumentError("--vote", f"must be among {', '.join(known)}", repr(vote), "Use soft.")
+        if ("weighted" in self.votes) != bool(self.weights):
+            rule = "--vote weighted and --member-weights go together"
+            raise ArgumentError("--member-weights", rule, list(self.weights), "Learn them with ringfence weights.")
+        if "weighted" in self.votes and (len(self.votes) > 1 or self.prefixes or self.singles or self.consensus):
+            raise ArgumentError("--vote", "weighted stands alone", list(self.votes), "Run the other votes apart.")
+        if self.weights and len(self.weights) != len(self.members):
+            rule = f"needs one weight per member, {len(self.members)}"
+            raise ArgumentError("--member-weights", rule, len(self.weights), "Give as many weights as members.")
+        for agree in self.consensus:
+            if not 1 <= agree <= len(self.members):
+                rule = f"must lie between 1 and the number of members, {len(self.members)}"
+                raise ArgumentError("--consensus", rule, agree, "Ask for fewer members to agree.")
+
+    def settings(self) -> dict[str, Any]:
+        """Every choice, for the run's config."""
+        return {
+            "members": list(self.members),
+            "votes": list(self.votes),
+            "consensus": list(self.consensus),
+            "weights": list(self.weights),
+            "prefixes": self.prefixes,
+            "singles": self.singles,
+        }
+
+    def load(self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None) -> LoadedModel:
+        """All members loaded and composed."""
+        loaded = [load_member(spec, mean, std, classes) for spec in self.members]
+        counts = {one.num_classes for one in loaded} - {None}
+        if len(counts) > 1:
+            listed = ", ".join(f"{one.spec}: {one.num_classes}" for one in loaded)
+            raise ArgumentError("--members", "must have the same classes", listed, "Leave out the ones that differ.")
+        digest = blake2b("".join(one.digest for one in loaded).encode(), digest_size=16).hexdigest()
+        module = self._compose([one.module for one in loaded])
+        return LoadedModel(module, counts.pop() if counts else None, digest, "+".join(self.members))
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """What the records' lanes are called; one classifier is ``main``."""
+        if self._single:
+            return ("main",)
+        return lane_names(len(self.members), self.votes, self.prefixes, self.singles, self.consensus)
+
+    @property
+    def _single(self) -> bool:
+        """Whether all this is one classifier (or, after smoothing, one claim about all members)."""
+        alone = not self.prefixes and not self.singles and len(self.votes) == 1
+        return self.after_smoothing or (alone and (not self.consensus or self._skips_members))
+
+    @property
+    def _skips_members(self) -> bool:
+        """One K-consensus alone runs with its work truly skipped."""
+        alone = not self.prefixes and not self.singles
+        return alone and len(self.consensus) == 1 and self.votes == ("soft",)
+
+    def _compose(self, members: list[nn.Module]) -> nn.Module:
+        if self.after_smoothing:
+            return Members(members)
+        if self.weights:
+            return Weighted(members, self.weights)
+        if self._skips_members:
+            return KConsensus(members, self.consensus[0])
+        return Lanes(members, self.votes, self.prefixes, self.singles, self.consensus)
+
+
+def load_member(
+    spec: str, mean: Sequence[float] | None = None, std: Sequence[float] | None = None, classes: int | None = None
+) -> LoadedModel:
+    """One member: any model spec, or ``architecture@weights.safetensors``."""
+    name, _, weights = spec.partition("@")
+    return load_model(name, weights=weights or None, num_classes=classes, mean=mean, std=std)
