@@ -72,7 +72,7 @@ class CountingEngine:
     """Stands in for the engine: answers every request at once with votes drawn from known chances."""
 
     def __init__(self, slots: int, rng: np.random.Generator) -> None:
-        self.lanes, self.slots, self.shape = 1, slots, (1,)
+        self.lanes, self.slots, self.shape, self.forwards_per_draw = 1, slots, (1,), 1
         self.seconds = np.zeros(slots)
         self.free = list(range(slots))
         self._rng, self._chance = rng, np.zeros(slots)

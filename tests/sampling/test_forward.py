@@ -46,9 +46,11 @@ class AlwaysTraining(nn.Module):
 
 
 def check(module: nn.Module, batch: int = 16, num_classes: int = 4, **plan: object) -> int:
+    """The number of lanes of a classifier that passes."""
     torch.manual_seed(1)
     sample = torch.randn(batch, *SHAPE) * 0.5 + 0.5
-    return Forward(module, ForwardPlan(batch, **plan), CPU, num_classes).check(sample)  # type: ignore[arg-type]
+    forward = Forward(module, ForwardPlan(batch, **plan), CPU, num_classes)  # type: ignore[arg-type]
+    return int(forward.check(sample).scores.shape[1])
 
 
 def unfrozen_norm() -> nn.Module:
@@ -97,7 +99,7 @@ def test_half_precision_leaves_the_users_network_alone() -> None:
     network = build_architecture("lenet", 10).eval()
     forward = Forward(network, ForwardPlan(8, "bf16"), CPU, 10)
     x = torch.rand(8, 1, 28, 28)
-    scores = forward(x)
+    scores = forward(x).scores
     assert scores.dtype == torch.float32
     assert scores.shape == (8, 1, 10)
     assert torch.allclose(scores[:, 0], network(x), atol=0.05)
@@ -109,19 +111,20 @@ def test_a_plan_means_the_same_whichever_plans_were_tried_before() -> None:
     # Else a resumed run, which tries no layouts, would run other kernels than the session it continues.
     network = build_architecture("lenet", 10).eval()
     x = torch.rand(16, 1, 28, 28)
-    before = Forward(network, ForwardPlan(16), CPU, 10)(x)
+    before = Forward(network, ForwardPlan(16), CPU, 10)(x).scores
     Forward(network, ForwardPlan(16, channels_last=True), CPU, 10)(x)
     after = Forward(network, ForwardPlan(16), CPU, 10)
     weight = network.features[3].weight
     assert weight.is_contiguous()
-    assert torch.equal(after(x), before)
+    assert torch.equal(after(x).scores, before)
 
 
 def test_layouts_agree() -> None:
     network = build_architecture("lenet", 10).eval()
     x = torch.rand(16, 1, 28, 28)
-    plain = Forward(network, ForwardPlan(16), CPU, 10)(x)
-    assert torch.allclose(Forward(network, ForwardPlan(16, channels_last=True), CPU, 10)(x), plain, atol=1e-5)
+    plain = Forward(network, ForwardPlan(16), CPU, 10)(x).scores
+    other = Forward(network, ForwardPlan(16, channels_last=True), CPU, 10)(x).scores
+    assert torch.allclose(other, plain, atol=1e-5)
 
 
 def test_plans_are_checked_and_stored_whole() -> None:

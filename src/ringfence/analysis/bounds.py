@@ -10,7 +10,7 @@ import numpy as np
 
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.mechanisms import Mechanism
-from ringfence.procedures import Given, claims, procedure
+from ringfence.procedures import Given, Softmax, claims, procedure
 from ringfence.procedures.base import Decisions
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder
@@ -59,6 +59,12 @@ class RunBounds:
         """Draws that bound the probabilities, where the procedure fixed them."""
         draws = self.config.procedure_settings.get("n")
         return None if draws is None else int(draws)
+
+    @property
+    def classifier(self) -> tuple[object, ...]:
+        """What the certificates are about; the mean softmax and the majority vote are two smoothed classifiers."""
+        config, soft = self.config, self.config.procedure == Softmax.name
+        return (config.model, config.weights_hash, config.sigma, config.noise, str(config.lift), soft)
 
     @property
     def has_counts(self) -> bool:

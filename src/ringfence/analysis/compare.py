@@ -198,10 +198,10 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
     right only where all are: the choice fails with up to the sum of their alphas (METHODS, section 1). Mechanisms on
     the same bounds need no such thing: use best-of:a+b there.
     """
-    kinds = {(run.config.weights_hash, run.config.model, run.sigma, run.config.noise) for run in runs}
-    if len(kinds) > 1:
+    if len({run.classifier for run in runs}) > 1:
         rule = "the best of several runs must be about one smoothed classifier"
-        raise ArgumentError("--best", rule, "different models or sigmas", "Compare them without --best.")
+        received = "runs with different models, sigmas or readouts"
+        raise ArgumentError("--best", rule, received, "Compare them without --best.")
     ledger = AlphaLedger(alpha)
     for run in runs:
         paid = run.records[0].alpha

@@ -99,7 +99,7 @@ def simplex_map(
     if not 0.0005 <= step <= 0.1:
         raise ArgumentError("--step", "must lie between 0.0005 and 0.1", step, "The usual value is 0.005.")
     first, second = contestant(left), contestant(right)
-    axis = np.arange(1, round(1 / step) + 1) * step
+    axis: FloatArray = np.arange(1, round(1 / step) + 1, dtype=np.float64) * step
     e0, e1 = axis[axis <= 1], axis[axis < 0.5 + step / 2]
     inside = (e0[None, :] > e1[:, None] + 1e-12) & (e0[None, :] + e1[:, None] <= 1 + 1e-12)
     top, other = (grid[inside] for grid in np.broadcast_arrays(e0[None, :], e1[:, None]))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,7 +54,7 @@ def compare_command(
             }
             typer.echo(json.dumps(answer, indent=2, allow_nan=False))
             return
-        results.print(run_table(summaries, above))
+        print_runs(summaries, above)
         results.print(comparison_table(found, above))
         for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
             remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
@@ -100,42 +100,66 @@ def comparisons(
     return [compare(ours, theirs, above, gains) for ours, theirs in pairs]
 
 
-def run_table(summaries: Sequence[RunSummary], above: float) -> Table:
-    """Table 1 of paper 004; sorted by n within a sigma it is figure 6."""
+def print_runs(summaries: Sequence[RunSummary], above: float) -> None:
+    """Table 1 of paper 004, run by run in the order of sigma and n (so that figure 6 can be read off)."""
     from rich.table import Table
 
-    table = Table(title="Runs", title_justify="left")
-    names = ("run", "sigma", "n", "top-1", "ms/input", "mechanism", "median r", f"r>{above:g}", "largest")
-    for name in names:
-        table.add_column(name, justify="left" if name in ("run", "mechanism") else "right", overflow="fold")
     for run in sorted(summaries, key=lambda one: (one.sigma, one.n or 0)):
-        label = run.path + ("" if run.sound else " (paper: no guarantee)")
-        head = [label, f"{run.sigma:g}", "-" if run.n is None else f"{run.n:,}", _share(run.top_1)]
-        head.append(f"{1000 * run.seconds:.0f}")
+        draws = "" if run.n is None else f", n {run.n:,}"
+        promise = "" if run.sound else ", no proven guarantee"
+        head = f"{run.path}: {run.procedure}, sigma {run.sigma:g}{draws}, alpha {run.alpha:g}{promise}"
+        facts = f"{run.inputs} inputs, top-1 {_share(run.top_1)}, {1000 * run.seconds:,.0f} ms/input"
+        results.print(f"{head}\n{facts}", markup=False, soft_wrap=True)
+        table = Table()
+        for name in ("mechanism", "median radius", f"above {above:g}", "largest"):
+            table.add_column(name, justify="left" if name == "mechanism" else "right")
         for one in run.mechanisms:
-            row = [*head, one.mechanism, f"{one.median_radius:.3f}", _share(one.above), _share(one.largest)]
-            table.add_row(*(cell.replace("[", r"\[") for cell in row))
-            head = [""] * 5
-    return table
+            table.add_row(one.mechanism, f"{one.median_radius:.3f}", _share(one.above), _share(one.largest))
+        results.print(table)
 
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
-    """Table 2 of paper 004 with figure 7's shares."""
+    """Table 2 of paper 004 and figure 7's shares, one column per comparison."""
     from rich.table import Table
 
-    table = Table(title="Gains, paired per input", title_justify="left")
-    gains = list(found[0].gaining)
-    columns = ("A", "against B", "inputs", "won", "lost", "median", "%", "mean", "% ", f"r>{above:g} A", "B", "p")
-    for name in (*columns, *(f">{x:g}%" for x in gains)):
-        table.add_column(name, justify="left" if name in ("A", "against B") else "right", overflow="fold")
+    table = Table(title="Gains of A over B per input", title_justify="left")
+    table.add_column("A")
+    against = [_short(one.against, found) for one in found]
     for one in found:
-        row: list[Any] = [one.name, one.against, str(one.inputs), _share(one.won), _share(one.lost)]
-        row += [f"{one.median_gain:.4f}", _percent(one.median_gain_percent)]
-        row += [f"{one.mean_gain:.4f}", _percent(one.mean_gain_percent)]
-        row += [_share(one.above), _share(one.above_against), f"{one.p_value:.1g}"]
-        row += [_share(share) for share in one.gaining.values()]
-        table.add_row(*(str(cell).replace("[", r"\[") for cell in row))
+        table.add_column(_plain(_short(one.name, found)), justify="right", overflow="fold")
+    rows: list[tuple[str, list[str]]] = [
+        ("B", against),
+        ("inputs (dropped)", [f"{one.inputs} ({one.dropped})" for one in found]),
+        ("A larger", [_share(one.won) for one in found]),
+        ("B larger", [_share(one.lost) for one in found]),
+        ("median gain", [f"{one.median_gain:.4f}" for one in found]),
+        ("median gain %", [_percent(one.median_gain_percent) for one in found]),
+        ("mean gain", [f"{one.mean_gain:.4f}" for one in found]),
+        ("mean gain %", [_percent(one.mean_gain_percent) for one in found]),
+        ("median radius A", [f"{one.median_radius:.3f}" for one in found]),
+        ("median radius B", [f"{one.median_radius_against:.3f}" for one in found]),
+        (f"above {above:g} A", [_share(one.above) for one in found]),
+        (f"above {above:g} B", [_share(one.above_against) for one in found]),
+        ("Wilcoxon p", [f"{one.p_value:.1g}" for one in found]),
+        ("Wilcoxon statistic", [f"{one.statistic:,.0f}" for one in found]),
+        *((f"gain > {x:g}%", [_share(one.gaining[x]) for one in found]) for x in found[0].gaining),
+    ]
+    for name, cells in rows:
+        table.add_row(name, *map(_plain, cells))
     return table
+
+
+def _short(name: str, found: Sequence[Comparison]) -> str:
+    """The mechanism alone where all contestants come from one run, the last folder's name otherwise."""
+    path, colon, mechanism = name.rpartition(": ")
+    one_run = len({text.rpartition(": ")[0] for each in found for text in (each.name, each.against)}) == 1
+    if colon and one_run:
+        return mechanism
+    return Path(path).name + colon + mechanism if colon else name if name.startswith("best of") else Path(name).name
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")
 
 
 def _share(value: float | None) -> str:

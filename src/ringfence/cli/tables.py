@@ -26,10 +26,10 @@ def metrics_table(runs: Sequence[RunMetrics]) -> Table:
     radii = sorted({radius for run in runs for radius in run.certified_accuracy})
     paths = {run.path for run in runs}
     lanes = len(paths) == 1 and any(run.lane for run in runs)
-    title = "Certified accuracy (%) at radius r" + (f", {escape(paths.pop())}" if lanes else "")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("lane" if lanes else "run", overflow="fold")
-    for heading in (*(f"r={radius:g}" for radius in radii), "ACR", "abst%", "n", "draws", "ms"):
+    title = "Certified accuracy (%) at radius" + (f", {escape(paths.pop())}" if lanes else "")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
+    table.add_column("lane" if lanes else "run", overflow="fold", min_width=12)
+    for heading in (*(f"{radius:g}" for radius in radii), "ACR", "abst%", "draws", "ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         name = run.lane or "" if lanes else run.path + (f" [{run.lane}]" if run.lane else "")
@@ -38,10 +38,10 @@ def metrics_table(runs: Sequence[RunMetrics]) -> Table:
             *(percent(run.certified_accuracy.get(radius)) for radius in radii),
             number(run.acr),
             percent(run.abstention),
-            str(run.count),
             f"{run.draws / run.count:.0f}",
             f"{1000 * run.seconds / run.count:.1f}",
         )
-    table.caption = "n inputs; draws and ms per input"
+    counts = sorted({run.count for run in runs})
+    table.caption = f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} inputs; draws and ms per input"
     table.caption_justify = "left"
     return table

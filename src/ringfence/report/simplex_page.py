@@ -39,6 +39,7 @@ def _cells(alt: Any, data: SimplexMap) -> Any:
     names = list(data.members)
     radii = np.stack([data.members[name][rows, columns] for name in names], axis=1)
     value, best = data.value[rows, columns], radii.argmax(1)
+    drawn = np.isfinite(value) & ((value > 0) | (data.statistic == "difference"))
     values = [
         {
             "x": round(float(data.e0[column]) - half, 5),
@@ -47,13 +48,13 @@ def _cells(alt: Any, data: SimplexMap) -> Any:
             "y2": round(float(data.e1[row]) + half, 5),
             "E0": round(float(data.e0[column]), 5),
             "E1": round(float(data.e1[row]), 5),
-            "value": float(f"{one:.4g}") if np.isfinite(one) else None,
+            "value": float(f"{one:.4g}") if shown else None,
             "largest": names[winner] if own.max() > 0 else "none",
             **{name: float(f"{radius:.4g}") for name, radius in zip(names, own, strict=True)},
         }
-        for row, column, one, winner, own in zip(rows, columns, value, best, radii, strict=True)
+        for row, column, one, shown, winner, own in zip(rows, columns, value, drawn, best, radii, strict=True)
     ]
-    finite = value[np.isfinite(value) & (value > 0 if data.statistic == "ratio" else True)]
+    finite = value[drawn]
     if data.statistic == "ratio":
         reach = float(np.exp(np.quantile(np.abs(np.log(finite)), 0.95))) if finite.size else 2.0
         reach = max(reach, 1.001)

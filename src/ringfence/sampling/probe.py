@@ -46,17 +46,17 @@ def fastest_plan(
     best, best_rate = ForwardPlan(batch or 1, precision, False, compile), 0.0
     for layout in layouts:
         for size in (batch,) if batch else _sizes(device, compile, shape):
-            plan = ForwardPlan(size, precision, layout, compile)
-            rate = _rate(classifier, plan, shape, num_classes, device)
+            wanted = ForwardPlan(size, precision, layout, compile)
+            plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
             if rate > best_rate:
                 best, best_rate = plan, rate
             elif rate < 0.95 * best_rate:
                 break
-            if rate * ENOUGH_SECONDS < size:
+            if plan != wanted or rate * ENOUGH_SECONDS < size:  # memory is full, or a forward is long enough
                 break
     if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
-        stacked = replace(best, stacked=True)
-        if _rate(classifier, stacked, shape, num_classes, device) > best_rate:
+        stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
+        if rate > best_rate:
             return stacked
     return best
 
@@ -73,21 +73,6 @@ def smaller(plan: ForwardPlan) -> ForwardPlan:
     return replace(plan, batch=plan.batch // 2)
 
 
-def _fitting(
-    classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int, shape: tuple[int, ...]
-) -> tuple[ForwardPlan, float]:
-    """The plan, its batch halved until it fits into memory, and the seconds of one forward."""
-    while True:
-        try:
-            return plan, _seconds(Forward(classifier, plan, device, num_classes), shape)
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        plan = smaller(plan)
-
-
 def _sizes(device: torch.device, compile: bool, shape: tuple[int, ...]) -> Iterator[int]:
     if device.type == "cpu":
         yield from CPU_BATCHES
@@ -98,27 +83,29 @@ def _sizes(device: torch.device, compile: bool, shape: tuple[int, ...]) -> Itera
     yield from (largest,) if compile else (*(size for size in CUDA_BATCHES if size < largest), largest)
 
 
-def _rate(
+def _fitting(
     classifier: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], num_classes: int, device: torch.device
-) -> float:
-    """Rows per second; 0 where the plan does not fit into memory."""
-    try:
-        return plan.batch / _seconds(Forward(classifier, plan, device, num_classes), shape)
-    except RuntimeError as error:
-        if not out_of_memory(error):
-            raise
-        return 0.0
+) -> tuple[ForwardPlan, float]:
+    """The plan, its batch halved until it fits into memory, and its rows per second."""
+    while True:
+        try:
+            return plan, plan.batch / _seconds(Forward(classifier, plan, device, num_classes), shape)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        plan = smaller(plan)
 
 
 def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
-    """Median time of one forward on standard normal inputs."""
+    """Time of one forward on standard normal inputs."""
     batch: Tensor = torch.randn(forward.plan.batch, *shape, device=forward.device)
     times: list[float] = []
-    for _ in range(4):
+    for _ in range(5):
         begin = time.perf_counter()
         float(forward(batch).scores.sum())  # reading one number waits for the device
         times.append(time.perf_counter() - begin)
         if times[-1] > 2 * ENOUGH_SECONDS:
             break
-    timed = sorted(times[1:] or times)
-    return timed[len(timed) // 2]
+    return min(times[1:] or times)  # the least disturbed one

@@ -12,9 +12,6 @@ from ringfence.types import FloatArray, IntArray
 _SHAVE = 1e-12
 """Added to every margin: far above rounding errors, far below any margin."""
 
-_CELLS = 1 << 18
-"""Numbers held at once by the betting bound."""
-
 BETS: FloatArray = np.geomspace(3e-5, 1.0, 32) * (1 - 1e-9)
 """Fixed fractions c of the largest admissible bet; fixed before any data, so their mean capital is a fair game."""
 
@@ -69,9 +66,9 @@ def betting_lower(values: ArrayLike, counts: ArrayLike, alpha: float) -> FloatAr
             "values, counts", "values in [0,1] (bins,) and counts >= 0 (..., bins)", "other", "Pass one count per bin."
         )
     rows = histogram.reshape(-1, scores.size)
-    chunk = max(_CELLS // (BETS.size * scores.size), 1)
-    parts = [_betting_rows(scores, rows[i : i + chunk], alpha) for i in range(0, len(rows), chunk)]
-    return np.concatenate([np.zeros(0), *parts]).reshape(histogram.shape[:-1])
+    # One row at a time: a sum's rounding must not depend on which other rows happen to be there.
+    bounds = [_betting_row(scores, row, alpha) for row in rows]
+    return np.array(bounds, np.float64).reshape(histogram.shape[:-1])
 
 
 def betting_upper(values: ArrayLike, counts: ArrayLike, alpha: float) -> FloatArray:
@@ -79,41 +76,41 @@ def betting_upper(values: ArrayLike, counts: ArrayLike, alpha: float) -> FloatAr
     return _mirrored(betting_lower(1.0 - np.asarray(values, np.float64), counts, alpha))
 
 
-def _betting_rows(scores: FloatArray, rows: IntArray, alpha: float) -> FloatArray:
-    """The bounds (rows,) of a few histograms (rows, bins); bins empty in all of them cost nothing."""
-    used = rows.any(axis=0)
-    scores, weights = scores[used], rows[:, used].astype(np.float64)
-    bounds = np.zeros(len(weights))
-    active = np.flatnonzero(weights @ scores > 0)  # a row of zeros proves nothing
-    weights = weights[active]
-    draws = weights.sum(axis=1)
-    mean = weights @ scores / draws
+def _betting_row(scores: FloatArray, row: IntArray, alpha: float) -> float:
+    """The bound of one histogram (bins,); empty bins cost nothing."""
+    used = row > 0
+    scores, weights = scores[used], row[used].astype(np.float64)
+    total = float(weights @ scores)
+    if not total > 0:
+        return 0.0  # a row of zeros proves nothing
+    draws = float(weights.sum())
+    mean = total / draws
     goal = -np.log(alpha) + 1e-9
     # Any start is sound; this one, Bernstein's margin, is close.
-    variance = np.maximum(weights @ scores**2 / draws - mean**2, 0.0)
-    m = np.maximum(mean - np.sqrt(2 * variance * (goal + 3) / draws) - 2 * goal / draws, mean / 10)
+    variance = max(float(weights @ scores**2) / draws - mean**2, 0.0)
+    m = max(mean - np.sqrt(2 * variance * (goal + 3) / draws) - 2 * goal / draws, mean / 10)
+    bound = 0.0
     for _ in range(60):
-        if not active.size:
-            break
-        surplus, slope = _log_capital(scores / m[:, None], weights)
+        surplus, slope = _log_capital(scores / m, weights)
         surplus -= goal
-        proved = surplus >= 0
-        bounds[active[proved]] = np.maximum(bounds[active[proved]], m[proved])
-        step = np.clip(-surplus / slope, -5.0, 5.0)
-        going = ~proved | (step > 1e-10)
-        active, weights, m = active[going], weights[going], (m * np.exp(step))[going]
-    return bounds * (1 - 1e-9)
+        step = float(np.clip(-surplus / slope, -5.0, 5.0))
+        if surplus >= 0:
+            bound = max(bound, m)
+            if step <= 1e-10:
+                break
+        m = m * float(np.exp(step))
+    return bound * (1 - 1e-9)
 
 
-def _log_capital(ratios: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Logarithm of the capital at m, from ratios x/m and counts (rows, bins), and its derivative in ln m; (rows,)."""
-    won = BETS[:, None] * ratios[:, None, :]
+def _log_capital(ratios: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """Logarithm of the capital at m, from ratios x/m and counts (bins,), and its derivative in ln m."""
+    won = BETS[:, None] * ratios
     factors = (1.0 - BETS)[:, None] + won
-    logs = (np.log(factors) @ weights[:, :, None])[:, :, 0]
-    slopes = -((won / factors) @ weights[:, :, None])[:, :, 0]
-    top = logs.max(axis=1, keepdims=True)
+    logs = np.log(factors) @ weights
+    slopes = -((won / factors) @ weights)
+    top = float(logs.max())
     shares = np.exp(logs - top)
-    return top[:, 0] + np.log(shares.mean(axis=1)), (shares * slopes).sum(axis=1) / shares.sum(axis=1)
+    return top + float(np.log(shares.mean())), float((shares * slopes).sum() / shares.sum())
 
 
 def _mirrored(lower: FloatArray) -> FloatArray:
