@@ -54,7 +54,9 @@ def raw_forwards(work: Work) -> Callable[[], None]:
     """The network alone at the same plan, on noisy inputs drawn beforehand; short batches are padded alike."""
     clean = torch.stack([item.x for item in work.inputs])
     batch = work.plan.batch
-    batches = [clean[torch.randint(len(clean), (batch,))] + SIGMA * torch.randn(batch, *clean.shape[1:]) for _ in range(50)]
+    batches = [
+        clean[torch.randint(len(clean), (batch,))] + SIGMA * torch.randn(batch, *clean.shape[1:]) for _ in range(50)
+    ]
     count = -(-work.draws // batch)
 
     def forwards() -> None:

@@ -72,7 +72,9 @@ def main() -> int:
     )
     bars = [Bar(f"growth from n = {sizes[0]:,} to {sizes[-1]:,}", "at most", LIMIT_MB, largest - smallest, "MB")]
     if not options.quick:
-        bars.append(Bar("growth of the control, which must be seen", "at least", LIMIT_MB, at["control"] - smallest, "MB"))
+        bars.append(
+            Bar("growth of the control, which must be seen", "at least", LIMIT_MB, at["control"] - smallest, "MB")
+        )
     settings = {"shape": SHAPE, "batch": 400, "sizes": sizes}
     return finish(Report("memory", settings, [grid], bars, {"peak_megabytes": peaks}), options)
 

@@ -22,6 +22,8 @@ from ringfence.store.environment import describe_environment
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "benchmarks"
 LOGS = ROOT / "tests" / "fixtures" / "cohen"
+LOAD_BEFORE = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+"""Processes that wanted the CPU in the minute before the start: above the number of CPUs, times mean little."""
 
 
 @dataclass(frozen=True)
@@ -133,15 +135,10 @@ def _as_json(report: Report, options: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "quick": options.quick,
         "repetitions": options.repetitions,
-        "environment": {**describe_environment(), "cpus": os.cpu_count(), "load_average": _load()},
+        "environment": {**describe_environment(), "cpus": os.cpu_count(), "load_before": LOAD_BEFORE},
         "settings": dict(report.settings),
         "tables": [asdict(grid) for grid in report.grids],
         "bars": [{**asdict(bar), "passed": bar.passed, "words": in_words(bar)} for bar in report.bars],
         "notes": list(report.notes),
         "measurements": dict(report.measurements),
     }
-
-
-def _load() -> float | None:
-    """Processes that wanted the CPU in the last minute: a number above the CPUs says the machine was busy."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None

@@ -46,6 +46,7 @@ class Execution:
     batch: int | None = None
     precision: Precision = "fp32"
     compile: bool = False
+    autotune: bool = False
     plan: ForwardPlan | None = None
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
@@ -86,7 +87,14 @@ def certify(
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
     num_classes = found
     plan = execution.plan or fastest_plan(
-        classifier, shape, num_classes, device, execution.precision, execution.compile, execution.batch
+        classifier,
+        shape,
+        num_classes,
+        device,
+        execution.precision,
+        execution.compile,
+        execution.batch,
+        execution.autotune,
     )
     counted = readouts(procedure.needs)
     given = Given(num_classes, noise.sigma, lift.norm_bound)

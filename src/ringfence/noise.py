@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -50,5 +51,11 @@ class Gaussian(Noise):
             generator = np.random.Generator(np.random.SFC64(key))
             generator.standard_normal(out=out.numpy(), dtype=np.float32)
         else:
-            out.normal_(generator=torch.Generator(out.device).manual_seed(key))
+            out.normal_(generator=_generator(str(out.device)).manual_seed(key))
         out.mul_(self.sigma)
+
+
+@lru_cache(maxsize=8)
+def _generator(device: str) -> torch.Generator:
+    """One generator per device, seeded anew for every chunk: making one costs more than drawing."""
+    return torch.Generator(device)

@@ -11,7 +11,7 @@ from ringfence.types import ABSTAIN, FloatArray
 
 
 def rebuilt_p_a(log: CohenLog, sigma: float, n: int = 100_000, alpha: float = 1e-3) -> FloatArray:
-    """p_A of each row (rows,): the success rate k/n whose bound L(k, n, alpha) gives the logged radius (METHODS 9).
+    """p_A of each row (rows,): the least k/n whose bound L(k, n, alpha) reaches the logged radius (METHODS 9).
 
     Saturated rows get 1 - 1/(2n); abstentions, which say only that the bound stayed below 1/2, are spread
     evenly over (.3, .5). Estimates to draw from, never bounds to certify with.

@@ -2,6 +2,7 @@
 
 from ringfence.classifiers.base import Classifier, Scored, score
 from ringfence.classifiers.consensus import KConsensus
+from ringfence.classifiers.folding import fold_batch_norm
 from ringfence.classifiers.lanes import Lanes, lane_names
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
@@ -20,6 +21,7 @@ __all__ = [
     "SoftVote",
     "SoftmaxVote",
     "Weighted",
+    "fold_batch_norm",
     "lane_names",
     "score",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -10,10 +11,21 @@ from torch import Tensor, nn
 
 from ringfence.classifiers.base import Classifier, Scored, invalid_rows
 from ringfence.classifiers.members import Members
+from ringfence.classifiers.votes import soft, valid_only
 from ringfence.errors import ArgumentError
 
-LEAST_ROWS = 16
-"""Smallest micro-batch: below it a forward costs about the same however few rows it has."""
+LAUNCH_ROWS = {"cpu": 4, "cuda": 300}
+"""Fixed cost of a forward in rows: what its first row costs more than the others (a LeNet here, a ResNet-20 there)."""
+
+
+def micro_batch_size(batch: int, undecided: float, device: str) -> int:
+    """Rows s per gathered forward that cost least: minimises (u B + s/2)(1 + a/s), so s = sqrt(2 u B a).
+
+    u is the share of the B rows left undecided, s/2 the padding to expect, a the fixed cost of a forward in rows.
+    Rounded up to a multiple of 8; never more than the batch.
+    """
+    best = math.sqrt(2 * undecided * batch * LAUNCH_ROWS.get(device, LAUNCH_ROWS["cuda"]))
+    return min(batch, 8 * math.ceil(best / 8))
 
 
 @final
@@ -23,45 +35,53 @@ class KConsensus(Classifier):
     Work is truly skipped: undecided rows are gathered and run through the remaining members in micro-batches
     of one fixed size, the last one padded. A row's scores do not depend on its neighbours, and every row of
     the batch gets its answer in place: draws stay counted by index, never by when they were finished.
+    A row is invalid if a member that was asked gave invalid scores; the others are never seen.
     Members should be ordered by noisy hold-out accuracy (``ringfence rank``), before certifying.
-    micro_batch: rows per gathered forward; None takes an eighth of the batch, about the share left undecided.
+    micro_batch: rows per gathered forward; None chooses by ``undecided``, the share of draws expected to need all.
     """
 
-    def __init__(self, members: Sequence[nn.Module], agree: int, micro_batch: int | None = None) -> None:
+    def __init__(
+        self, members: Sequence[nn.Module], agree: int, micro_batch: int | None = None, undecided: float = 0.15
+    ) -> None:
         super().__init__()
+        if not members:
+            raise ArgumentError("members", "needs at least one classifier", "an empty ensemble", "Name some members.")
         if not 1 <= agree <= len(members):
             rule = f"must lie between 1 and the number of members, {len(members)}"
             raise ArgumentError("agree", rule, agree, "Paper 000 uses 2 to 5 of 10 members.")
         if micro_batch is not None and micro_batch < 1:
             raise ArgumentError("micro_batch", "must be at least 1", micro_batch, "Leave it out.")
+        if not 0 < undecided <= 1:
+            raise ArgumentError("undecided", "must lie above 0 and at most 1", undecided, "0.15 is the default.")
         self.first = Members(members[:agree])
         self.rest = Members(members[agree:]) if agree < len(members) else None
         self.micro_batch = micro_batch
+        self.undecided = undecided
 
     @property
     def agree(self) -> int:
         """How many members must agree."""
         return len(self.first)
 
+    # The number of undecided rows differs from batch to batch: compiled as one graph this would be compiled
+    # again for each number. The members inside still are, at their two fixed shapes.
+    @torch.compiler.disable(recursive=False)
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K), work (B,)."""
         head = self.first.score(x)
-        answer = head.scores.mean(1)
+        answer = valid_only(soft(head.scores), head.scores)
         if self.rest is None:
             return head._replace(scores=answer)
         work = torch.as_tensor(head.work, device=x.device).expand(len(x)).clone()
-        invalid = invalid_rows(head.scores)
         votes = head.scores.argmax(-1)
-        undecided = (votes != votes[:, :1]).any(1) & ~invalid
-        answer = answer.masked_fill(invalid.unsqueeze(1), torch.nan)
+        undecided = (votes != votes[:, :1]).any(1) & ~invalid_rows(head.scores)
         rows = undecided.nonzero().squeeze(1)
-        size = self.micro_batch or max(LEAST_ROWS, -(-len(x) // 8))
+        size = self.micro_batch or micro_batch_size(len(x), self.undecided, x.device.type)
         for at in range(0, len(rows), size):
             chosen = rows[at : at + size]
             padded = torch.nn.functional.pad(chosen, (0, size - len(chosen)), value=0)
-            tail = self.rest.score(x.index_select(0, padded))
-            every = torch.cat([head.scores.index_select(0, chosen), tail.scores[: len(chosen)]], dim=1)
-            answer[chosen] = every.mean(1).masked_fill(invalid_rows(every).unsqueeze(1), torch.nan)
-            extra = torch.as_tensor(tail.work, device=x.device).expand(size)[: len(chosen)]
-            work[chosen] += extra
+            tail = self.rest.score(x[padded])  # indexing keeps the memory layout, index_select would not
+            every = torch.cat([head.scores[chosen], tail.scores[: len(chosen)]], dim=1)
+            answer[chosen] = valid_only(soft(every), every)
+            work[chosen] += torch.as_tensor(tail.work, device=x.device).expand(size)[: len(chosen)]
         return Scored(answer, work)

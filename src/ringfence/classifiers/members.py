@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import torch
@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError, ClassifierError
 
 
 @final
 class Members(Classifier):
-    """Scores of every member, (B, M, K), all on the same draws.
+    """Scores of every member, (B, M, K), all on the same draws, in float32 or better: votes add them up.
 
     ``stacked`` runs members of one architecture as one batched forward over stacked parameters; the loop is
     the other way. Both give the same scores up to rounding; which is faster depends on the device, so the
@@ -33,18 +34,14 @@ class Members(Classifier):
     def __len__(self) -> int:
         return len(self.members)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The stacked function is made anew after copying: it would keep the weights of the original."""
+        return {**self.__dict__, "_stack": None}
+
     @property
     def stackable(self) -> bool:
-        """Whether all members are plain networks of one architecture."""
-        first = self.members[0]
-        shapes = [(name, value.shape) for name, value in first.state_dict().items()]
-        return len(self.members) > 1 and all(
-            not isinstance(one, Classifier)
-            and type(one) is type(first)
-            and str(one) == str(first)
-            and [(name, value.shape) for name, value in one.state_dict().items()] == shapes
-            for one in self.members
-        )
+        """Whether all members are networks of one architecture, normalised or not, that differ in weights alone."""
+        return len(self.members) > 1 and all(_alike(one, self.members[0]) for one in self.members)
 
     def use_stack(self, stacked: bool) -> None:
         """Choose how members run; stacked is refused where they differ."""
@@ -55,19 +52,59 @@ class Members(Classifier):
 
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, M, K)."""
+        scores, work = self.each(x)
+        total: Tensor | int = 0
+        for one in work:
+            total = total + one
+        return Scored(scores, total)
+
+    def each(self, x: Tensor) -> tuple[Tensor, list[Tensor | int]]:
+        """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,)."""
         if self.stacked:
             if self._stack is None:
                 self._stack = _stack(list(self.members))
-            return Scored(self._stack(x).transpose(0, 1), len(self.members))
+            return _precise(self._stack(x).transpose(0, 1)), [1] * len(self.members)
         parts = [score(member, x) for member in self.members]
         shapes = {tuple(part.scores.shape) for part in parts}
         if len(shapes) > 1 or parts[0].scores.dim() != 2:
             received = sorted({tuple(part.scores.shape[1:]) for part in parts})
             raise ClassifierError("members", "must all return (B, K), one K", received, "Check the members' classes.")
-        work: Tensor | int = 0
-        for part in parts:
-            work = work + part.work
-        return Scored(torch.stack([part.scores for part in parts], dim=1), work)
+        return _precise(torch.stack([part.scores for part in parts], dim=1)), [part.work for part in parts]
+
+
+def _precise(scores: Tensor) -> Tensor:
+    """Half precision has too few digits to add scores in: shares would tie that do not."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether running ``other`` with the weights of ``one`` is running ``one``.
+
+    Wrappers whose work varies are left out; so are modules with differing attributes, whatever their weights.
+    """
+    parts, others = list(one.named_modules()), list(other.named_modules())
+    return len(parts) == len(others) and all(
+        name == twin_name
+        and type(part) is type(twin)
+        and (isinstance(part, Normalize) or not isinstance(part, Classifier))
+        and _same(dict(_settings(part)), dict(_settings(twin)))
+        for (name, part), (twin_name, twin) in zip(parts, others, strict=True)
+    )
+
+
+def _settings(part: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a module is apart from the values of its weights: their names, shapes and kinds, and its attributes."""
+    for name, value in (*part._parameters.items(), *part._buffers.items()):
+        yield f"weights {name}", None if value is None else (value.shape, value.dtype)
+    yield from ((name, value) for name, value in vars(part).items() if not name.startswith("_"))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality that says no where it cannot tell, as between tensors kept as plain attributes."""
+    try:
+        return bool(one == other)
+    except (RuntimeError, TypeError, ValueError):
+        return False
 
 
 def _stack(members: list[nn.Module]) -> Callable[[Tensor], Tensor]:

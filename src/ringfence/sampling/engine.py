@@ -193,7 +193,7 @@ class Engine:
 
     @torch.inference_mode()
     def _noisy(self, segments: list[Segment]) -> Tensor:
-        """lift(x) + e for every row (B, *shape), float32; rows beyond the segments are zero noise on zeros."""
+        """lift(x) + e for every row (B, *shape), ready for the network; rows beyond the segments are zeros."""
         noise = torch.empty(self.plan.batch, *self.shape, device=self._device)
         at = 0
         for segment in segments:
@@ -208,7 +208,7 @@ class Engine:
                 out.copy_(chunk[segment.first : segment.first + segment.rows])
             at += segment.rows
         noise[at:] = 0
-        return noise.add_(self._clean.index_select(0, self._rows(segments)))
+        return self._forward.merge(noise, self._clean, self._rows(segments))
 
     @torch.inference_mode()
     def _count(self, answer: Scored, rows: Tensor) -> None:

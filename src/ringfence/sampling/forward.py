@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Members, Scored, score
+from ringfence.classifiers import Members, Scored, fold_batch_norm, score
 from ringfence.errors import ArgumentError, ClassifierError
 
 Precision = Literal["fp32", "bf16"]
@@ -26,6 +26,8 @@ class ForwardPlan:
     channels_last: bool = False
     compile: bool = False
     stacked: bool = False
+    fold: bool = False
+    autotune: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -51,11 +53,12 @@ class Forward:
         self.device = device
         self.num_classes = num_classes
         self.dtype = PRECISIONS[plan.precision]
-        module = classifier if self.dtype == torch.float32 else copy.deepcopy(classifier)
+        module = fold_batch_norm(classifier) if plan.fold else classifier
+        if self.dtype != torch.float32 and module is classifier:
+            module = copy.deepcopy(classifier)  # the caller's weights keep their precision
         module = module.to(device=device, dtype=self.dtype).eval()
         # Both ways: weights left in another plan's layout would run other kernels than the stored plan says.
-        layout = torch.channels_last if plan.channels_last else torch.contiguous_format
-        module = module.to(memory_format=layout)  # type: ignore[call-overload]
+        module = module.to(memory_format=self.layout)  # type: ignore[call-overload]
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.allow_tf32 = False
@@ -66,12 +69,27 @@ class Forward:
         def run(x: Tensor) -> Scored:
             return score(module, x)
 
-        self._run = torch.compile(run, dynamic=False) if plan.compile else run
+        self._run, self._merge = run, _merge
+        if plan.compile:
+            mode = "max-autotune-no-cudagraphs" if plan.autotune else None
+            self._run = torch.compile(run, dynamic=False, mode=mode)
+            self._merge = torch.compile(_merge, dynamic=False)
+
+    @property
+    def layout(self) -> torch.memory_format:
+        """How the network wants its input laid out."""
+        return torch.channels_last if self.plan.channels_last else torch.contiguous_format
+
+    @torch.inference_mode()
+    def merge(self, noise: Tensor, clean: Tensor, rows: Tensor) -> Tensor:
+        """clean[rows] + noise (B, *shape), added in float32, then cast and laid out for the network in one step."""
+        layout = self.layout if noise.dim() == 4 else torch.contiguous_format
+        return self._merge(noise, clean, rows, self.dtype, layout)
 
     @torch.inference_mode()
     def __call__(self, noisy: Tensor) -> Scored:
         """Scores (B, lanes, K) and work of one batch."""
-        layout = torch.channels_last if self.plan.channels_last and noisy.dim() == 4 else torch.preserve_format
+        layout = self.layout if noisy.dim() == 4 else torch.contiguous_format
         scores, work = self._run(noisy.to(dtype=self.dtype, memory_format=layout))
         return Scored((scores.unsqueeze(1) if scores.dim() == 2 else scores).float(), work)
 
@@ -115,3 +133,7 @@ class Forward:
                     "Put it in eval mode with running statistics, and remove active dropout.",
                 )
         return answer
+
+
+def _merge(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
+    return (noise + clean.index_select(0, rows)).to(dtype=dtype, memory_format=layout)
