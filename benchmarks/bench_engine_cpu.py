@@ -120,7 +120,7 @@ def toolbox(work: Work) -> Callable[[], None] | None:
 
 def main() -> int:
     options = arguments(__doc__ or "")
-    count, n = (3, 200) if options.quick else (20, 2000)
+    count, n = (3, 200) if options.quick else (10, 2000)
     module = rf.load_model("default").module
     inputs = list(rf.load_dataset("default", skip=25, limit=count))
     plan = fastest_plan(module, tuple(inputs[0].x.shape), CLASSES, CPU)
@@ -154,9 +154,12 @@ def main() -> int:
         Bar("engine time over raw forward time", "at most", 1.35, median_ratio(ours, raw)),
         Bar("toolbox time over engine time", "at least", 3, median_ratio(theirs, ours) if theirs else None),
     ]
-    title = f"Embedded LeNet, {count} digits, {N0} + {n:,} draws each"
+    threads, layout = torch.get_num_threads(), "channels last" if plan.channels_last else "channels first"
+    title = (
+        f"Embedded LeNet, {count} digits, {N0} + {n:,} draws each; batch {plan.batch}, {layout}, {threads} thread(s)"
+    )
     grid = Grid(title, ["", "seconds", "draws/s", "over raw forwards", "over ringfence"], rows)
-    settings = {"inputs": count, "n0": N0, "n": n, "plan": plan.settings(), "threads": torch.get_num_threads()}
+    settings = {"inputs": count, "n0": N0, "n": n, "plan": plan.settings(), "threads": threads}
     return finish(Report("engine_cpu", settings, [grid], bars, {"seconds": seconds}, notes), options)
 
 

@@ -15,7 +15,7 @@ from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper, group_
 from ringfence.store.cohen import read_cohen
 from ringfence.types import FloatArray
 
-ALPHA, FIXED, LONGEST, N0 = 1e-3, 100_000, 110_000, 100
+ALPHA, FIXED, N0 = 1e-3, 100_000, 100
 COLUMNS = [(0.25, 0.25), (0.25, 0.5), (0.25, 0.75), (0.5, 0.5), (0.5, 1.0), (0.5, 1.5)]
 Expectation = Callable[[float, FloatArray], FloatArray]
 """(p0, true p (rows,)) -> mean draws (rows,)."""
@@ -46,7 +46,7 @@ def sequential(beta: float) -> Expectation:
     """The group-sequential design with its default looks."""
 
     def expected(p0: float, p: FloatArray) -> FloatArray:
-        design = group_sequential_design(p0, ALPHA, beta, LONGEST)
+        design = group_sequential_design(p0, ALPHA, beta)
         return np.array([design.expected_draws(float(one)) for one in p])
 
     return expected
@@ -56,14 +56,14 @@ def wald_oracle(p0: float, p: FloatArray) -> FloatArray:
     """Wald's mean sample size of the likelihood-ratio test between p0 and the true p, which it knows beforehand.
 
     Above p0 it certifies with error ALPHA and misses with 1e-4, below p0 the other way round; never more draws
-    than the group-sequential design's last look.
+    than the fixed procedure's.
     """
     beta = 1e-4
     divergence = xlogy(p, p / p0) + xlogy(1 - p, (1 - p) / (1 - p0))
     wrong, missed = np.where(p > p0, ALPHA, beta), np.where(p > p0, beta, ALPHA)
     evidence = (1 - missed) * np.log((1 - missed) / wrong) + missed * np.log(missed / (1 - wrong))
     with np.errstate(divide="ignore"):
-        return np.minimum(evidence / divergence, LONGEST)
+        return np.minimum(evidence / divergence, FIXED)
 
 
 METHODS: dict[str, Expectation] = {
@@ -102,7 +102,7 @@ def main() -> int:
         Bar("group-sequential over staged {1k,10k,125k}, sigma .25, r .25", "at least", 2.5, ours / theirs),
         Bar("Wald oracle over group-sequential, sigma .25, r .25", "at most", 1.25, oracle / ours),
     ]
-    settings = {"alpha": ALPHA, "n0": N0, "fixed_n": FIXED, "n_max": LONGEST, "columns": columns}
+    settings = {"alpha": ALPHA, "n0": N0, "fixed_n": FIXED, "columns": columns}
     notes = ["Expectations are computed, not simulated: repetitions would repeat the same numbers."]
     return finish(Report("sample_complexity", settings, [grid], bars, {"mean_draws": mean_draws}, notes), options)
 

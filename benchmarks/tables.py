@@ -34,7 +34,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines += [
         "",
         f"Measured {result['date'][:10]}, medians of {result['repetitions']}, on {where['cpus']} CPUs "
-        f"({where['cpu']}; load before the start {load}), Python {where['python']}, torch {where['torch']}, numpy {where['numpy']}.",
+        f"({where['cpu']}; load before the start {load}), "
+        f"Python {where['python']}, torch {where['torch']}, numpy {where['numpy']}.",
     ]
     return "\n".join(lines) + "\n"
 

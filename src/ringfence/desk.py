@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -11,7 +12,7 @@ from ringfence.data import Input
 from ringfence.errors import DataError
 from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
-from ringfence.procedures import Given, Procedure, claims
+from ringfence.procedures import Given, Procedure, State, claims
 from ringfence.record import Record, StageTally
 from ringfence.sampling import Engine, Finished
 from ringfence.types import FORWARDS, BoolArray, IntArray
@@ -39,12 +40,13 @@ class Desk:
         self._state = np.zeros((engine.slots, engine.lanes), self._fresh.dtype)
         self._asked = np.zeros((engine.slots, engine.lanes), np.int64)
         self._inputs: dict[int, Input] = {}
+        self._facts: dict[int, Mapping[str, int]] = {}
         self._history: dict[int, list[list[StageTally]]] = {}
         self._seen: set[int] = set()
         self._spent = dict(procedure.spent)
 
-    def open(self, item: Input) -> None:
-        """Begin with an input."""
+    def open(self, item: Input, facts: Mapping[str, int] | None = None) -> None:
+        """Begin with an input, of which the procedure may know facts before any noise."""
         lifted = self._lift(item.x)
         if tuple(lifted.shape) != self._engine.shape:
             rule = f"all inputs of a run have one shape, {self._engine.shape}"
@@ -54,10 +56,16 @@ class Desk:
             raise DataError("inputs", "ids must be distinct", item.id, "Give every input its own id.")
         self._seen.add(item.id)
         slot = self._engine.admit(item.id, lifted)
-        self._state[slot] = self._fresh
-        self._inputs[slot] = item
+        self._state[slot] = self._start(facts) if facts else self._fresh
+        self._inputs[slot], self._facts[slot] = item, facts or {}
         self._history[slot] = [[] for _ in self._lanes]
         self._ask(np.array([slot]))
+
+    def _start(self, facts: Mapping[str, int]) -> State:
+        """Fresh state (lanes,) for an input of which something is known."""
+        lanes = self._engine.lanes
+        known = {name: np.full(lanes, value, np.int64) for name, value in facts.items()}
+        return self._procedure.start(lanes, replace(self._given, facts=known))
 
     def settle(self, finished: Finished) -> Iterator[list[Record]]:
         """Take in complete requests, ask for more where needed, and yield the records of decided inputs."""
@@ -107,7 +115,7 @@ class Desk:
         prediction, radius, radii = claims(decisions, self._mechanisms, self._given)
         row = 0
         for slot in slots:
-            item, history = self._inputs.pop(slot), self._history.pop(slot)
+            item, history, facts = self._inputs.pop(slot), self._history.pop(slot), self._facts.pop(slot)
             seconds = float(self._engine.seconds[slot])
             records: list[Record] = []
             for lane, stages in zip(self._lanes, history, strict=True):
@@ -136,6 +144,7 @@ class Desk:
                         spent=self._spent,
                         stages=tuple(stages),
                         config_hash=self._config_hash,
+                        facts=facts,
                     )
                 )
                 row += 1

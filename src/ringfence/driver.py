@@ -12,6 +12,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import facts
 from ringfence.data import Input
 from ringfence.desk import Desk
 from ringfence.errors import ClassifierError, DataError, RingfenceError
@@ -96,7 +97,7 @@ def certify(
         execution.batch,
         execution.autotune,
     )
-    counted = readouts(procedure.needs)
+    counted = readouts(procedure.needs, classifier)
     given = Given(num_classes, noise.sigma, lift.norm_bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)
@@ -106,7 +107,7 @@ def certify(
         queue = chain([first], queue)
         while True:
             while engine.hungry and (item := next(queue, None)) is not None:
-                desk.open(item)
+                desk.open(item, facts(classifier, item.x))
             finished = engine.step()
             if finished is None:
                 return

@@ -50,9 +50,9 @@ class Gaussian(Noise):
         if out.device.type == "cpu":
             generator = np.random.Generator(np.random.SFC64(key))
             generator.standard_normal(out=out.numpy(), dtype=np.float32)
+            out.mul_(self.sigma)
         else:
-            out.normal_(generator=_generator(str(out.device)).manual_seed(key))
-        out.mul_(self.sigma)
+            out.normal_(std=self.sigma, generator=_generator(str(out.device)).manual_seed(key))
 
 
 @lru_cache(maxsize=8)

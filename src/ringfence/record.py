@@ -32,6 +32,7 @@ class Record:
     certified and 0 otherwise. p_a is a lower bound on the predicted class, p_b an upper bound on all others.
     alpha is the failure probability of this record and spent says where it went. sound is False for
     ``paper`` forms. forwards counts network evaluations; seconds is this input's share of the wall time.
+    facts holds what the procedure knew of the input before any noise (ACES: the core network's class).
     """
 
     input_id: int
@@ -54,6 +55,7 @@ class Record:
     spent: Mapping[str, float] = field(default_factory=dict)
     stages: tuple[StageTally, ...] = ()
     config_hash: str = ""
+    facts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def abstained(self) -> bool:

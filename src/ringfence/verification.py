@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ringfence.mechanisms import mechanism
 from ringfence.procedures import Given, Procedure, claims, procedure
 from ringfence.record import Record, StageTally
 from ringfence.store import RunFolder
-from ringfence.types import FORWARDS, IntArray, Tally
+from ringfence.types import ABSTAIN, FORWARDS, IntArray, Tally
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ def verify(run: RunFolder) -> list[Disagreement]:
 def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Sequence[str]) -> Iterator[Disagreement]:
     if not records:
         return
-    state = test.start(len(records), given)
+    names_known = sorted({name for record in records for name in record.facts})
+    known = {name: np.array([r.facts.get(name, ABSTAIN) for r in records], np.int64) for name in names_known}
+    state = test.start(len(records), replace(given, facts=known))
     longest = max(len(record.stages) for record in records)
     broken: set[int] = set()
     for step in range(longest):

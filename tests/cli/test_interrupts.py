@@ -64,9 +64,9 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_random_moments(program: Start, tmp_path: Path, seed: int) -> None:
-    out, rng, limit, n = tmp_path / "run", random.Random(seed), 60, 3000
+    out, rng, limit, n = tmp_path / "run", random.Random(seed), 40, 2000
     done = [0]
     for attempt in range(60):
         process = program(*command(out, limit, n))

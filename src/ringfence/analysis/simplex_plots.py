@@ -35,8 +35,9 @@ def plot_map(data: SimplexMap, ax: Axes) -> None:
         data.e0, data.e1, np.ma.masked_invalid(shown), cmap="PuOr", norm=Normalize(-reach, reach), shading="nearest"
     )
     mesh.set_rasterized(True)
-    words = {"ratio": "radius ratio", "difference": f"radius difference at sigma {data.sigma:g}"}[data.statistic]
-    bar = ax.figure.colorbar(mesh, ax=ax, extend="both", label=f"{words}: {data.left} over {data.right}")
+    bar = ax.figure.colorbar(mesh, ax=ax, extend="both")
+    sign, unit = ("/", "") if data.statistic == "ratio" else ("-", f", sigma {data.sigma:g}")
+    ax.set_title(f"radius of {data.left} {sign} {data.right}{unit}", fontsize=9)
     if data.statistic == "ratio":
         ticks = np.linspace(-reach, reach, 7).tolist()
         bar.set_ticks(ticks, labels=[f"{2**tick:.2f}" for tick in ticks])
@@ -76,8 +77,11 @@ def _borders(data: SimplexMap, ax: Axes) -> list[Artist]:
             colour = COLOURS.get(name, "black")
             others = np.max([radius for other, radius in data.members.items() if other != name], axis=0)
             lead = np.where(data.inside, data.members[name] - others, np.nan)
-            ax.contour(data.e0, data.e1, np.ma.masked_invalid(lead), levels=[0.0], colors=[colour], linewidths=1.2)
-            handles.append(Line2D([], [], color=colour, label=f"{name} is the largest: {share:.0%}"))
+            # Two neighbours share their border: dashes over a solid line show both colours.
+            style = "dashed" if handles else "solid"
+            drawn = np.ma.masked_invalid(lead)
+            ax.contour(data.e0, data.e1, drawn, levels=[0.0], colors=[colour], linewidths=1.4, linestyles=[style])
+            handles.append(Line2D([], [], color=colour, ls=style, label=f"{name} is the largest: {share:.0%}"))
     return handles
 
 

@@ -1,6 +1,7 @@
 """Everything that turns a batch into scores: modules that wrap one another, and the architectures inside."""
 
-from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.aces import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_names
+from ringfence.classifiers.base import Classifier, Scored, facts, score
 from ringfence.classifiers.consensus import KConsensus
 from ringfence.classifiers.folding import fold_batch_norm
 from ringfence.classifiers.lanes import Lanes, lane_names
@@ -10,18 +11,25 @@ from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote,
 
 __all__ = [
     "VOTES",
+    "Aces",
     "Classifier",
+    "EntropySelector",
     "HardVote",
     "KConsensus",
     "Lanes",
     "MaxMargin",
     "Members",
+    "NetworkSelector",
     "Normalize",
     "Scored",
+    "Selector",
     "SoftVote",
     "SoftmaxVote",
     "Weighted",
+    "check_thetas",
+    "facts",
     "fold_batch_norm",
     "lane_names",
     "score",
+    "theta_names",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -28,12 +29,21 @@ class Classifier(nn.Module, ABC):
         """Batch (B, *shape) -> scores (B, K) or (B, lanes, K)."""
         return self.score(x).scores
 
+    def facts(self, x: Tensor) -> Mapping[str, int]:
+        """What is known of a clean input (*shape) before any noise and belongs to its records; nothing by default."""
+        return {}
+
 
 def score(module: nn.Module, x: Tensor) -> Scored:
     """Scores and work of any module; a plain network is one forward."""
     if isinstance(module, Classifier):
         return module.score(x)
     return Scored(module(x), 1)
+
+
+def facts(module: nn.Module, x: Tensor) -> Mapping[str, int]:
+    """Facts of a clean input (*shape); a plain network has none."""
+    return module.facts(x) if isinstance(module, Classifier) else {}
 
 
 def invalid_rows(scores: Tensor) -> Tensor:

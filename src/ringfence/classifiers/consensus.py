@@ -65,7 +65,7 @@ class KConsensus(Classifier):
 
     # The number of undecided rows differs from batch to batch: compiled as one graph this would be compiled
     # again for each number. The members inside still are, at their two fixed shapes.
-    @torch.compiler.disable(recursive=False)
+    @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call,untyped-decorator]
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K), work (B,)."""
         head = self.first.score(x)
@@ -81,7 +81,7 @@ class KConsensus(Classifier):
             chosen = rows[at : at + size]
             padded = torch.nn.functional.pad(chosen, (0, size - len(chosen)), value=0)
             tail = self.rest.score(x[padded])  # indexing keeps the memory layout, index_select would not
-            every = torch.cat([head.scores[chosen], tail.scores[: len(chosen)]], dim=1)
-            answer[chosen] = valid_only(soft(every), every)
+            every = torch.cat([head.scores[padded], tail.scores], dim=1)
+            answer[chosen] = valid_only(soft(every), every)[: len(chosen)]
             work[chosen] += torch.as_tensor(tail.work, device=x.device).expand(size)[: len(chosen)]
         return Scored(answer, work)

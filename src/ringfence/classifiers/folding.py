@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 
-import torch
 from torch import nn
-from torch.fx.experimental.optimization import fuse
+from torch.fx import GraphModule, Node, symbolic_trace
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ringfence.classifiers.base import Classifier
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def fold_batch_norm(module: nn.Module) -> nn.Module:
@@ -24,10 +27,28 @@ def _folded(module: nn.Module) -> nn.Module:
         for name, child in module.named_children():
             setattr(module, name, _folded(child))
         return module
-    if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+    if not any(isinstance(part, NORMS) for part in module.modules()):
         return module
     try:
-        folded: nn.Module = fuse(module, inplace=True)
-    except (torch.fx.proxy.TraceError, TypeError, RuntimeError, AttributeError):
+        traced = symbolic_trace(module)
+    except Exception:  # control flow, data-dependent shapes: tracing may fail in any way, and nothing is lost
         return module
-    return folded
+    return _fold_traced(traced)
+
+
+def _fold_traced(traced: GraphModule) -> GraphModule:
+    modules = dict(traced.named_modules())
+    for node in list(traced.graph.nodes):
+        before = node.args[0] if node.op == "call_module" and isinstance(modules[node.target], NORMS) else None
+        if not isinstance(before, Node) or before.op != "call_module" or len(before.users) > 1:
+            continue
+        convolution, norm = modules[str(before.target)], modules[str(node.target)]
+        if not isinstance(convolution, CONVOLUTIONS) or norm.running_mean is None:
+            continue  # no stored statistics: the check for row independence will refuse such a network
+        traced.set_submodule(str(before.target), fuse_conv_bn_eval(convolution, norm))
+        node.replace_all_uses_with(before)
+        traced.graph.erase_node(node)
+    traced.delete_all_unused_submodules()
+    traced.graph.lint()
+    traced.recompile()
+    return traced

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers.base import Classifier, Scored, invalid_rows
 from ringfence.classifiers.members import Members
-from ringfence.classifiers.votes import VOTES, soft, valid_only
+from ringfence.classifiers.votes import VOTES, Combine, ScoreKind, soft, valid_only, weighted
 from ringfence.errors import ArgumentError
 
 
@@ -23,7 +23,8 @@ class Lanes(Classifier):
     """Scores (B, lanes, K) of every single member, every vote over all members or all prefixes, every K-consensus.
 
     names: ``member-1`` .. ``member-M``; ``soft-M`` (with prefixes ``soft-1`` .. ``soft-M``) and so on;
-    ``consensus-K`` for each K asked for. work (B, lanes) is what each lane alone would have cost.
+    ``weighted-M``; ``consensus-K`` for each K asked for. work (B, lanes) is what each lane alone would have cost.
+    weights, on: for the vote ``weighted``, which has no prefixes: weights belong to one set of members.
     """
 
     def __init__(
@@ -33,42 +34,51 @@ class Lanes(Classifier):
         prefixes: bool = False,
         singles: bool = False,
         consensus: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        on: ScoreKind = "logits",
     ) -> None:
         super().__init__()
         self.members = Members(members)
         count = len(members)
         for vote in votes:
-            if vote not in VOTES:
-                raise ArgumentError("vote", f"must be one of {', '.join(VOTES)}", repr(vote), "Use soft.")
+            if vote not in (*VOTES, "weighted"):
+                rule = f"must be one of {', '.join(VOTES)}, weighted"
+                raise ArgumentError("vote", rule, repr(vote), "Use soft.")
+        if ("weighted" in votes) != bool(weights):
+            rule = "the vote weighted and weights go together"
+            raise ArgumentError("weights", rule, list(weights), "Learn them with ringfence weights.")
         for agree in consensus:
             if not 1 <= agree <= count:
                 raise ArgumentError("consensus", f"must lie between 1 and {count}", agree, "Ask for fewer to agree.")
-        lengths = range(1, count + 1) if prefixes else (count,)
         self._singles = singles
-        self._votes = [(VOTES[vote], length) for vote in votes for length in lengths]
+        combine: dict[str, Combine] = {**VOTES, **({"weighted": weighted(weights, count, on)} if weights else {})}
+        self._votes = [(combine[vote], length) for vote, length in _vote_lanes(count, votes, prefixes)]
         self._consensus = list(consensus)
         self.names = lane_names(count, votes, prefixes, singles, consensus)
+        if not self.names:
+            raise ArgumentError("vote", "needs at least one lane", "none", "Name a vote, or ask for singles.")
         if len(set(self.names)) != len(self.names):
             raise ArgumentError("vote", "names every lane once", list(self.names), "Remove the repetition.")
 
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, lanes, K), work (B, lanes)."""
-        every = self.members.score(x).scores
-        rows, count = every.shape[:2]
+        every, each = self.members.each(x)
+        ones = torch.ones(len(x), dtype=torch.int64, device=x.device)
+        cost = torch.stack([ones * one for one in each], dim=1)  # (B, M)
         lanes: list[Tensor] = []
         work: list[Tensor] = []
         if self._singles:
             lanes += list(every.unbind(1))
-            work += [every.new_ones(rows, dtype=torch.int64)] * count
+            work += list(cost.unbind(1))
         for combine, length in self._votes:
             prefix = every[:, :length]
             lanes.append(valid_only(combine(prefix), prefix))
-            work.append(torch.full((rows,), length, device=x.device))
+            work.append(cost[:, :length].sum(1))
         for agree in self._consensus:
             head, votes = every[:, :agree], every[:, :agree].argmax(-1)
-            agreed = ((votes == votes[:, :1]).all(1) | invalid_rows(head)).unsqueeze(1)
-            lanes.append(torch.where(agreed, valid_only(soft(head), head), valid_only(soft(every), every)))
-            work.append(torch.where(agreed.squeeze(1), agree, count))
+            agreed = (votes == votes[:, :1]).all(1) | invalid_rows(head)
+            lanes.append(torch.where(agreed[:, None], valid_only(soft(head), head), valid_only(soft(every), every)))
+            work.append(torch.where(agreed, cost[:, :agree].sum(1), cost.sum(1)))
         return Scored(torch.stack(lanes, dim=1), torch.stack(work, dim=1))
 
 
@@ -76,9 +86,14 @@ def lane_names(
     count: int, votes: Sequence[str], prefixes: bool, singles: bool, consensus: Sequence[int]
 ) -> tuple[str, ...]:
     """Names of the lanes, in the order of the scores' second axis."""
-    lengths = range(1, count + 1) if prefixes else (count,)
     return (
         *(f"member-{i + 1}" for i in range(count) if singles),
-        *(f"{vote}-{length}" for vote in votes for length in lengths),
+        *(f"{vote}-{length}" for vote, length in _vote_lanes(count, votes, prefixes)),
         *(f"consensus-{agree}" for agree in consensus),
     )
+
+
+def _vote_lanes(count: int, votes: Sequence[str], prefixes: bool) -> list[tuple[str, int]]:
+    """(vote, number of members) of every voting lane."""
+    lengths = range(1, count + 1) if prefixes else (count,)
+    return [(vote, length) for vote in votes for length in ((count,) if vote == "weighted" else lengths)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, final
 
 import torch
@@ -18,6 +19,9 @@ from ringfence.errors import ArgumentError
 
 Combine = Callable[[Tensor], Tensor]
 """Members' scores (B, M, K) -> scores of the vote (B, K)."""
+
+ScoreKind = Literal["logits", "softmax"]
+"""What weights multiply."""
 
 
 def soft(scores: Tensor) -> Tensor:
@@ -113,23 +117,29 @@ class MaxMargin(Vote):
 class Weighted(Vote):
     """sum_l w_l f_l / sum_l w_l on logits or on softmax scores; weights from a hold-out set (SWEEN)."""
 
-    def __init__(
-        self, members: Sequence[nn.Module], weights: Sequence[float], on: Literal["logits", "softmax"] = "logits"
-    ) -> None:
+    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float], on: ScoreKind = "logits") -> None:
         super().__init__(members)
-        if len(weights) != len(members):
-            rule = f"needs one weight per member, {len(members)}"
-            raise ArgumentError("weights", rule, len(weights), "Give as many weights as members.")
-        if not all(weight >= 0 and weight < float("inf") for weight in weights) or not sum(weights) > 0:
-            rule = "must be at least 0, finite and not all zero"
-            raise ArgumentError("weights", rule, list(weights), "Give e.g. equal weights.")
-        if on not in ("logits", "softmax"):
-            raise ArgumentError("on", "must be logits or softmax", repr(on), "logits is the default.")
-        self.on = on
-        self.weights: Tensor
-        self.register_buffer("weights", torch.tensor([weight / sum(weights) for weight in weights]))
+        self.mean = weighted(weights, len(members), on)
 
     def combine(self, scores: Tensor) -> Tensor:
         """(B, M, K) -> (B, K)."""
-        scores = scores.softmax(-1) if self.on == "softmax" else scores
-        return torch.einsum("bmk,m->bk", scores, self.weights.to(scores.dtype))
+        return self.mean(scores)
+
+
+def weighted(weights: Sequence[float], members: int, on: ScoreKind = "logits") -> Combine:
+    """The vote of ``Weighted`` over so many members, after its weights were checked."""
+    if len(weights) != members:
+        rule = f"needs one weight per member, {members}"
+        raise ArgumentError("weights", rule, len(weights), "Give as many weights as members.")
+    if not all(weight >= 0 and weight < float("inf") for weight in weights) or not sum(weights) > 0:
+        rule = "must be at least 0, finite and not all zero"
+        raise ArgumentError("weights", rule, list(weights), "Give e.g. equal weights.")
+    if on not in ("logits", "softmax"):
+        raise ArgumentError("on", "must be logits or softmax", repr(on), "logits is the default.")
+    return partial(_weighted_mean, weights=[weight / sum(weights) for weight in weights], on=on)
+
+
+def _weighted_mean(scores: Tensor, weights: list[float], on: ScoreKind) -> Tensor:
+    """(B, M, K) -> (B, K); the weights stay plain numbers, which no cast of the network to half precision rounds."""
+    scores = scores.softmax(-1) if on == "softmax" else scores
+    return torch.stack([weight * part for weight, part in zip(weights, scores.unbind(1), strict=True)]).sum(0)

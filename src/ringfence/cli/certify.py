@@ -69,6 +69,7 @@ def certify_command(
     members: o.MemberSpecs = None,
     vote: o.VoteNames = "soft",
     member_weights: o.MemberWeights = None,
+    weights_on: o.WeightsOn = "logits",
     consensus: o.Consensus = None,
     prefixes: o.Prefixes = False,
     singles: o.Singles = False,
@@ -116,7 +117,7 @@ def certify_command(
             precision,
             compile,
             seed,
-            ensemble=choose_ensemble(members, vote, member_weights, consensus, prefixes, singles, name),
+            ensemble=choose_ensemble(members, vote, member_weights, weights_on, consensus, prefixes, singles, name),
             split_alpha=split_alpha,
         )
         run_and_print(choices, out, as_json, quiet)
@@ -179,6 +180,7 @@ def choose_ensemble(
     members: str | None,
     vote: str,
     member_weights: str | None,
+    weights_on: str,
     consensus: str | None,
     prefixes: bool,
     singles: bool,
@@ -199,6 +201,7 @@ def choose_ensemble(
         votes=tuple(part.strip() for part in vote.split(",") if part.strip()),
         consensus=whole_numbers(consensus, "--consensus") if consensus else (),
         weights=tuple(numbers(member_weights, "--member-weights")) if member_weights else (),
+        weights_on=weights_on,  # type: ignore[arg-type]
         prefixes=prefixes,
         singles=singles,
         after_smoothing=after,

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from ringfence.classifiers import VOTES, KConsensus, Lanes, Members, Weighted, lane_names
+from ringfence.classifiers import VOTES, KConsensus, Lanes, Members, lane_names
+from ringfence.classifiers.votes import ScoreKind, weighted
 from ringfence.errors import ArgumentError
 from ringfence.models import LoadedModel, load_model
 
@@ -22,6 +23,7 @@ class EnsembleChoice:
     votes: tuple[str, ...] = ("soft",)
     consensus: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
+    weights_on: ScoreKind = "logits"
     prefixes: bool = False
     singles: bool = False
     after_smoothing: bool = False
@@ -36,11 +38,11 @@ class EnsembleChoice:
         if ("weighted" in self.votes) != bool(self.weights):
             rule = "--vote weighted and --member-weights go together"
             raise ArgumentError("--member-weights", rule, list(self.weights), "Learn them with ringfence weights.")
-        if "weighted" in self.votes and (len(self.votes) > 1 or self.prefixes or self.singles or self.consensus):
-            raise ArgumentError("--vote", "weighted stands alone", list(self.votes), "Run the other votes apart.")
-        if self.weights and len(self.weights) != len(self.members):
-            rule = f"needs one weight per member, {len(self.members)}"
-            raise ArgumentError("--member-weights", rule, len(self.weights), "Give as many weights as members.")
+        if self.weights:
+            weighted(self.weights, len(self.members), self.weights_on)
+        elif self.weights_on != "logits":
+            rule = "says what --member-weights multiply, and there are none"
+            raise ArgumentError("--weights-on", rule, repr(self.weights_on), "Give weights, or leave it out.")
         for agree in self.consensus:
             if not 1 <= agree <= len(self.members):
                 rule = f"must lie between 1 and the number of members, {len(self.members)}"
@@ -53,6 +55,7 @@ class EnsembleChoice:
             "votes": list(self.votes),
             "consensus": list(self.consensus),
             "weights": list(self.weights),
+            "weights_on": self.weights_on,
             "prefixes": self.prefixes,
             "singles": self.singles,
         }
@@ -90,11 +93,10 @@ class EnsembleChoice:
     def _compose(self, members: list[nn.Module]) -> nn.Module:
         if self.after_smoothing:
             return Members(members)
-        if self.weights:
-            return Weighted(members, self.weights)
         if self._skips_members:
             return KConsensus(members, self.consensus[0])
-        return Lanes(members, self.votes, self.prefixes, self.singles, self.consensus)
+        settings = self.votes, self.prefixes, self.singles, self.consensus, self.weights, self.weights_on
+        return Lanes(members, *settings)
 
 
 def load_member(

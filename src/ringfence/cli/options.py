@@ -52,9 +52,11 @@ MemberSpecs = Annotated[
     typer.Option("--members", help="Model specs separated by commas (also arch@weights.safetensors): an ensemble."),
 ]
 VoteNames = Annotated[
-    str, typer.Option("--vote", help="soft, softmax, hard, max-margin (several by commas: one pass), or weighted.")
+    str, typer.Option("--vote", help="soft, softmax, hard, max-margin, weighted; several by commas: one pass.")
 ]
 MemberWeights = Annotated[str | None, typer.Option(help="Weights of the members, for --vote weighted.")]
+WeightsOn = Annotated[str, typer.Option("--weights-on", help="logits or softmax: what the member weights multiply.")]
+First = Annotated[int, typer.Option(help="Position of the first input taken.")]
 Consensus = Annotated[
     str | None, typer.Option(help="K-consensus: skip the other members where the first K agree; several as lanes.")
 ]

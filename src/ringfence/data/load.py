@@ -31,8 +31,9 @@ def load_dataset(
     split: Split = "test",
     size: int | None = None,
     num_classes: int | None = None,
+    first: int = 0,
 ) -> Dataset:
-    """The inputs a spec names: every skip-th from index 0, at most limit of those.
+    """The inputs a spec names: every skip-th from position first on, at most limit of those.
 
     ``default``: 500 embedded MNIST test digits, ids 0, 20, ..., 9980; ``file.npz`` with x and optionally y;
     an image folder; ``mnist``, ``cifar10`` or ``imagenet`` with a place. size resizes and crops images;
@@ -54,7 +55,7 @@ def load_dataset(
         whole = image_folder(Path(spec), framing=None if size is None else Framing(size, size))
     else:
         raise _unknown(spec)
-    chosen = whole.every(skip, limit)
+    chosen = whole.every(skip, limit, first)
     classes = num_classes if num_classes is not None else chosen.num_classes
     if classes is not None:
         chosen.check_labels(classes)

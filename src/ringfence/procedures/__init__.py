@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from ringfence.errors import ArgumentError
+from ringfence.procedures.aces import AcesCertify, AcesPredict
+from ringfence.procedures.aces_sequential import AcesSequential
 from ringfence.procedures.after_smoothing import EnsembleAfterSmoothing
 from ringfence.procedures.anytime import Anytime
 from ringfence.procedures.base import Decisions, Given, Procedure, State
@@ -21,11 +23,27 @@ from ringfence.procedures.staged import Staged
 
 PROCEDURES: dict[str, type[Procedure]] = {
     kind.name: kind
-    for kind in (Fixed, TwoSided, Multinomial, Softmax, Predict, Staged, Sequential, Anytime, EnsembleAfterSmoothing)
+    for kind in (
+        Fixed,
+        TwoSided,
+        Multinomial,
+        Softmax,
+        Predict,
+        Staged,
+        Sequential,
+        Anytime,
+        EnsembleAfterSmoothing,
+        AcesCertify,
+        AcesPredict,
+        AcesSequential,
+    )
 }
 
 __all__ = [
     "PROCEDURES",
+    "AcesCertify",
+    "AcesPredict",
+    "AcesSequential",
     "Anytime",
     "Decisions",
     "EnsembleAfterSmoothing",

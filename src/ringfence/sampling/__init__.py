@@ -3,7 +3,7 @@
 from ringfence.sampling.engine import Engine, Finished
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 from ringfence.sampling.probe import fastest_plan, pick_device
-from ringfence.sampling.readout import MemberVotes, Readout, Scores, Votes, readouts
+from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
 from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Precision",
     "Readout",
     "Scores",
+    "Selection",
     "Votes",
     "check_seed",
     "chunk_key",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import final
 
@@ -19,7 +18,8 @@ from ringfence.sampling.forward import Forward, ForwardPlan
 from ringfence.sampling.packing import Packer, Request, Segment
 from ringfence.sampling.probe import out_of_memory, smaller
 from ringfence.sampling.readout import Readout
-from ringfence.sampling.seeds import CHUNK, chunk_key
+from ringfence.sampling.seeds import CHUNK
+from ringfence.sampling.supply import Prepared, Supply
 from ringfence.types import FORWARDS, IntArray, Tally
 
 IN_FLIGHT = 2
@@ -64,28 +64,28 @@ class Engine:
         seed: int = 0,
         on_new_plan: Callable[[ForwardPlan], None] | None = None,
     ) -> None:
-        self._classifier, self._noise, self._readouts = classifier, noise, tuple(readouts)
-        self._num_classes, self._device, self._seed = num_classes, device, seed
+        self._classifier, self._readouts = classifier, tuple(readouts)
+        self._num_classes, self._device = num_classes, device
         self.shape = shape
         self._on_new_plan = on_new_plan
         self._packer = Packer()
         self._landing: deque[_Landing] = deque()
-        self._pool = ThreadPoolExecutor(1) if device.type == "cpu" else None
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._prepared: deque[tuple[list[Segment], Future[Tensor] | Tensor]] = deque()
+        self._supply = Supply(noise, seed, shape, device)
+        self._ahead: Prepared | None = None
         self._begin(plan)
         # Enough slots that two queued and two travelling batches of single chunks never starve the next.
         slots = 4 + (IN_FLIGHT + 3) * -(-plan.batch // CHUNK)
         self._free = list(range(slots))[::-1]
         self._clean = torch.zeros(slots + 1, *shape, device=device)  # the last slot takes padding rows
         probe = self._checked_probe()
-        self.lanes = 1 if any(readout.joint for readout in self._readouts) else probe.scores.shape[1]
+        self._rows_each = 1 if any(readout.joint for readout in self._readouts) else probe.scores.shape[1]
+        self.lanes = self._rows_each * max(readout.fan_out for readout in self._readouts)
         self._widths = {r.name: r.width(num_classes, probe.scores.shape[1]) for r in self._readouts}
         self.forwards_per_draw = probe.work if isinstance(probe.work, int) else None
         if self.forwards_per_draw is None:
             self._widths[FORWARDS] = 1  # rows differ in work, so it is counted beside the readouts
         self._counts = {
-            name: torch.zeros(slots + 1, self.lanes, width, dtype=torch.int64, device=device)
+            name: torch.zeros(slots + 1, self._rows_each, width, dtype=torch.int64, device=device)
             for name, width in self._widths.items()
         }
         self._ids = np.full(slots, -1, np.int64)
@@ -128,14 +128,13 @@ class Engine:
 
     def close(self) -> None:
         """Stop the noise thread."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
+        self._supply.close()
 
     def step(self) -> Finished | None:
         """Run one batch; the requests that are complete by now, or None when nothing is queued or travelling."""
         begin = time.perf_counter()
         segments: list[Segment] = []
-        if self._packer.pending or self._prepared:
+        if self._packer.pending or self._ahead:
             segments = self._run_batch()
         elif not self._landing:
             return None
@@ -148,80 +147,39 @@ class Engine:
     # One batch ------------------------------------------------------------------------------------------
 
     def _run_batch(self) -> list[Segment]:
-        segments, noisy = (
-            self._prepared.popleft() if self._prepared else self._prepare(self._packer.take(self.plan.batch))
-        )
+        prepared, self._ahead = self._ahead or self._prepare(), None
         if self._packer.pending >= self.plan.batch:  # only full batches ahead of time: padding is work thrown away
-            self._prepared.append(self._prepare(self._packer.take(self.plan.batch)))
+            self._ahead = self._prepare()
         try:
-            batch = noisy.result() if isinstance(noisy, Future) else noisy
-            if self._stream:
-                torch.cuda.current_stream(self._device).wait_stream(self._stream)
-            answer = self._forward(batch)
+            answer = self._forward(prepared.wait())
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            self._back_off(segments)
+            self._back_off(prepared.segments)
             return []
-        self._count(answer, self._rows(segments))
-        finished = [segment.slot for segment in segments if segment.last]
+        self._count(answer, prepared.rows)
+        finished = [segment.slot for segment in prepared.segments if segment.last]
         if finished:
             self._send(finished)
-        self.drawn += sum(segment.rows for segment in segments)
-        return segments
+        self.drawn += sum(segment.rows for segment in prepared.segments)
+        return prepared.segments
 
-    def _rows(self, segments: list[Segment]) -> Tensor:
-        """Slot of every row (B,), the padding slot where a batch is short."""
-        rows = np.full(self.plan.batch, len(self._ids), np.int64)
-        at = 0
-        for segment in segments:
-            rows[at : at + segment.rows] = segment.slot
-            at += segment.rows
-        host = torch.from_numpy(rows)
-        return host.pin_memory().to(self._device, non_blocking=True) if self._stream else host
-
-    def _prepare(self, segments: list[Segment]) -> tuple[list[Segment], Future[Tensor] | Tensor]:
-        """Noisy inputs of the segments, drawn on the second stream or thread while the network runs."""
-        if self._pool:
-            return segments, self._pool.submit(self._noisy, segments)
-        assert self._stream is not None
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            noisy = self._noisy(segments)
-        noisy.record_stream(torch.cuda.current_stream(self._device))
-        return segments, noisy
-
-    @torch.inference_mode()
-    def _noisy(self, segments: list[Segment]) -> Tensor:
-        """lift(x) + e for every row (B, *shape), ready for the network; rows beyond the segments are zeros."""
-        noise = torch.empty(self.plan.batch, *self.shape, device=self._device)
-        at = 0
-        for segment in segments:
-            key = chunk_key(self._seed, segment.input_id, segment.stage, segment.chunk)
-            out = noise[at : at + segment.rows]
-            if segment.whole:
-                self._noise.fill(out, key)
-            else:
-                # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
-                chunk = torch.empty(CHUNK, *self.shape, device=self._device)
-                self._noise.fill(chunk, key)
-                out.copy_(chunk[segment.first : segment.first + segment.rows])
-            at += segment.rows
-        noise[at:] = 0
-        return self._forward.merge(noise, self._clean, self._rows(segments))
+    def _prepare(self) -> Prepared:
+        return self._supply.prepare(self._packer.take(self.plan.batch), self._forward, self._clean)
 
     @torch.inference_mode()
     def _count(self, answer: Scored, rows: Tensor) -> None:
         """Scatter-add every readout's cells: counts[slot, lane, cell] += 1."""
-        lane = torch.arange(self.lanes, device=self._device)
-        row = (rows.unsqueeze(1) * self.lanes + lane).unsqueeze(2)  # (B, lanes, 1)
+        each = self._rows_each
+        lane = torch.arange(each, device=self._device)
+        row = (rows.unsqueeze(1) * each + lane).unsqueeze(2)  # (B, lanes, 1)
         for readout in self._readouts:
             counts = self._counts[readout.name]
             flat = (row * counts.shape[2] + readout.cells(answer.scores)).flatten()
             counts.view(-1).scatter_add_(0, flat, torch.ones_like(flat))
         if isinstance(answer.work, Tensor):
             work = answer.work.view(len(rows), -1)
-            work = work if work.shape[1] == self.lanes else work.amax(1, keepdim=True).expand(-1, self.lanes)
+            work = work if work.shape[1] == each else work.amax(1, keepdim=True).expand(-1, each)
             self._counts[FORWARDS].view(-1).scatter_add_(0, row.flatten(), work.flatten().to(torch.int64))
 
     # Counts to the host ------------------------------------------------------------------------------------
@@ -229,16 +187,17 @@ class Engine:
     def _send(self, finished: list[int]) -> None:
         """Start copying the finished slots' counts to the host and zero them for the next request."""
         index = torch.tensor(finished)
-        index = index.pin_memory().to(self._device, non_blocking=True) if self._stream else index
+        cuda = self._device.type == "cuda"
+        index = index.pin_memory().to(self._device, non_blocking=True) if cuda else index
         sent: dict[str, Tensor] = {}
         for name, counts in self._counts.items():
             chosen = counts.index_select(0, index)
             counts.index_fill_(0, index, 0)
-            if self._stream:
+            if cuda:
                 host = torch.empty(chosen.shape, dtype=chosen.dtype, pin_memory=True)
                 chosen = host.copy_(chosen, non_blocking=True)
             sent[name] = chosen
-        arrived = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
+        arrived = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         if arrived:
             arrived.record(torch.cuda.current_stream(self._device))
         self._landing.append(_Landing(finished, [int(self._asked[s]) for s in finished], sent, arrived))
@@ -255,10 +214,13 @@ class Engine:
     def _finished(self, landed: list[_Landing]) -> Finished:
         slots = np.array([slot for landing in landed for slot in landing.slots], np.int64)
         draws = np.array([draws for landing in landed for draws in landing.draws], np.int64)
-        cells: dict[str, IntArray] = {}
+        counts: dict[str, IntArray] = {}
         for name, width in self._widths.items():
             parts = [landing.counts[name].numpy().reshape(-1, width) for landing in landed]
-            cells[name] = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
+            counts[name] = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
+        cells = {name: cells for one in self._readouts for name, cells in one.unfold(counts[one.name]).items()}
+        if FORWARDS in counts:
+            cells[FORWARDS] = np.repeat(counts[FORWARDS], self.lanes // self._rows_each, 0)
         return Finished(slots, Tally(cells, np.repeat(draws, self.lanes)))
 
     # Housekeeping ------------------------------------------------------------------------------------------
@@ -270,7 +232,7 @@ class Engine:
         """Check the classifier at the run's shape, or at the largest one that fits into memory."""
         while True:
             try:
-                return self._forward.check(self._probe_batch())
+                return self._forward.check(self._supply.probe(self._forward))
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
@@ -278,23 +240,15 @@ class Engine:
 
     def _back_off(self, segments: list[Segment]) -> None:
         """Out of memory: requeue what was taken, in order, and go on with half the batch."""
-        for prepared, _ in reversed(self._prepared):
-            self._packer.put_back(prepared)
-        self._prepared.clear()
+        if self._ahead:
+            self._packer.put_back(self._ahead.segments)
+            self._ahead = None
         self._packer.put_back(segments)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         self._begin(smaller(self.plan))
         if self._on_new_plan:
             self._on_new_plan(self.plan)
-
-    def _probe_batch(self) -> Tensor:
-        """Noise around grey inputs at the run's shape, from a key no draw uses (stage -1)."""
-        segments = [Segment(0, -1, -1, chunk, 0, CHUNK, last=False) for chunk in range(self.plan.batch // CHUNK)]
-        if self.plan.batch % CHUNK:
-            segments.append(Segment(0, -1, -1, len(segments), 0, self.plan.batch % CHUNK, last=False))
-        self._ids = np.zeros(len(self._clean) - 1, np.int64)
-        return self._noisy(segments) + 0.5
 
     def _share_time(self, segments: list[Segment], seconds: float) -> None:
         """Every input pays for its share of the batch."""

@@ -71,6 +71,8 @@ class Forward:
 
         self._run, self._merge = run, _merge
         if plan.compile:
+            # Every Forward of a process is its own specialisation of the same code.
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
             mode = "max-autotune-no-cudagraphs" if plan.autotune else None
             self._run = torch.compile(run, dynamic=False, mode=mode)
             self._merge = torch.compile(_merge, dynamic=False)
@@ -93,6 +95,7 @@ class Forward:
         scores, work = self._run(noisy.to(dtype=self.dtype, memory_format=layout))
         return Scored((scores.unsqueeze(1) if scores.dim() == 2 else scores).float(), work)
 
+    @torch.inference_mode()
     def check(self, sample: Tensor) -> Scored:
         """Refuse classifiers that cannot be certified; return the scores and work of the sample.
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, final
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ringfence.classifiers import Aces
 from ringfence.errors import ArgumentError
-from ringfence.types import BINS, SCORE_EDGES
+from ringfence.types import BINS, SCORE_EDGES, IntArray
 
 
 class Readout(ABC):
@@ -27,6 +31,19 @@ class Readout(ABC):
     @abstractmethod
     def cells(self, scores: Tensor) -> Tensor:
         """Scores (B, lanes, K) -> int64 cell indices (B, lanes, m): each draw adds one to m cells."""
+
+    def fitted_to(self, classifier: nn.Module) -> Readout:
+        """The readout with whatever it must know of the classifier."""
+        return self
+
+    @property
+    def fan_out(self) -> int:
+        """Rows of the tally that one row on the device becomes."""
+        return 1
+
+    def unfold(self, counts: IntArray) -> Mapping[str, IntArray]:
+        """Counts (rows, width) from the device -> named cells (rows * fan_out, ...) of the tally."""
+        return {self.name: counts}
 
 
 @final
@@ -93,12 +110,72 @@ class MemberVotes(Readout):
         return (Votes().cells(scores).squeeze(2) + offset).unsqueeze(1)
 
 
-READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores(), MemberVotes())}
+@final
+@dataclass(frozen=True)
+class Selection(Readout):
+    """Class votes of ACES's certification network and, from the same draws, the selector's bit for every theta.
+
+    One draw falls into one vote cell and one cell of a histogram of the selector's value over the grid: cell i
+    holds thetas[i-1] < value <= thetas[i], then come larger and invalid values. Sums from the left unfold it into
+    one row per theta with cells ``votes`` (K+1) and ``bits`` (core, certify, invalid), so that a grid of a hundred
+    thetas costs the device no more than a single one.
+    """
+
+    thetas: tuple[float, ...] = ()
+    name: ClassVar[str] = "selection"
+    joint: ClassVar[bool] = True
+
+    def fitted_to(self, classifier: nn.Module) -> Readout:
+        """With the classifier's grid."""
+        if not isinstance(classifier, Aces):
+            received, remedy = (
+                type(classifier).__name__,
+                "Compose Aces(certify, select, core), or use another procedure.",
+            )
+            raise ArgumentError("classifier", "ACES procedures certify an Aces classifier", received, remedy)
+        return Selection(classifier.thetas)
+
+    @property
+    def fan_out(self) -> int:
+        """A row per theta."""
+        return len(self.thetas)
+
+    def width(self, num_classes: int, lanes: int) -> int:
+        """Votes, then the histogram."""
+        return num_classes + 1 + len(self.thetas) + 2
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """(B, 2, K) -> (B, 1, 2)."""
+        vote, value = Votes().cells(scores[:, :1]).squeeze(2), scores[:, 1, :1]
+        grid = _grid(self.thetas, scores.device)
+        # theta = 0 selects nothing, not even a value that was rounded down to 0.
+        bins = torch.bucketize(value.clamp_min(torch.finfo(torch.float32).tiny), grid)
+        bins = torch.where(torch.isfinite(value), bins, len(self.thetas) + 1)
+        return torch.cat([vote, scores.shape[2] + 1 + bins], 1).unsqueeze(1)
+
+    def unfold(self, counts: IntArray) -> Mapping[str, IntArray]:
+        """(rows, width) -> ``votes`` (rows * thetas, K+1) and ``bits`` (rows * thetas, 3)."""
+        votes, histogram = np.split(counts, [-len(self.thetas) - 2], axis=1)
+        certify = histogram[:, :-2].cumsum(1)
+        invalid = np.broadcast_to(histogram[:, -1:], certify.shape)
+        core = histogram.sum(1, keepdims=True) - certify - invalid
+        bits = np.stack([core, certify, invalid], 2).reshape(-1, 3)
+        return {"votes": np.repeat(votes, len(self.thetas), 0), "bits": bits}
 
 
-def readouts(names: tuple[str, ...]) -> tuple[Readout, ...]:
-    """The readouts a procedure needs, by name."""
+@lru_cache(maxsize=8)
+def _grid(thetas: tuple[float, ...], device: torch.device) -> Tensor:
+    """The thresholds (T,) as the device compares with them, copied there once."""
+    return torch.tensor(thetas, dtype=torch.float32, device=device)
+
+
+READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores(), MemberVotes(), Selection())}
+
+
+def readouts(names: tuple[str, ...], classifier: nn.Module | None = None) -> tuple[Readout, ...]:
+    """The readouts a procedure needs, by name, fitted to the classifier if there is one."""
     for name in names:
         if name not in READOUTS:
             raise ArgumentError("readout", f"must be one of {sorted(READOUTS)}", name, "Name a known readout.")
-    return tuple(READOUTS[name] for name in names)
+    found = tuple(READOUTS[name] for name in names)
+    return found if classifier is None else tuple(readout.fitted_to(classifier) for readout in found)

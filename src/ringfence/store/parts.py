@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ringfence.store.atomic import write_atomically
-from ringfence.store.schema import RECORD_SCHEMA
+from ringfence.store.schema import RECORD_SCHEMA, with_later_columns
 
 _PART = re.compile(r"part-(\d{6,})\.parquet")
 _DICTIONARY = ("lane", "procedure", "config_hash")
@@ -53,7 +53,7 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         table = file.read(columns=columns)
     expected = RECORD_SCHEMA if columns is None else pa.schema([RECORD_SCHEMA.field(name) for name in columns])
-    return table.select(expected.names).cast(expected)
+    return with_later_columns(table, expected)
 
 
 def read_parts(

@@ -15,6 +15,7 @@ from ringfence.types import IntArray
 CELLS = pa.map_(pa.string(), pa.list_(pa.int64()))
 STAGE = pa.struct([("stage", pa.int32()), ("start", pa.int64()), ("draws", pa.int64()), ("cells", CELLS)])
 NUMBERS = pa.map_(pa.string(), pa.float64())
+FACTS = pa.map_(pa.string(), pa.int64())
 
 RECORD_SCHEMA = pa.schema(
     [
@@ -38,8 +39,22 @@ RECORD_SCHEMA = pa.schema(
         pa.field("spent", NUMBERS, nullable=False),
         pa.field("stages", pa.list_(STAGE), nullable=False),
         pa.field("config_hash", pa.string(), nullable=False),
+        pa.field("facts", FACTS, nullable=False),
     ]
 )
+
+
+LATER = ("facts",)
+"""Maps that older runs do not have: read as empty."""
+
+
+def with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with an empty map in every row for each column of the schema that came later than the table."""
+    for name in LATER:
+        if name in schema.names and name not in table.column_names:
+            column = schema.field(name)
+            table = table.append_column(column, pa.array([[]] * len(table), type=column.type))
+    return table.select(schema.names).cast(schema)
 
 
 def to_table(records: Sequence[Record]) -> pa.Table:
@@ -50,7 +65,7 @@ def to_table(records: Sequence[Record]) -> pa.Table:
             columns.append(_stages_column([record.stages for record in records]))
         else:
             values = [getattr(record, column.name) for record in records]
-            if column.type == NUMBERS:
+            if column.type in (NUMBERS, FACTS):
                 values = [list(mapping.items()) for mapping in values]
             columns.append(pa.array(values, type=column.type, from_pandas=False))
     return pa.table(columns, schema=RECORD_SCHEMA)
@@ -62,7 +77,7 @@ def from_table(table: pa.Table) -> list[Record]:
     for column in RECORD_SCHEMA:
         if column.name == "stages":
             columns[column.name] = _read_stages(table["stages"])
-        elif column.type == NUMBERS:
+        elif column.type in (NUMBERS, FACTS):
             columns[column.name] = [dict(entry) for entry in table[column.name].to_pylist()]
         else:
             columns[column.name] = table[column.name].to_pylist()

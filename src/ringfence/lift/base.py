@@ -28,6 +28,13 @@ class Lift(ABC):
     def __call__(self, x: Tensor) -> Tensor:
         """The lifted input: (*shape) -> (*lifted shape)."""
 
+    def at(self, x: Tensor, input_id: int) -> Tensor:
+        """The lifted input, for lifts that draw their map once per input from its id; norm_bound covers them all.
+
+        The id may not depend on x: an adversary who could choose the map would not be covered.
+        """
+        return self(x)
+
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the run's config."""
         return {"name": self.name, "norm_bound": self.norm_bound}

@@ -1,0 +1,153 @@
+"""Attacks on smoothed classifiers: PGD and DDN through noise that stays fixed during the attack.
+
+They give the empirical upper bound beside a certificate, and SmoothAdv its training inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from ringfence.errors import ArgumentError
+
+Scores = Callable[[Tensor], Tensor]
+"""A batch (rows, *shape) -> scores (rows, K)."""
+
+
+def log_mean_softmax(scores: Tensor, copies: int) -> Tensor:
+    """log( (1/m) sum_i softmax(f(x + e_i)) ): scores (m*B, K), copies outermost, -> (B, K); never log(0)."""
+    logs = torch.log_softmax(scores.float(), -1).view(copies, -1, scores.shape[-1])
+    return torch.logsumexp(logs, 0) - math.log(copies)
+
+
+def smoothed_log_probabilities(classifier: Scores, x: Tensor, noise: Tensor) -> Tensor:
+    """log of the mean softmax (B, K) of x (B, *shape) under the fixed draws noise (m, B, *shape)."""
+    return log_mean_softmax(classifier((x + noise).flatten(0, 1)), len(noise))
+
+
+def smoothed_loss(classifier: Scores, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    """-log mean_i softmax(f(x + e_i))_y per input (B,): what SmoothAdv ascends (Salman et al. 2019, eq. 6)."""
+    logs = smoothed_log_probabilities(classifier, x, noise)
+    return -logs.gather(1, y.unsqueeze(1)).squeeze(1)
+
+
+def norms(x: Tensor) -> Tensor:
+    """l2 norm of each input: (B, *shape) -> (B, 1, ..., 1); its gradient is never needed here."""
+    return x.flatten(1).norm(dim=1).view(-1, *[1] * (x.dim() - 1))
+
+
+def unit(gradient: Tensor) -> Tensor:
+    """Each input's gradient at length 1; a zero gradient stays zero."""
+    return gradient / norms(gradient).clamp_min(1e-12)
+
+
+class Attack(ABC):
+    """Moves inputs within an l2 ball of radius eps so that the smoothed classifier errs.
+
+    Subclasses are final and write ``perturb``. box keeps attacked inputs in [0, 1], as images must be; a
+    certificate holds outside the box too, so the strongest attempt to break one leaves it off.
+    """
+
+    name: ClassVar[str]
+    eps: float
+    steps: int
+    box: bool
+
+    @final
+    def __call__(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, share: Tensor | float = 1.0) -> Tensor:
+        """Attacked inputs (B, *shape), detached; noise (m, B, *shape) is fixed, share scales eps (warm-up)."""
+        check_attack(self.eps, self.steps)
+        with torch.enable_grad():
+            return (x + self.perturb(classifier, x.detach(), y, noise, self.eps * share)).detach()
+
+    @abstractmethod
+    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+        """The perturbation (B, *shape), of l2 norm at most eps."""
+
+    def project(self, x: Tensor, delta: Tensor, eps: Tensor | float) -> Tensor:
+        """Into the box, if there is one, then into the ball: shrinking towards x cannot leave a box around x."""
+        if self.box:
+            delta = (x + delta).clamp(0, 1) - x
+        return delta * (eps / norms(delta).clamp_min(1e-12)).clamp_max(1.0)
+
+
+def check_attack(eps: float, steps: int) -> None:
+    """Refuse what no attack can mean."""
+    if not (math.isfinite(eps) and eps > 0):
+        raise ArgumentError("eps", "must be a positive l2 radius", eps, "Paper 001 uses 1.0 on MNIST.")
+    if steps < 1:
+        raise ArgumentError("steps", "must be at least 1", steps, "The papers use 10.")
+
+
+def gradient_of_loss(classifier: Scores, x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient (B, *shape) of the smoothed loss at x, and the smoothed prediction (B,) there."""
+    x = x.detach().requires_grad_()
+    logs = smoothed_log_probabilities(classifier, x, noise)
+    loss = -logs.gather(1, y.unsqueeze(1)).sum()
+    return torch.autograd.grad(loss, x)[0], logs.detach().argmax(1)
+
+
+@final
+@dataclass(frozen=True)
+class Pgd(Attack):
+    """T steps of length 2*eps/T along the normalised gradient of the smoothed loss (Salman et al. 2019, alg. 1)."""
+
+    eps: float = 1.0
+    steps: int = 10
+    box: bool = True
+    name: ClassVar[str] = "pgd"
+
+    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+        """Ascend, project, repeat."""
+        delta = torch.zeros_like(x)
+        for _ in range(self.steps):
+            gradient, _ = gradient_of_loss(classifier, x + delta, y, noise)
+            delta = self.project(x, delta + 2 * eps / self.steps * unit(gradient), eps)
+        return delta
+
+
+@final
+@dataclass(frozen=True)
+class Ddn(Attack):
+    """Decoupled direction and norm (Rony et al. 2019), through noise as in Salman et al. 2019.
+
+    The ball shrinks by gamma after each step at which the input is already misclassified and grows otherwise,
+    never above eps; the shortest misclassified perturbation wins, the last one where there was none.
+    """
+
+    eps: float = 1.0
+    steps: int = 10
+    gamma: float = 0.05
+    box: bool = True
+    name: ClassVar[str] = "ddn"
+
+    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+        """Step lengths fall from 1 to 0.01 on a cosine, as published."""
+        delta, best = torch.zeros_like(x), torch.zeros_like(x)
+        column = norms(x)
+        shortest = torch.full_like(column, math.inf)
+        radius = torch.ones_like(column).minimum(torch.as_tensor(eps, device=x.device, dtype=x.dtype))
+        for step in range(self.steps + 1):
+            gradient, predicted = gradient_of_loss(classifier, x + delta, y, noise)
+            fooled = (predicted != y).view_as(column)
+            better = fooled & (norms(delta) < shortest)
+            best = torch.where(better, delta, best)
+            shortest = torch.where(better, norms(delta), shortest)
+            if step == self.steps:
+                break
+            length = 0.01 + 0.99 * (1 + math.cos(math.pi * step / self.steps)) / 2
+            radius = torch.where(fooled, radius * (1 - self.gamma), radius * (1 + self.gamma))
+            radius = radius.minimum(torch.as_tensor(eps, device=x.device, dtype=x.dtype))
+            delta = delta + length * unit(gradient)
+            delta = self.project(x, delta * radius / norms(delta).clamp_min(1e-12), eps)
+        return torch.where(shortest.isfinite(), best, delta)
+
+
+ATTACKS: dict[str, type[Pgd] | type[Ddn]] = {"pgd": Pgd, "ddn": Ddn}
+"""Attacks by name."""

@@ -1,0 +1,7 @@
+"""Fixed linear maps before the noise, with a certified bound on how much they stretch."""
+
+from ringfence.lift.base import Identity, Lift
+from ringfence.lift.linear import Linear, Paper, RandomPatches
+from ringfence.lift.modes import FORMS, MODES, NoisePlace, noise_place
+
+__all__ = ["FORMS", "MODES", "Identity", "Lift", "Linear", "NoisePlace", "Paper", "RandomPatches", "noise_place"]

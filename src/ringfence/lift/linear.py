@@ -1,0 +1,98 @@
+"""Lifts by explicit operators: noise on a resized image, on every patch, on every patch's own copy of the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from ringfence.lift.base import Lift
+from ringfence.operators import Crops, Operator
+
+
+@final
+@dataclass(frozen=True)
+class Linear(Lift):
+    """x -> A x for an operator, computed in float64; bound replaces the operator's own, for maps drawn at random."""
+
+    operator: Operator
+    mode: str
+    bound: float | None = None
+    name: ClassVar[str] = "linear"
+
+    @property
+    def norm_bound(self) -> float:
+        """The certified norm of the operator, or of all it might have been."""
+        return self.operator.norm_bound if self.bound is None else self.bound
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A x, rounded once: the norm is that of the float64 matrices."""
+        return self.operator(x.to(torch.float64)).to(torch.float32)
+
+    def settings(self) -> dict[str, Any]:
+        """Mode, norm and operator."""
+        return {"name": self.mode, "norm_bound": self.norm_bound, "operator": self.operator.settings()}
+
+
+@final
+@dataclass(frozen=True)
+class RandomPatches(Lift):
+    """Noise on patches drawn with replacement, once per input from the crops' seed and the input's id.
+
+    The factor holds for every possible draw: sqrt(k) max_i ||M_i|| (METHODS 8).
+    """
+
+    crops: Crops
+    shape: tuple[int, int]
+    name: ClassVar[str] = "patch"
+
+    @property
+    def norm_bound(self) -> float:
+        """sqrt(k) ||A|| ||B||, at least sqrt(k) max_i ||A P_i B||."""
+        return self.crops.on(*self.shape).norm_of_any
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The patches of input 0."""
+        return self.at(x, 0)
+
+    def at(self, x: Tensor, input_id: int) -> Tensor:
+        """The patches (k, C, h, w) of this input."""
+        return self.crops.on(*self.shape, input_id)(x.to(torch.float64)).to(torch.float32)
+
+    def settings(self) -> dict[str, Any]:
+        """Norm and description of the patches."""
+        return {"name": self.name, "norm_bound": self.norm_bound, "operator": self.crops.settings()}
+
+
+@final
+@dataclass(frozen=True)
+class Paper(Lift):
+    """The published form of a lift: the same map, its factor left out. Its radii are not certificates (METHODS 8)."""
+
+    lift: Lift
+    name: ClassVar[str] = "paper"
+
+    @property
+    def norm_bound(self) -> float:
+        """1, whatever the map does."""
+        return 1.0
+
+    @property
+    def sound(self) -> bool:
+        """Never."""
+        return False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """As the lift."""
+        return self.lift(x)
+
+    def at(self, x: Tensor, input_id: int) -> Tensor:
+        """As the lift."""
+        return self.lift.at(x, input_id)
+
+    def settings(self) -> dict[str, Any]:
+        """Those of the lift, with the factor that was left out under another name."""
+        inner = self.lift.settings()
+        return {**inner, "norm_bound": 1.0, "form": "paper", "norm_left_out": inner["norm_bound"]}

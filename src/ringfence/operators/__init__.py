@@ -1,0 +1,20 @@
+"""Explicit linear maps on images and videos, each with a certified upper bound on its norm."""
+
+from ringfence.operators.base import Operator
+from ringfence.operators.choose import Crops, clips
+from ringfence.operators.separable import Colour, Separable, Stack, pad, resize
+from ringfence.operators.windows import Given, SubVideos, Windows
+
+__all__ = [
+    "Colour",
+    "Crops",
+    "Given",
+    "Operator",
+    "Separable",
+    "Stack",
+    "SubVideos",
+    "Windows",
+    "clips",
+    "pad",
+    "resize",
+]

@@ -1,0 +1,103 @@
+"""Supply: noisy batches, drawn on a second thread or CUDA stream while the network works on the one before."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence.noise import Noise
+from ringfence.sampling.forward import Forward
+from ringfence.sampling.packing import Segment
+from ringfence.sampling.seeds import CHUNK, chunk_key
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch on its way: its segments, the slot of every row (B,), and the noisy inputs (B, *shape)."""
+
+    segments: list[Segment]
+    rows: Tensor
+    noisy: Future[Tensor] | Tensor
+    ready: torch.cuda.Event | None
+
+    def wait(self) -> Tensor:
+        """The noisy inputs, usable on the current stream."""
+        if isinstance(self.noisy, Future):
+            return self.noisy.result()
+        assert self.ready is not None
+        stream = torch.cuda.current_stream(self.noisy.device)
+        # This batch's event, not the whole second stream: the next batch's noise is already queued there.
+        stream.wait_event(self.ready)
+        self.noisy.record_stream(stream)
+        return self.noisy
+
+
+@final
+class Supply:
+    """Draws the noise of segments and adds it to the inputs they belong to."""
+
+    def __init__(self, noise: Noise, seed: int, shape: tuple[int, ...], device: torch.device) -> None:
+        self._noise, self._seed, self._shape, self._device = noise, seed, shape, device
+        self._pool = ThreadPoolExecutor(1) if device.type == "cpu" else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def prepare(self, segments: list[Segment], forward: Forward, clean: Tensor) -> Prepared:
+        """Start drawing; clean (slots+1, *shape) holds the inputs, its last row stands in for padding."""
+        rows = self._rows(segments, forward.plan.batch, padding=len(clean) - 1)
+        if self._pool:
+            return Prepared(segments, rows, self._pool.submit(self.draw, segments, rows, forward, clean), None)
+        assert self._stream is not None
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # inputs just admitted must have arrived
+        with torch.cuda.stream(self._stream):
+            noisy = self.draw(segments, rows, forward, clean)
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record(self._stream)
+        rows.record_stream(self._stream)
+        return Prepared(segments, rows, noisy, ready)
+
+    @torch.inference_mode()
+    def draw(self, segments: list[Segment], rows: Tensor, forward: Forward, clean: Tensor) -> Tensor:
+        """clean[rows] + e (B, *shape), ready for the network; rows beyond the segments get no noise."""
+        noise = torch.empty(forward.plan.batch, *self._shape, device=self._device)
+        at = 0
+        for segment in segments:
+            key = chunk_key(self._seed, segment.input_id, segment.stage, segment.chunk)
+            out = noise[at : at + segment.rows]
+            if segment.whole:
+                self._noise.fill(out, key)
+            else:
+                # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
+                chunk = torch.empty(CHUNK, *self._shape, device=self._device)
+                self._noise.fill(chunk, key)
+                out.copy_(chunk[segment.first : segment.first + segment.rows])
+            at += segment.rows
+        noise[at:] = 0
+        return forward.merge(noise, clean, rows)
+
+    def probe(self, forward: Forward) -> Tensor:
+        """A noisy batch around grey inputs at the run's shape, from a key that no draw uses (stage -1)."""
+        whole, rest = divmod(forward.plan.batch, CHUNK)
+        segments = [Segment(0, -1, -1, chunk, 0, CHUNK, last=False) for chunk in range(whole)]
+        if rest:
+            segments.append(Segment(0, -1, -1, whole, 0, rest, last=False))
+        grey = torch.full((2, *self._shape), 0.5, device=self._device)
+        return self.draw(segments, self._rows(segments, forward.plan.batch, padding=1), forward, grey)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _rows(self, segments: list[Segment], batch: int, padding: int) -> Tensor:
+        """Slot of every row (B,), the padding slot where a batch is short."""
+        slots = [segment.slot for segment in segments]
+        counts = [segment.rows for segment in segments]
+        rows = np.full(batch, padding, np.int64)
+        rows[: sum(counts)] = np.repeat(slots, counts)
+        host = torch.from_numpy(rows)
+        return host.pin_memory().to(self._device, non_blocking=True) if self._stream else host

@@ -1,0 +1,114 @@
+"""Checkpoints: safetensors with everything, a JSON file that points at the last good one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from ringfence.errors import StoreError
+from ringfence.store.atomic import read_json, write_atomically, write_json, writing_errors
+
+POINTER = "last.json"
+
+
+@final
+@dataclass(frozen=True)
+class Progressed:
+    """Where a training stands: epochs and steps done, the best noisy accuracy and the epoch it was reached in."""
+
+    epoch: int
+    step: int
+    best_accuracy: float = -1.0
+    best_epoch: int = -1
+
+
+def module_tensors(members: Sequence[nn.Module], prefix: str = "member") -> dict[str, Tensor]:
+    """``member.0.conv.weight`` -> tensor, over all members."""
+    return {f"{prefix}.{i}.{key}": value for i, one in enumerate(members) for key, value in one.state_dict().items()}
+
+
+def restore_modules(members: Sequence[nn.Module], tensors: Mapping[str, Tensor], prefix: str = "member") -> None:
+    """The inverse of module_tensors, in place."""
+    for key, value in module_tensors(members, prefix).items():
+        value.copy_(tensors[key])
+
+
+@final
+class Checkpoints:
+    """One training's folder. A crash between two writes leaves the previous checkpoint in force."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with writing_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, progress: Progressed, tensors: Mapping[str, Tensor]) -> None:
+        """Write the tensors, then point at them, then drop what nothing points at."""
+        name = f"epoch-{progress.epoch:05d}.safetensors"
+        write_atomically(self.folder / name, _bytes(tensors))
+        write_json(self.folder / POINTER, {"file": name, **vars(progress)})
+        for old in self.folder.glob("epoch-*.safetensors"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+
+    def load(self) -> tuple[Progressed, dict[str, Tensor]] | None:
+        """The last checkpoint; None before the first."""
+        pointer = self.folder / POINTER
+        if not pointer.exists():
+            return None
+        content: dict[str, Any] = read_json(pointer)
+        path = self.folder / str(content.pop("file"))
+        try:
+            return Progressed(**content), load(path.read_bytes())
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
+            remedy = "Delete this folder to train anew."
+            raise StoreError(str(path), "must be a readable checkpoint", error, remedy) from error
+        except Exception as error:  # safetensors has its own exception type
+            raise StoreError(str(path), "must be a readable checkpoint", error, "Delete the folder.") from error
+
+    def save_best(self, members: Sequence[nn.Module]) -> None:
+        """The members' weights at the best epoch so far."""
+        write_atomically(self.folder / "best.safetensors", _bytes(module_tensors(members)))
+
+    def load_best(self) -> dict[str, Tensor] | None:
+        """What save_best wrote; None where nothing was held out."""
+        path = self.folder / "best.safetensors"
+        return load(path.read_bytes()) if path.exists() else None
+
+
+def export(path: Path, member: nn.Module, metadata: Mapping[str, str]) -> None:
+    """Weights rounded to half precision, for the zoo: small files that load into any precision exactly."""
+    state = {key: value.half() if value.is_floating_point() else value for key, value in member.state_dict().items()}
+    overflow = [key for key, value in state.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    if overflow:
+        raise StoreError(str(path), "weights must fit into half precision", overflow[0], "Train with weight decay.")
+    write_atomically(path, _bytes(state, metadata))
+
+
+def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    return save(plain, dict(metadata) if metadata else None)
+
+
+def freeze_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Store the settings of a training, or refuse to continue it with others."""
+    path = folder / "config.json"
+    now = json.loads(json.dumps(settings))
+    if not path.exists():
+        with writing_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, now)
+        return
+    there = read_json(path)
+    changed = [key for key in {**there, **now} if there.get(key) != now.get(key)]
+    if changed:
+        listed = "; ".join(f"{key}: {now.get(key)!r} now, {there.get(key)!r} before" for key in sorted(changed))
+        remedy = "Choose another --out, or repeat the old settings to continue."
+        raise StoreError(f"--out {folder}", "a training is continued with its own settings", listed, remedy)

@@ -1,0 +1,74 @@
+"""The training data as tensors on the device: batches, crops and flips never leave it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ringfence.data import Dataset
+from ringfence.errors import DataError
+
+
+@final
+@dataclass(frozen=True)
+class DeviceData:
+    """Images x (N, C, H, W) float32 in [0, 1] and labels y (N,) int64, on one device."""
+
+    x: Tensor
+    y: Tensor
+    num_classes: int
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def to(self, device: torch.device) -> DeviceData:
+        """The same data elsewhere."""
+        return DeviceData(self.x.to(device), self.y.to(device), self.num_classes)
+
+    def split(self, held_out: int) -> tuple[DeviceData, DeviceData | None]:
+        """All but every k-th input for training, and ``held_out`` inputs spread evenly; 0 holds none out."""
+        if held_out == 0:
+            return self, None
+        if not 0 < held_out < len(self):
+            rule = f"must leave inputs to train on, of {len(self)}"
+            raise DataError("--holdout", rule, held_out, "Hold out fewer.")
+        chosen = torch.zeros(len(self), dtype=torch.bool, device=self.y.device)
+        chosen[torch.arange(held_out, device=self.y.device) * len(self) // held_out] = True
+        rest = DeviceData(self.x[~chosen], self.y[~chosen], self.num_classes)
+        return rest, DeviceData(self.x[chosen], self.y[chosen], self.num_classes)
+
+
+def load_device_data(dataset: Dataset, num_classes: int | None = None) -> DeviceData:
+    """A data set as two tensors on the host; labels must exist, lie in range and name at least two classes."""
+    labels = [label for label in dataset.labels if label is not None]
+    if len(labels) < len(dataset) or not labels:
+        rule = "training needs a label for every input"
+        raise DataError(dataset.name, rule, f"{len(labels)} labels for {len(dataset)} inputs", "Save x and y.")
+    classes = num_classes or dataset.num_classes or max(labels) + 1
+    dataset.check_labels(classes)
+    if len(set(labels)) < 2:
+        rule = "training needs at least two classes"
+        raise DataError(dataset.name, rule, f"label {labels[0]} only", "Use data with several classes.")
+    x = torch.stack([dataset.read(position) for position in dataset.positions])
+    return DeviceData(x, torch.tensor(labels), classes)
+
+
+def augment(x: Tensor, crop: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Random crops after ``crop`` pixels of zero padding, random mirror images: (B, C, H, W) -> the same shape."""
+    rows, device = len(x), x.device
+    if crop:
+        height, width = x.shape[-2:]
+        padded = torch.nn.functional.pad(x, (crop, crop, crop, crop))
+        corner = torch.randint(2 * crop + 1, (2, rows, 1), generator=generator, device=device)
+        down = (corner[0] + torch.arange(height, device=device)).view(rows, 1, height, 1)
+        across = (corner[1] + torch.arange(width, device=device)).view(rows, 1, 1, width)
+        image = torch.arange(rows, device=device).view(rows, 1, 1, 1)
+        channel = torch.arange(x.shape[1], device=device).view(1, -1, 1, 1)
+        x = padded[image, channel, down, across]
+    if flip:
+        mirrored = torch.rand(rows, 1, 1, 1, generator=generator, device=device) < 0.5
+        x = torch.where(mirrored, x.flip(-1), x)
+    return x

@@ -1,0 +1,110 @@
+"""``ringfence compare``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from simulated_runs import simulated_run, spread
+from typer.testing import CliRunner
+
+from ringfence.cli import app
+from ringfence.procedures import Fixed, Multinomial, TwoSided
+
+LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
+
+
+def compare(*words: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["compare", *map(str, words)], catch_exceptions=False, env={"COLUMNS": "150"})
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    simulated_run(folder / "fixed", Fixed(n=1000), spread(20), range(20))
+    simulated_run(folder / "two", TwoSided(n=1000), spread(20), range(20))
+    simulated_run(folder / "few", Multinomial(n=200), spread(20), range(5, 25))
+    return {path.name: path for path in folder.iterdir()}
+
+
+def test_one_run_compares_its_mechanisms_with_one_sided(runs: dict[str, Path]) -> None:
+    answer = json.loads(compare(runs["two"], "--json").stdout)
+    names = [one["name"].rpartition(": ")[2] for one in answer["comparisons"]]
+    assert names == ["neyman_pearson", "renyi", "pixeldp", "analytic_dp"]
+    assert all(one["against"].endswith(": one_sided") for one in answer["comparisons"])
+    assert answer["comparisons"][0]["lost"] == 0
+    assert len(answer["runs"][0]["mechanisms"]) == 5
+    assert answer["runs"][0]["top_1"] is not None
+
+
+def test_two_mechanisms_in_every_run(runs: dict[str, Path]) -> None:
+    words = ("--mechanism", "one-sided+renyi", "one-sided", runs["fixed"], runs["two"])
+    first, second = json.loads(compare(*words, "--json").stdout)["comparisons"]
+    assert first["won"] == 0  # p_b = 1 - p_a: Renyi never exceeds the tight radius there
+    assert second["won"] > 0
+    assert second["name"].endswith("best_of:one_sided+renyi")
+
+
+def test_runs_are_paired_on_common_inputs(runs: dict[str, Path]) -> None:
+    result = compare(runs["two"], runs["few"])
+    assert "15 (10)" in result.stdout
+    assert "10 inputs that only one of the two has were dropped" in result.stderr.replace("\n", " ")
+    one = json.loads(compare(runs["two"], runs["few"], "--by", "renyi", "--json").stdout)["comparisons"][0]
+    assert (one["inputs"], one["dropped"]) == (15, 10)
+    assert one["against"].endswith("two: renyi")
+
+
+def test_tables_name_the_columns_of_the_paper(runs: dict[str, Path]) -> None:
+    text = compare(runs["few"], runs["two"], "--above", 0.1).stdout
+    for word in ("top-1", "median radius", "above 0.1", "largest", "Wilcoxon p", "gain > 100%", "ms/input"):
+        assert word in text
+    assert text.index("n 200") < text.index("n 1,000")  # figure 6 is read in the order of n
+
+
+def test_csv_has_full_precision(runs: dict[str, Path], tmp_path: Path) -> None:
+    compare(runs["two"], "--csv", tmp_path / "gains.csv", "--gains", "1,2.5")
+    with (tmp_path / "gains.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    answer = json.loads(compare(runs["two"], "--gains", "1,2.5", "--json").stdout)["comparisons"]
+    assert [float(row["mean_gain"]) for row in rows] == [one["mean_gain"] for one in answer]
+    assert "gaining_more_than_2.5_percent" in rows[0]
+
+
+def test_the_best_of_two_runs_needs_both_alphas(runs: dict[str, Path]) -> None:
+    refused = compare(runs["fixed"], runs["two"], "--best", code=2).stderr.replace("\n", " ")
+    assert "fails with up to 0.002" in refused
+    assert "Pass --alpha 0.002" in refused
+    answer = json.loads(compare(runs["fixed"], runs["two"], "--best", "--alpha", 0.002, "--json").stdout)
+    best = answer["comparisons"][-1]
+    assert best["name"] == "best of 2 runs (alpha 0.002)"
+    assert best["lost"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["two", "--best"], "--best: needs several runs"),
+        (["two", "--by", "renyi", "--mechanism", "renyi", "one-sided"], "--by: excludes --mechanism"),
+        (["two", "--mechanism", "renyi", "cohen"], "must be one of neyman_pearson"),
+        (["two", "--gains", "ten"], "must be numbers separated by commas"),
+        (["two", "--lane", "other"], "must be one of ['main']"),
+    ],
+)
+def test_bad_input(runs: dict[str, Path], words: list[str], message: str) -> None:
+    assert message in compare(*(runs.get(word, word) for word in words), code=2).stderr.replace("\n", " ")
+
+
+def test_logs_compare_by_their_radius_alone(runs: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        imported = ["import", "cohen", str(LOG), "--sigma", "0.25", "--out", str(tmp_path / name)]
+        assert CliRunner().invoke(app, imported).exit_code == 0
+    result = compare(tmp_path / "a", tmp_path / "b")
+    assert "no proven guarantee" in result.stdout
+    assert "the log has no raw counts" in result.stderr
+    refused = compare(tmp_path / "a", code=2).stderr.replace("\n", " ")
+    assert "must hold raw counts to compare mechanisms" in refused

@@ -1,0 +1,148 @@
+"""Law: what ACES claims on a linear toy with closed-form probabilities is false with probability at most alpha.
+
+The toy lives on a line. The certification network says class 1 right of 0; the selector says 1 (certify) where the
+network is confident, |x| >= edge; the core says the same class everywhere. All of it is known exactly: the noise
+falls into four intervals with normal probabilities, and F(x + d) is a function of the position alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from simulate import SIGMA, most_failures
+
+from ringfence.mechanisms import neyman_pearson
+from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Procedure, claims
+from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
+
+RUNS = 100_000
+ALPHA = 0.02
+EDGE = 0.4
+
+PROCEDURES: dict[str, Procedure] = {
+    "sharp": AcesCertify(ALPHA, n0=10, n=200),
+    "paper": AcesCertify(ALPHA, n0=10, n=200, form="paper"),
+    "one draw chooses": AcesCertify(ALPHA, n0=1, n=60),
+    "two-sided": AcesCertify(ALPHA, n0=10, n=200, lower_share=0.5),
+    "predict": AcesPredict(ALPHA, n=100),
+    "predict, paper": AcesPredict(ALPHA, n=100, form="paper"),
+    "sequential": AcesSequential(0.1, ALPHA, beta=0.01, n0=10, n=1000, look=50),
+    "sequential at 0": AcesSequential(0.0, ALPHA, beta=0.01, n0=5, n=600, look=20),
+    "sequential, wide": AcesSequential(0.3, ALPHA, beta=1e-6, n0=10, n=600, look=50),
+}
+
+
+def selected(x: float | FloatArray) -> FloatArray:
+    """P(selector = 1) = P(|x + e| >= EDGE)."""
+    return np.asarray(ndtr((np.asarray(x) - EDGE) / SIGMA) + ndtr((-np.asarray(x) - EDGE) / SIGMA))
+
+
+def border() -> float:
+    """Where the smoothed selector changes its mind, right of 0."""
+    grid = np.linspace(0, 3, 3_000_001)
+    return float(grid[np.argmax(selected(grid) > 0.5)])
+
+
+BORDER = border()
+PLACES = {
+    "selection all but tied, from inside": BORDER - 1e-6,
+    "selection all but tied, from outside": BORDER + 1e-6,
+    "the radius 0.1 just missed": BORDER + 0.1 - 1e-6,
+    "the radius 0.3 just missed": BORDER + 0.3 - 1e-6,
+    "class all but tied, not selected": 1e-6,
+    "not selected, class clear": 0.6 * BORDER,
+    "far out": 4 * BORDER,
+}
+
+
+def simulate(procedure: Procedure, x: float, core: int, runs: int, seed: int) -> tuple[IntArray, FloatArray]:
+    """Predictions and radii (runs,) of independent runs at x."""
+    edges = ndtr((np.array([-np.inf, -EDGE, 0.0, EDGE, np.inf]) - x) / SIGMA)
+    rng, given = np.random.default_rng(seed), Given(2, SIGMA, facts={"core": np.full(runs, core)})
+    state = procedure.start(runs, given)
+    for _ in range(200):
+        wanted = procedure.request(state)
+        live = wanted > 0
+        if not live.any():
+            break
+        left, low, high, right = rng.multinomial(wanted[live], np.diff(edges)).T
+        none = np.zeros_like(left)
+        cells = {
+            "votes": np.stack([left + low, high + right, none], 1),
+            "bits": np.stack([low + high, left + right, none], 1),
+        }
+        state[live] = procedure.update(state[live], Tally(cells, wanted[live]))
+    prediction, radius, _ = claims(procedure.conclude(state), [neyman_pearson], given)
+    return prediction, radius
+
+
+def true_answer(x: FloatArray, core: int) -> IntArray:
+    """F at positions x."""
+    return np.where(selected(x) > 0.5, x > 0, core).astype(np.int64)
+
+
+def false_claims(prediction: IntArray, radius: FloatArray, x: float, core: int) -> BoolArray:
+    """Where the claimed class is not F's somewhere within the claimed radius."""
+    steps = np.linspace(0.0, 2.0, 200_001)
+    claimed = prediction != ABSTAIN
+    wrong = np.zeros(len(prediction), bool)
+    for answer in (0, 1):
+        holds = (true_answer(x + steps, core) == answer) & (true_answer(x - steps, core) == answer)
+        reach = -1.0 if not holds[0] else float(steps[np.argmin(holds)]) if not holds.all() else np.inf
+        wrong |= claimed & (prediction == answer) & (radius > reach)
+    return wrong
+
+
+@pytest.mark.parametrize("name", PROCEDURES)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("core", [0, 1])
+def test_failure_rate_is_at_most_alpha(name: str, place: str, core: int) -> None:
+    x = PLACES[place]
+    prediction, radius = simulate(PROCEDURES[name], x, core, RUNS, seed=len(name) * 100 + len(place) + core)
+    assert false_claims(prediction, radius, x, core).sum() <= most_failures(RUNS, ALPHA)
+
+
+def test_spent_never_exceeds_alpha() -> None:
+    for procedure in PROCEDURES.values():
+        assert 0 < sum(procedure.spent.values()) <= ALPHA * (1 + 1e-12)
+
+
+def test_something_is_claimed() -> None:
+    """An ACES that always abstained would pass the law."""
+    for name, procedure in PROCEDURES.items():
+        prediction, radius = simulate(procedure, PLACES["far out"], 0, 2000, seed=1)
+        assert (prediction == 1).mean() > 0.9, name
+        if "predict" not in name and "at 0" not in name:
+            assert (radius > 0).mean() > 0.9, name
+        prediction, radius = simulate(procedure, 0.01, 0, 2000, seed=2)
+        assert (prediction == 0).mean() > 0.3, name
+        assert (radius == 0).all() or name == "one draw chooses"
+
+
+def test_sharp_is_at_least_the_papers_accounting() -> None:
+    for x in PLACES.values():
+        for core in (0, 1):
+            sharp = simulate(PROCEDURES["sharp"], x, core, 2000, seed=3)
+            paper = simulate(PROCEDURES["paper"], x, core, 2000, seed=3)
+            assert (sharp[1] >= paper[1]).all()
+            assert ((sharp[0] == paper[0]) | (paper[0] == ABSTAIN)).all()
+
+
+def test_the_law_catches_or_instead_of_and() -> None:
+    """Algorithm 4 as printed returns the core's class whenever more draws voted for it, without any test."""
+    x = PLACES["selection all but tied, from outside"]
+    rng = np.random.default_rng(4)
+    votes_for_core = rng.binomial(100, 1 - selected(x), RUNS)
+    assert (votes_for_core > 50).sum() > most_failures(RUNS, ALPHA)
+
+
+def test_the_law_catches_full_alpha_for_either_bound() -> None:
+    """Where one bound alone leads to the claim, two bounds at alpha each fail at nearly twice alpha."""
+    p, n = 0.5 - 1e-9, 200
+    rng = np.random.default_rng(5)
+    counts = rng.binomial(n, p, (2, RUNS))
+    from ringfence.stats import clopper_pearson_lower
+
+    claimed = (clopper_pearson_lower(counts, n, 0.03) > 0.5).any(0)
+    assert claimed.sum() > most_failures(RUNS, 0.03)
