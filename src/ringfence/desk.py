@@ -37,6 +37,7 @@ class Desk:
         self._mechanisms, self._seed, self._config_hash = tuple(mechanisms), seed, config_hash
         self._lanes = tuple(lanes) or (("main",) if engine.lanes == 1 else tuple(map(str, range(engine.lanes))))
         self._fresh = procedure.start(engine.lanes, given)
+        self._first = procedure.request(self._fresh)
         self._state = np.zeros((engine.slots, engine.lanes), self._fresh.dtype)
         self._asked = np.zeros((engine.slots, engine.lanes), np.int64)
         self._inputs: dict[int, Input] = {}
@@ -47,7 +48,7 @@ class Desk:
 
     def open(self, item: Input, facts: Mapping[str, int] | None = None) -> None:
         """Begin with an input, of which the procedure may know facts before any noise."""
-        lifted = self._lift(item.x)
+        lifted = self._lift.at(item.x, item.id)
         if tuple(lifted.shape) != self._engine.shape:
             rule = f"all inputs of a run have one shape, {self._engine.shape}"
             raise DataError(f"input {item.id}", rule, tuple(lifted.shape), "Resize the data or run the shapes apart.")
@@ -56,10 +57,15 @@ class Desk:
             raise DataError("inputs", "ids must be distinct", item.id, "Give every input its own id.")
         self._seen.add(item.id)
         slot = self._engine.admit(item.id, lifted)
-        self._state[slot] = self._start(facts) if facts else self._fresh
         self._inputs[slot], self._facts[slot] = item, facts or {}
         self._history[slot] = [[] for _ in self._lanes]
-        self._ask(np.array([slot]))
+        if facts:
+            self._state[slot] = self._start(facts)
+            self._ask(np.array([slot]))
+        else:  # every such input begins alike: no need to ask the procedure each time
+            self._state[slot] = self._fresh
+            self._asked[slot] = self._first
+            self._engine.submit(slot, int(self._fresh["stage"][0]), 0, int(self._first.max()))
 
     def _start(self, facts: Mapping[str, int]) -> State:
         """Fresh state (lanes,) for an input of which something is known."""
@@ -91,24 +97,31 @@ class Desk:
             wanted[out_of_time & (state["drawn"].max(1) > 0)] = 0
         self._asked[slots] = wanted
         draws = wanted.max(1)
-        for row in np.flatnonzero(draws):
-            lane = wanted[row].argmax()
-            self._engine.submit(
-                int(slots[row]), int(state["stage"][row, lane]), int(state["drawn"][row, lane]), int(draws[row])
-            )
+        if ((wanted > 0) & (wanted != draws[:, None])).any():
+            # A lane that got more draws than it asked for would have looked at a moment it did not choose.
+            raise RuntimeError(f"lanes of one input asked for different draws: {wanted.tolist()}")
+        lane, rows = wanted.argmax(1), np.arange(len(slots))
+        stage, start = state["stage"][rows, lane], state["drawn"][rows, lane]
+        # Lists first: reading a structured array cell by cell would cost more than the statistics.
+        for request in zip(slots.tolist(), stage.tolist(), start.tolist(), draws.tolist(), strict=True):
+            if request[3]:
+                self._engine.submit(*request)
         return np.asarray(draws > 0)
 
     def _remember(self, slots: IntArray, finished: Finished) -> None:
         """Keep the raw counts of every request: they are what a record is verified from."""
-        row = 0
-        for slot in slots:
-            for lane, history in enumerate(self._history[slot]):
-                if self._asked[slot, lane]:
-                    state = self._state[slot, lane]
-                    cells = {name: counts[row] for name, counts in finished.tally.cells.items()}
-                    draws = int(finished.tally.draws[row])
-                    history.append(StageTally(int(state["stage"]), int(state["drawn"]), draws, cells))
-                row += 1
+        rows = zip(
+            (history for slot in slots for history in self._history[slot]),
+            self._asked[slots].ravel().tolist(),
+            self._state["stage"][slots].ravel().tolist(),
+            self._state["drawn"][slots].ravel().tolist(),
+            finished.tally.draws.tolist(),
+            strict=True,
+        )
+        for row, (history, asked, stage, start, draws) in enumerate(rows):
+            if asked:
+                cells = {name: counts[row] for name, counts in finished.tally.cells.items()}
+                history.append(StageTally(stage, start, draws, cells))
 
     def _conclude(self, slots: IntArray) -> Iterator[list[Record]]:
         decisions = self._procedure.conclude(self._state[slots].reshape(-1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import final
@@ -102,19 +101,18 @@ def certify(
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)
     execution.on_plan(engine.plan)
-    with closing(engine):
-        desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
-        queue = chain([first], queue)
-        while True:
-            while engine.hungry and (item := next(queue, None)) is not None:
-                desk.open(item, facts(classifier, item.x))
-            finished = engine.step()
-            if finished is None:
-                return
-            for records in desk.settle(finished):
-                decided += 1
-                yield from records
-            execution.on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
+    desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
+    queue = chain([first], queue)
+    while True:
+        while engine.hungry and (item := next(queue, None)) is not None:
+            desk.open(item, facts(classifier, item.x))
+        finished = engine.step()
+        if finished is None:
+            return
+        for records in desk.settle(finished):
+            decided += 1
+            yield from records
+        execution.on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
 
 
 def as_inputs(inputs: Inputs) -> Iterator[Input]:

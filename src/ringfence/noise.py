@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,8 +35,8 @@ class Noise(ABC):
 class Gaussian(Noise):
     """e ~ N(0, sigma^2 I), drawn in float32: half precision would not be Gaussian.
 
-    On the CPU NumPy's SFC64 is seeded with all 64 bits (torch's own CPU generator keeps 32, so two
-    chunks could share a stream); on CUDA torch's Philox takes the key whole.
+    On the CPU the bits come from NumPy's SFC64, seeded with all 64 bits of the key (torch's own CPU generator
+    keeps 32, so two chunks could share a stream); on CUDA torch's Philox takes the key whole.
     """
 
     sigma: float
@@ -48,11 +49,27 @@ class Gaussian(Noise):
     def fill(self, out: Tensor, key: int) -> None:
         """Standard normals times sigma."""
         if out.device.type == "cpu":
-            generator = np.random.Generator(np.random.SFC64(key))
-            generator.standard_normal(out=out.numpy(), dtype=np.float32)
-            out.mul_(self.sigma)
+            _box_muller(out, key, self.sigma)
         else:
             out.normal_(std=self.sigma, generator=_generator(str(out.device)).manual_seed(key))
+
+
+@torch.inference_mode()
+def _box_muller(out: Tensor, key: int, sigma: float) -> None:
+    """sigma sqrt(-2 ln u) (cos t, sin t) for u uniform on {1..2^31}/2^31 and t on (-pi, pi] (Box and Muller, 1958).
+
+    As torch operations on all cores it takes a third of the time of drawing one number after the other. The
+    smallest u gives 6.55 sigma: what lies beyond has probability 6e-11 and is as rare on CUDA.
+    """
+    numbers = out.numel()
+    half = (numbers + 1) // 2
+    bits = torch.from_numpy(np.random.SFC64(key).random_raw(half).view(np.int32).reshape(2, half))
+    # Small integers are exact in float32, so that the tail, where u is near 0, keeps its resolution.
+    radius = bits[0].bitwise_and_(0x7FFFFFFF).float().add_(1).mul_(2.0**-31).log_().mul_(-2 * sigma**2).sqrt_()
+    angle = bits[1].float().mul_(math.pi * 2.0**-31)
+    flat = out.view(-1)
+    torch.mul(radius, angle.cos(), out=flat[:half])
+    flat[half:] = radius.mul_(angle.sin_())[: numbers - half]
 
 
 @lru_cache(maxsize=8)

@@ -69,3 +69,11 @@ def test_largest_radius_is_reached_when_all_draws_agree() -> None:
     found = decide("one-sided", [N, 0, 0])
     reached = float(one_sided(found.p_a, found.p_b, 0.5)[0])
     assert reached == pytest.approx(Multinomial(ALPHA, N, "one-sided").largest_radius(0.5), rel=1e-6)
+
+
+def test_invalid_draws_are_rivals_of_every_class() -> None:
+    given = Given(num_classes=3, sigma=0.5)
+    test = Multinomial(0.01, n=100)
+    spoiled = Tally({"votes": np.array([[52, 0, 0, 48]])}, np.array([100]))
+    decisions = test.conclude(test.update(test.start(1, given), spoiled))
+    assert decisions.prediction.tolist() == [ABSTAIN]

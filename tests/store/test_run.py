@@ -26,8 +26,16 @@ def test_a_run_is_created_and_continued(config: RunConfig, tmp_path: Path) -> No
     assert made.records(["radius"]).num_rows == 0
 
 
-def test_a_changed_config_is_refused_by_key_and_value(config: RunConfig, tmp_path: Path) -> None:
-    RunFolder.create_or_resume(tmp_path, config)
+def test_a_folder_without_records_takes_corrected_settings(config: RunConfig, tmp_path: Path) -> None:
+    RunFolder.create_or_resume(tmp_path, config).add_forward_plan({"batch": 20})
+    other = config.model_copy(update={"sigma": 0.25})
+    run = RunFolder.create_or_resume(tmp_path, other)
+    assert RunFolder.open(tmp_path).config == run.config == other
+    assert run.forward_plans() == []
+
+
+def test_a_changed_config_is_refused_by_key_and_value(config: RunConfig, make_record: Make, tmp_path: Path) -> None:
+    RunFolder.create_or_resume(tmp_path, config).append([make_record(0)])
     other = config.model_copy(update={"sigma": 0.25, "procedure_settings": {"radius": 0.75}})
     with pytest.raises(StoreError) as caught:
         RunFolder.create_or_resume(tmp_path, other)
@@ -158,3 +166,18 @@ def test_inputs_and_summary_come_back(config: RunConfig, tmp_path: Path) -> None
     (tmp_path / "inputs.parquet").write_bytes(b"")
     with pytest.raises(StoreError, match=r"inputs\.parquet"):
         run.inputs()
+
+
+def test_parts_made_alike_are_joined_without_changing_a_record(
+    config: RunConfig, make_record: Make, tmp_path: Path
+) -> None:
+    run = RunFolder.create_or_resume(tmp_path / "run", config)
+    for number in (4, 2, 3):
+        run.append([make_record(number)], environment=0)
+    run.append([make_record(1)], environment=1)
+    before = run.records()
+    run.merge_parts()
+    assert run.records().equals(before)
+    assert len(list((run.path / "parts").iterdir())) == 2
+    run.merge_parts()
+    assert run.records().equals(before)

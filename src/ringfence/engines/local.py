@@ -20,9 +20,13 @@ from ringfence.noise import Noise
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RecordWriter, RunFolder
+from ringfence.store.writer import FLUSH_RECORDS
 
 THUMBNAIL = 64
 """Longest side of a stored picture, in pixels."""
+
+STRIP = 4
+"""Frames of a video that are shown."""
 
 
 def certify_into(
@@ -55,7 +59,7 @@ def certify_into(
             writer.flush()  # what was decided so far belongs to the plan before
             run.add_forward_plan(used.settings())
 
-    with RecordWriter(run) as writer:
+    with RecordWriter(run, records=FLUSH_RECORDS * len(run.config.lanes)) as writer:
         inputs: list[Any] = []
         records = certify(
             classifier,
@@ -76,7 +80,9 @@ def certify_into(
             if len(inputs) == len(run.config.lanes):  # all lanes of an input come together
                 writer.add(inputs)
                 inputs = []
-    run.set_damaged_aside()
+        writer.flush()
+        run.set_damaged_aside()
+        run.merge_parts()
     if todo or run.summary() is None:
         run.write_inputs([describe(item) for item in dataset])
         run.write_summary(summarise(run, time.perf_counter() - begin))
@@ -106,12 +112,20 @@ def describe(item: Input) -> InputInfo:
 
 
 def thumbnail(x: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
-    """(C, H, W) in [0,1] -> uint8 (height, width, channels), at most THUMBNAIL pixels a side; None if no picture."""
-    if x.dim() != 3 or x.shape[0] not in (1, 3):
-        return None
+    """(C, H, W) in [0,1] -> uint8 (height, width, channels), at most THUMBNAIL pixels a side; None if no picture.
+
+    A video (T, C, H, W) becomes a strip of STRIP frames, each at most half as large.
+    """
+    if x.dim() == 4 and x.shape[1] in (1, 3):
+        places = torch.linspace(0, len(x) - 1, min(STRIP, len(x))).round().long()
+        return np.concatenate([_small(frame, THUMBNAIL // 2) for frame in x[places]], axis=1)
+    return _small(x, THUMBNAIL) if x.dim() == 3 and x.shape[0] in (1, 3) else None
+
+
+def _small(x: Tensor, limit: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     longest = max(x.shape[1:])
-    if longest > THUMBNAIL:
-        size = [max(1, round(side * THUMBNAIL / longest)) for side in x.shape[1:]]
+    if longest > limit:
+        size = [max(1, round(side * limit / longest)) for side in x.shape[1:]]
         x = torch.nn.functional.interpolate(x[None], size=size, mode="area")[0]
     picture: np.ndarray[Any, np.dtype[np.uint8]] = (
         (x.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()

@@ -208,8 +208,8 @@ class AcesPredict(Procedure):
     def conclude(self, state: State) -> Decisions:
         """The tests; nothing is claimed about probabilities."""
         done, half = state["done"], self.alpha / 2
-        to_core = done & (self._majority(state, 0) <= half)
-        to_certify = done & (self._majority(state, 1) <= (half if self.form == "paper" else self.alpha))
+        to_core = done & (self.majority(state, 0) <= half)
+        to_certify = done & (self.majority(state, 1) <= (half if self.form == "paper" else self.alpha))
         sure = done & (rank_test(state["hits"], state["rival"]) <= half)
         by_class = sure & (to_certify | (~to_core & (state["core"] == state["top"])))
         prediction = np.where(by_class, state["top"], np.where(to_core, state["core"], ABSTAIN)).astype(np.int64)
@@ -220,7 +220,7 @@ class AcesPredict(Procedure):
         """No radius is claimed."""
         return 0.0
 
-    def _majority(self, state: State, bit: int) -> FloatArray:
+    def majority(self, state: State, bit: int) -> FloatArray:
         """P(Bin(n, 1/2) >= count of the bit): is it the more probable one? Invalid draws count against it."""
         count = state["bits"][:, bit]
         return rank_test_one_sided(count, state["drawn"] - count)

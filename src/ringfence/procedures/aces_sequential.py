@@ -108,7 +108,9 @@ class AcesSequential(Procedure):
         lost_class = ~state["classified"] & (state["hits"] <= hopeless)
         won = np.where(case == CERTIFY, state["selected"] & state["classified"], state["selected"])
         won |= (case == CORE_OR_CLASS) & state["classified"]
-        lost = np.select([case == CERTIFY, case == CORE_ALONE], [lost_bit | lost_class, lost_bit], lost_bit & lost_class)
+        lost = np.select(
+            [case == CERTIFY, case == CORE_ALONE], [lost_bit | lost_class, lost_bit], lost_bit & lost_class
+        )
         state["done"] = seen & (won | lost | (look == len(tables.looks) - 1))
         state["look"] += seen & ~state["done"]
         state["stage"] = 1

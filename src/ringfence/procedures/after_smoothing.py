@@ -22,7 +22,8 @@ class EnsembleAfterSmoothing(Procedure):
 
     n0 draws choose the class y and the member i* that votes for it most; n fresh draws give
     p_a = L of (i*, y) at alpha/2 and p_b = max over ALL members i and classes j != y of U_ij at alpha/2 (the
-    true maximiser is one fixed pair, so no union is needed). Its radius sigma/2 (PhiInv(p_a) - PhiInv(p_b)) is
+    true maximiser is one fixed pair, so no union is needed); invalid scores are one more j. Its radius
+    sigma/2 (PhiInv(p_a) - PhiInv(p_b)) is
     the paper's (max_i r_i + min_i r_i)/2 in bounds that hold. The classifier gives one lane per member.
     """
 
@@ -64,12 +65,13 @@ class EnsembleAfterSmoothing(Procedure):
         if not len(state):
             return state
         cells, classes = tally.cells["member_votes"], int(state["classes"][0])
-        votes = cells.reshape(len(cells), -1, classes + 1)[:, :, :classes]  # (rows, members, K)
+        outcomes = cells.reshape(len(cells), -1, classes + 1)  # (rows, members, K and the invalid outcome)
+        votes = outcomes[:, :, :classes]
         rows, choosing = np.arange(len(state)), state["stage"] == 0
         best = votes.reshape(len(cells), -1).argmax(1)
         state["member"] = np.where(choosing, best // classes, state["member"])
         state["top"] = np.where(choosing, best % classes, state["top"])
-        others = votes.copy()
+        others = outcomes.copy()  # an invalid score is an outcome too, and a rival of every class
         others[rows, :, state["top"]] = -1
         state["hits"] = np.where(choosing, 0, votes[rows, state["member"], state["top"]])
         state["rival"] = np.where(choosing, 0, others.reshape(len(cells), -1).max(1).clip(min=0))

@@ -10,10 +10,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from ringfence.errors import ArgumentError
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
+from ringfence.procedures.base import Decisions, State
 from ringfence.procedures.checks import check_count, check_share
+from ringfence.procedures.top_two import TopTwo
 from ringfence.stats import AlphaLedger, ClopperPearson, rank_test
-from ringfence.types import ABSTAIN, IntArray, Tally
+from ringfence.types import ABSTAIN
 
 Form = Literal["two-sided", "one-sided", "paper"]
 FORMS = ("two-sided", "one-sided", "paper")
@@ -21,7 +22,7 @@ FORMS = ("two-sided", "one-sided", "paper")
 
 @final
 @dataclass(frozen=True)
-class Multinomial(Procedure):
+class Multinomial(TopTwo):
     """No draws are set aside to choose the class, so the bounds must pay for the choice.
 
     two-sided: L(top, alpha/4), U(second, alpha/4), and the rank test must pass at alpha/2 (proved: if the top
@@ -56,24 +57,6 @@ class Multinomial(Procedure):
         # One-sided at alpha/2 fails at up to alpha: the other half pays for choosing the class.
         ledger.take("choice of the class" if self.form == "one-sided" else "upper bound", ledger.left)
         return ledger.spent
-
-    def start(self, rows: int, given: Given) -> State:
-        """Nothing counted."""
-        return new_state(rows, [("top", "i8"), ("hits", "i8"), ("rival", "i8")])
-
-    def request(self, state: State) -> IntArray:
-        """n draws, once."""
-        return np.where(state["done"], 0, self.n).astype(np.int64)
-
-    def update(self, state: State, tally: Tally) -> State:
-        """Keep the two largest counts."""
-        state, ordered = state.copy(), np.sort(tally.votes, axis=1)
-        state["top"] = tally.votes.argmax(1)
-        state["hits"] = ordered[:, -1]
-        state["rival"] = ordered[:, -2] if ordered.shape[1] > 1 else 0
-        state["drawn"] = tally.draws
-        state["done"] = True
-        return state
 
     def conclude(self, state: State) -> Decisions:
         """The top class with its bounds, or nothing where the rank test fails."""

@@ -8,15 +8,16 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
+from ringfence.procedures.base import Decisions, State
 from ringfence.procedures.checks import check_count, check_share
+from ringfence.procedures.top_two import TopTwo
 from ringfence.stats import AlphaLedger, rank_test
-from ringfence.types import ABSTAIN, IntArray, Tally
+from ringfence.types import ABSTAIN
 
 
 @final
 @dataclass(frozen=True)
-class Predict(Procedure):
+class Predict(TopTwo):
     """The top class if 2*P(Bin(n_a + n_b, 1/2) >= n_a) <= alpha, else abstain; radius 0."""
 
     alpha: float = 0.001
@@ -33,26 +34,6 @@ class Predict(Procedure):
         ledger = AlphaLedger(self.alpha)
         ledger.take("rank test", self.alpha)
         return ledger.spent
-
-    def start(self, rows: int, given: Given) -> State:
-        """Nothing counted."""
-        return new_state(rows, [("top", "i8"), ("hits", "i8"), ("rival", "i8")])
-
-    def request(self, state: State) -> IntArray:
-        """n draws, once."""
-        return np.where(state["done"], 0, self.n).astype(np.int64)
-
-    def update(self, state: State, tally: Tally) -> State:
-        """Keep the two largest counts."""
-        state, rows = state.copy(), np.arange(len(state))
-        state["top"] = tally.votes.argmax(1)
-        others = tally.cells["votes"].copy()  # an invalid score is an outcome too, and a rival of every class
-        state["hits"] = others[rows, state["top"]]
-        others[rows, state["top"]] = -1
-        state["rival"] = others.max(1)
-        state["drawn"] = tally.draws
-        state["done"] = True
-        return state
 
     def conclude(self, state: State) -> Decisions:
         """The rank test; nothing is claimed about probabilities."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar, final
 
@@ -81,16 +83,14 @@ class Staged(Procedure):
     def update(self, state: State, tally: Tally) -> State:
         """Choose the class; or certify, give up, go on."""
         state, votes, rows = state.copy(), tally.votes, np.arange(len(state))
-        stage = state["stage"]
+        if not len(state):
+            return state
+        stage, count = state["stage"], len(self.stages)
         state["top"] = np.where(stage == 0, votes.argmax(1), state["top"])
-        hits = votes[rows, state["top"]]
-        last, count = stage == len(self.stages), len(self.stages)
-        lower = ClopperPearson(self.alpha / count).lower_at_fixed_n(hits, tally.draws)
-        certified = (stage > 0) & (lower >= state["p0"])
-        hopeless = np.zeros(len(state), bool)
-        if count > 1:
-            upper = ClopperPearson(self.beta / (count - 1)).upper_at_fixed_n(hits, tally.draws)
-            hopeless = (stage > 0) & ~last & (upper < state["p0"])
+        hits, last = votes[rows, state["top"]], stage == count
+        certify, give_up = _thresholds(float(state["p0"][0]), self.stages, self.alpha, self.beta)
+        certified = (stage > 0) & (hits >= certify[stage])
+        hopeless = (stage > 0) & (hits <= give_up[stage])
         state["verdict"] = np.where(certified, CERTIFIED, np.where(hopeless | last, GAVE_UP, RUNNING))
         state["done"] = state["verdict"] != RUNNING
         state["stage"] = np.where(state["done"], stage, stage + 1)
@@ -106,6 +106,25 @@ class Staged(Procedure):
             np.array([self.stages[-1]]), np.array([self.stages[-1]])
         )
         return float(sigma * ndtri(lower[0]))
+
+
+@lru_cache(maxsize=64)
+def _thresholds(p0: float, stages: tuple[int, ...], alpha: float, beta: float) -> tuple[IntArray, IntArray]:
+    """Counts (S+1,) per stage: certify from L(k, n_i, alpha/S) >= p0 on, give up while U(k, n_i, beta/(S-1)) < p0.
+
+    Both bounds grow with k, so that at run time integers are compared; entry 0, the selection, does neither.
+    """
+    count = len(stages)
+    certify, give_up = [stages[0] + 1], [-1]
+    for number, n in enumerate(stages, start=1):
+        lower = ClopperPearson(alpha / count).lower_at_fixed_n
+        certify.append(bisect_left(range(n + 1), True, key=lambda k, n=n: bool(lower(k, n) >= p0)))  # type: ignore[misc]
+        if number == count or count == 1:
+            give_up.append(-1)
+            continue
+        upper = ClopperPearson(beta / (count - 1)).upper_at_fixed_n
+        give_up.append(bisect_left(range(n + 1), True, key=lambda k, n=n: bool(upper(k, n) >= p0)) - 1)  # type: ignore[misc]
+    return np.array(certify, np.int64), np.array(give_up, np.int64)
 
 
 def decide_target(certified: BoolArray, state: State, radius: float) -> Decisions:

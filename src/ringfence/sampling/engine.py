@@ -126,10 +126,6 @@ class Engine:
         self._ids[slot] = -1
         self._free.append(slot)
 
-    def close(self) -> None:
-        """Stop the noise thread."""
-        self._supply.close()
-
     def step(self) -> Finished | None:
         """Run one batch; the requests that are complete by now, or None when nothing is queued or travelling."""
         begin = time.perf_counter()
@@ -148,7 +144,8 @@ class Engine:
 
     def _run_batch(self) -> list[Segment]:
         prepared, self._ahead = self._ahead or self._prepare(), None
-        if self._packer.pending >= self.plan.batch:  # only full batches ahead of time: padding is work thrown away
+        # Only full batches ahead of time: padding is work thrown away.
+        if self._supply.ahead and self._packer.pending >= self.plan.batch:
             self._ahead = self._prepare()
         try:
             answer = self._forward(prepared.wait())

@@ -75,7 +75,7 @@ class Forward:
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
             mode = "max-autotune-no-cudagraphs" if plan.autotune else None
             self._run = torch.compile(run, dynamic=False, mode=mode)
-            self._merge = torch.compile(_merge, dynamic=False)
+            self._merge = torch.compile(_merge_fused, dynamic=False)
 
     @property
     def layout(self) -> torch.memory_format:
@@ -84,7 +84,7 @@ class Forward:
 
     @torch.inference_mode()
     def merge(self, noise: Tensor, clean: Tensor, rows: Tensor) -> Tensor:
-        """clean[rows] + noise (B, *shape), added in float32, then cast and laid out for the network in one step."""
+        """clean[rows] + noise (B, *shape), overwriting the noise: added in float32, then cast and laid out at once."""
         layout = self.layout if noise.dim() == 4 else torch.contiguous_format
         return self._merge(noise, clean, rows, self.dtype, layout)
 
@@ -139,4 +139,8 @@ class Forward:
 
 
 def _merge(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-    return (noise + clean.index_select(0, rows)).to(dtype=dtype, memory_format=layout)
+    return noise.add_(clean.index_select(0, rows)).to(dtype=dtype, memory_format=layout)
+
+
+def _merge_fused(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
+    return (noise + clean.index_select(0, rows)).to(dtype=dtype, memory_format=layout)  # one kernel when compiled

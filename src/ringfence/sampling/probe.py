@@ -54,15 +54,16 @@ def fastest_plan(
     layouts = (False, True) if image else (False,)
     best, best_rate = ForwardPlan(batch or 1, precision, fold=fold), 0.0
     for layout in layouts:
+        before = 0.0
         for size in (batch,) if batch else _sizes(device, shape):
             wanted = ForwardPlan(size, precision, layout, fold=fold)
             plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
             if rate > best_rate:
                 best, best_rate = plan, rate
-            elif rate < 0.95 * best_rate:
+            # Larger batches stop paying, memory is full, or a forward is long enough already.
+            if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
                 break
-            if plan != wanted or rate * ENOUGH_SECONDS < size:  # memory is full, or a forward is long enough
-                break
+            before = rate
     if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
         stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
         if rate > best_rate:

@@ -14,7 +14,11 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import Aces
 from ringfence.errors import ArgumentError
+from ringfence.shapes import Float, Int
 from ringfence.types import BINS, SCORE_EDGES, IntArray
+
+LaneScores = Float[Tensor, "rows lanes classes"]
+Cells = Int[Tensor, "rows counted cells"]
 
 
 class Readout(ABC):
@@ -29,7 +33,7 @@ class Readout(ABC):
         """How many cells one row has."""
 
     @abstractmethod
-    def cells(self, scores: Tensor) -> Tensor:
+    def cells(self, scores: LaneScores) -> Cells:
         """Scores (B, lanes, K) -> int64 cell indices (B, lanes, m): each draw adds one to m cells."""
 
     def fitted_to(self, classifier: nn.Module) -> Readout:
@@ -58,7 +62,7 @@ class Votes(Readout):
         """K classes and the invalid outcome."""
         return num_classes + 1
 
-    def cells(self, scores: Tensor) -> Tensor:
+    def cells(self, scores: LaneScores) -> Cells:
         """(B, lanes, K) -> (B, lanes, 1)."""
         valid = torch.isfinite(scores).all(-1, keepdim=True)
         invalid = torch.full_like(valid, scores.shape[-1], dtype=torch.int64)
@@ -80,7 +84,7 @@ class Scores(Readout):
         """K histograms and the invalid outcome."""
         return num_classes * BINS + 1
 
-    def cells(self, scores: Tensor) -> Tensor:
+    def cells(self, scores: LaneScores) -> Cells:
         """(B, lanes, K) -> (B, lanes, K)."""
         classes = scores.shape[-1]
         valid = torch.isfinite(scores).all(-1, keepdim=True)
@@ -103,7 +107,7 @@ class MemberVotes(Readout):
         """Votes of every lane."""
         return lanes * (num_classes + 1)
 
-    def cells(self, scores: Tensor) -> Tensor:
+    def cells(self, scores: LaneScores) -> Cells:
         """(B, lanes, K) -> (B, 1, lanes)."""
         lanes, classes = scores.shape[1:]
         offset = torch.arange(lanes, device=scores.device) * (classes + 1)
@@ -144,7 +148,7 @@ class Selection(Readout):
         """Votes, then the histogram."""
         return num_classes + 1 + len(self.thetas) + 2
 
-    def cells(self, scores: Tensor) -> Tensor:
+    def cells(self, scores: LaneScores) -> Cells:
         """(B, 2, K) -> (B, 1, 2)."""
         vote, value = Votes().cells(scores[:, :1]).squeeze(2), scores[:, 1, :1]
         grid = _grid(self.thetas, scores.device)

@@ -1,8 +1,7 @@
-"""Supply: noisy batches, drawn on a second thread or CUDA stream while the network works on the one before."""
+"""Supply: noisy batches; on CUDA drawn on a second stream while the network works on the one before."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import final
 
@@ -22,14 +21,13 @@ class Prepared:
 
     segments: list[Segment]
     rows: Tensor
-    noisy: Future[Tensor] | Tensor
+    noisy: Tensor
     ready: torch.cuda.Event | None
 
     def wait(self) -> Tensor:
         """The noisy inputs, usable on the current stream."""
-        if isinstance(self.noisy, Future):
-            return self.noisy.result()
-        assert self.ready is not None
+        if self.ready is None:
+            return self.noisy
         stream = torch.cuda.current_stream(self.noisy.device)
         # This batch's event, not the whole second stream: the next batch's noise is already queued there.
         stream.wait_event(self.ready)
@@ -43,15 +41,20 @@ class Supply:
 
     def __init__(self, noise: Noise, seed: int, shape: tuple[int, ...], device: torch.device) -> None:
         self._noise, self._seed, self._shape, self._device = noise, seed, shape, device
-        self._pool = ThreadPoolExecutor(1) if device.type == "cpu" else None
+        self._room: Tensor | None = None
+        self._kept: tuple[int, Tensor] | None = None
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next batch may be drawn while the network still works on this one."""
+        return self._stream is not None
 
     def prepare(self, segments: list[Segment], forward: Forward, clean: Tensor) -> Prepared:
         """Start drawing; clean (slots+1, *shape) holds the inputs, its last row stands in for padding."""
         rows = self._rows(segments, forward.plan.batch, padding=len(clean) - 1)
-        if self._pool:
-            return Prepared(segments, rows, self._pool.submit(self.draw, segments, rows, forward, clean), None)
-        assert self._stream is not None
+        if self._stream is None:
+            return Prepared(segments, rows, self.draw(segments, rows, forward, clean), None)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))  # inputs just admitted must have arrived
         with torch.cuda.stream(self._stream):
             noisy = self.draw(segments, rows, forward, clean)
@@ -63,7 +66,7 @@ class Supply:
     @torch.inference_mode()
     def draw(self, segments: list[Segment], rows: Tensor, forward: Forward, clean: Tensor) -> Tensor:
         """clean[rows] + e (B, *shape), ready for the network; rows beyond the segments get no noise."""
-        noise = torch.empty(forward.plan.batch, *self._shape, device=self._device)
+        noise = self._buffer(forward.plan.batch)
         at = 0
         for segment in segments:
             key = chunk_key(self._seed, segment.input_id, segment.stage, segment.chunk)
@@ -72,12 +75,27 @@ class Supply:
                 self._noise.fill(out, key)
             else:
                 # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
-                chunk = torch.empty(CHUNK, *self._shape, device=self._device)
-                self._noise.fill(chunk, key)
-                out.copy_(chunk[segment.first : segment.first + segment.rows])
+                out.copy_(self._chunk(key)[segment.first : segment.first + segment.rows])
             at += segment.rows
         noise[at:] = 0
         return forward.merge(noise, clean, rows)
+
+    def _buffer(self, batch: int) -> Tensor:
+        """Room for a batch of noise. On the CPU it is the same each time, because fresh pages cost as much as drawing:
+        a batch must be used up before the next one is drawn."""
+        if self.ahead:
+            return torch.empty(batch, *self._shape, device=self._device)
+        if self._room is None or len(self._room) != batch:
+            self._room = torch.empty(batch, *self._shape)
+        return self._room
+
+    def _chunk(self, key: int) -> Tensor:
+        """All draws of a key (CHUNK, *shape); the last one is kept, because the rest of a cut chunk comes next."""
+        if self._kept is None or self._kept[0] != key:
+            chunk = torch.empty(CHUNK, *self._shape, device=self._device)
+            self._noise.fill(chunk, key)
+            self._kept = (key, chunk)
+        return self._kept[1]
 
     def probe(self, forward: Forward) -> Tensor:
         """A noisy batch around grey inputs at the run's shape, from a key that no draw uses (stage -1)."""
@@ -87,11 +105,6 @@ class Supply:
             segments.append(Segment(0, -1, -1, whole, 0, rest, last=False))
         grey = torch.full((2, *self._shape), 0.5, device=self._device)
         return self.draw(segments, self._rows(segments, forward.plan.batch, padding=1), forward, grey)
-
-    def close(self) -> None:
-        """Stop the thread."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
 
     def _rows(self, segments: list[Segment], batch: int, padding: int) -> Tensor:
         """Slot of every row (B,), the padding slot where a batch is short."""

@@ -56,6 +56,23 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     return with_later_columns(table, expected)
 
 
+def merge_parts(folder: Path) -> None:
+    """Join the parts of a finished run that were made under the same conditions, without losing any to a crash.
+
+    The joined part is complete on disk before the small ones go; in between, rows that stand twice are equal.
+    """
+    alike: dict[tuple[bytes | None, bytes | None], list[Path]] = {}
+    for path in part_paths(folder):
+        metadata = pq.read_schema(path).metadata or {}
+        alike.setdefault((metadata.get(ENVIRONMENT_KEY), metadata.get(SEGMENT_KEY)), []).append(path)
+    for (environment, segment), paths in alike.items():
+        if len(paths) > 1:
+            table = sorted_rows(pa.concat_tables([read_part(path) for path in paths]))
+            write_part(folder, table, int(environment or b"-1"), int(segment or b"-1"))
+            for path in paths:
+                path.unlink()
+
+
 def read_parts(
     folder: Path, columns: Sequence[str] | None, on_damage: Callable[[Path, Exception], None]
 ) -> Iterator[pa.Table]:

@@ -17,7 +17,7 @@ from ringfence.store.atomic import TEMPORARY_PREFIX, read_json, write_json, writ
 from ringfence.store.config import SCHEMA_VERSION, RunConfig, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.inputs import InputInfo, read_inputs, write_inputs
-from ringfence.store.parts import read_parts, sorted_rows, write_part
+from ringfence.store.parts import merge_parts, read_parts, sorted_rows, write_part
 from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
 
 _KEYS = ("input_id", "lane")
@@ -44,8 +44,14 @@ class RunFolder:
         path = Path(path)
         if (path / "config.json").exists():
             run = cls.open(path)
-            _refuse_changes(path, config, run.config)
-            return run
+            if any((path / "parts").glob("*")):
+                _refuse_changes(path, config, run.config)
+            if config == run.config:
+                return run
+            # Nothing was certified yet: a corrected command may use the folder that a failed one left behind.
+            (path / "forward.json").unlink(missing_ok=True)
+            write_json(path / "config.json", config.model_dump())
+            return cls(path, config)
         with writing_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             strangers = [entry.name for entry in path.iterdir() if not entry.name.startswith(TEMPORARY_PREFIX)]
@@ -104,6 +110,12 @@ class RunFolder:
             for one, lane in zip(table["input_id"].to_pylist(), table["lane"].to_pylist(), strict=True):
                 lanes.setdefault(one, set()).add(lane)
         return {one for one, present in lanes.items() if present.issuperset(self.config.lanes)}
+
+    def merge_parts(self) -> None:
+        """Join the small parts of a finished run; only its writer may call this, and not while parts are damaged."""
+        folder = self.path / "parts"
+        with writing_errors(folder):
+            merge_parts(folder)
 
     def set_damaged_aside(self) -> None:
         """Rename the damaged parts, once their inputs have been certified again: kept for the curious, never read."""

@@ -1,0 +1,186 @@
+"""ACES through the driver: its two ends are the certification network and the core, its records can be replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import Buckets
+
+import ringfence as rf
+from ringfence.analysis.aces import compose
+from ringfence.analysis.aces_runs import AcesRun
+from ringfence.classifiers import Aces, EntropySelector
+from ringfence.errors import ArgumentError
+from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Procedure
+from ringfence.sampling import ForwardPlan
+from ringfence.store import RunConfig
+from ringfence.types import ABSTAIN, Tally
+
+GRID = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0)
+FAST = rf.Execution(device="cpu", plan=ForwardPlan(200))
+PROCEDURES: list[Procedure] = [
+    AcesCertify(n=600),
+    AcesCertify(n=600, form="paper"),
+    AcesCertify(n=600, lower_share=0.5),
+    AcesPredict(n=300),
+    AcesSequential(0.3, n=1000),
+]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Any:
+    return rf.load_dataset("default", skip=50)
+
+
+def aces(thetas: tuple[float, ...] = GRID) -> Aces:
+    return Aces(rf.load_model("default").module, EntropySelector(thetas), rf.load_model("default:1").module)
+
+
+def run(procedure: Procedure, digits: Any, sigma: float = 1.0, config_hash: str = "") -> list[rf.Record]:
+    model = aces()
+    options: Any = {"noise": rf.Gaussian(sigma), "execution": FAST, "lanes": model.names, "config_hash": config_hash}
+    found = rf.certify(model, digits, procedure=procedure, **options)
+    return sorted(found, key=lambda record: (record.input_id, record.lane))
+
+
+def config(procedure: Procedure) -> RunConfig:
+    return RunConfig(
+        model="aces",
+        data="default",
+        num_classes=10,
+        sigma=1.0,
+        procedure=procedure.name,
+        procedure_settings=procedure.settings(),
+        mechanism="neyman_pearson",
+        mechanisms=["neyman_pearson"],
+        lift=rf.Identity().settings(),
+        lanes=list(aces().names),
+    )
+
+
+@pytest.mark.parametrize("procedure", PROCEDURES, ids=lambda one: f"{one.name} {one.settings()}")
+def test_records_are_replayed_from_their_counts_and_facts(tmp_path: Path, procedure: Procedure, digits: Any) -> None:
+    digest = config(procedure).digest
+    records = run(procedure, digits, config_hash=digest)
+    folder = rf.RunFolder.create_or_resume(tmp_path / "run", config(procedure))
+    folder.append(records)
+    assert rf.verify(rf.RunFolder.open(tmp_path / "run")) == []
+    answered_by_core = [r for r in records if r.lane == "theta=0.00" and not r.abstained]
+    assert answered_by_core
+    victim = replace(answered_by_core[0], facts={"core": (answered_by_core[0].facts["core"] + 1) % 10})
+    others = [r for r in records if (r.input_id, r.lane) != (victim.input_id, victim.lane)]
+    rf.RunFolder.create_or_resume(tmp_path / "other", config(procedure)).append([*others, victim])
+    assert {one.what for one in rf.verify(rf.RunFolder.open(tmp_path / "other"))} == {"prediction"}
+
+
+def test_the_two_ends_and_the_way_between(digits: Any) -> None:
+    records = run(AcesCertify(n=1000), digits)
+    lanes = {name: [r for r in records if r.lane == name] for name in aces().names}
+    assert [r.facts["core"] for r in lanes["theta=0.00"]] == [r.prediction for r in lanes["theta=0.00"]]
+    assert {r.radius for r in lanes["theta=0.00"]} == {0.0}
+    alone = rf.certify(
+        rf.load_model("default").module, digits, noise=rf.Gaussian(1.0), procedure=rf.Fixed(n=1000), execution=FAST
+    )
+    for everything, plain in zip(lanes["theta=1.00"], sorted(alone, key=lambda r: r.input_id), strict=True):
+        assert everything.prediction == plain.prediction
+        assert everything.radius == pytest.approx(plain.radius, rel=1e-8)
+        assert everything.stages[1].cells["votes"].tolist() == plain.stages[1].cells["votes"].tolist()
+    acr = [np.mean([r.radius * r.correct for r in lane]) for lane in lanes.values()]
+    assert acr == sorted(acr)  # the shares of the bit are monotone on the same draws, so is the radius
+    assert acr[0] == 0 < acr[2] < acr[-1]
+
+
+def test_counts_are_those_of_the_same_draws(digits: Any) -> None:
+    """Lanes differ in bits, never in votes; the bit of theta = 1 is every draw."""
+    for records in zip(*[iter(run(AcesCertify(n=300), digits))] * len(GRID), strict=True):
+        votes = {tuple(r.stages[1].cells["votes"].tolist()) for r in records}
+        assert len(votes) == 1
+        bits = np.array([r.stages[1].cells["bits"] for r in records])
+        assert (np.diff(bits[:, 1]) >= 0).all()
+        assert bits[0].tolist() == [300, 0, 0]
+        assert bits[-1].tolist() == [0, 300, 0]
+        assert {r.forwards for r in records} == {400}
+
+
+def test_a_run_taken_apart_composes_to_itself(tmp_path: Path, digits: Any) -> None:
+    procedure = AcesCertify(n=600, form="paper")
+    folder = rf.RunFolder.create_or_resume(tmp_path / "run", config(procedure))
+    folder.append(run(procedure, digits, config_hash=config(procedure).digest))
+    whole = AcesRun.read(folder)
+    joined = compose(whole.certification(), whole.selection(), whole.core())
+    for ours, theirs in zip(whole.answers(), joined, strict=True):
+        assert ours.prediction.tolist() == theirs.prediction.tolist()
+        np.testing.assert_allclose(ours.radius, theirs.radius, rtol=1e-8)
+        assert ours.bit.tolist() == theirs.bit.tolist()
+        assert ours.natural is not None
+        assert theirs.natural is not None
+        assert ours.natural.tolist() == theirs.natural.tolist()
+    medians = whole.medians()
+    assert set(medians.tolist()) <= set(GRID)
+    assert len(medians) == len(digits)
+
+
+def decide(procedure: AcesCertify | AcesPredict, core: int, *tallies: tuple[list[int], list[int]]) -> tuple[int, float]:
+    """Prediction and radius of one input from hand-made counts (votes, bits)."""
+    state = procedure.start(1, Given(3, 0.5, facts={"core": np.array([core])}))
+    for votes, bits in tallies:
+        cells = {"votes": np.array([[*votes, 0]]), "bits": np.array([[*bits, 0]])}
+        state = procedure.update(state, Tally(cells, np.array([sum(votes)])))
+    decisions = procedure.conclude(state)
+    assert decisions.radius is not None
+    return int(decisions.prediction[0]), float(decisions.radius[0])
+
+
+def test_certify_case_by_case() -> None:
+    test = AcesCertify(n0=10, n=1000)
+    for_1, for_0 = ([9, 1, 0], [2, 8]), ([9, 1, 0], [8, 2])
+    both = decide(test, 2, for_1, ([990, 10, 0], [30, 970]))
+    weaker = rf.stats.clopper_pearson_lower(970, 1000, 0.001)
+    assert both[0] == 0
+    assert both[1] == pytest.approx(float(rf.mechanisms.one_sided(weaker, 1 - weaker, 0.5)), rel=1e-8)
+    assert decide(test, 2, for_0, ([990, 10, 0], [970, 30])) == (2, 0.0)
+    assert decide(test, 0, for_1, ([990, 10, 0], [500, 500])) == (0, 0.0)
+    assert decide(test, 0, for_0, ([990, 10, 0], [500, 500])) == (0, 0.0)
+    assert decide(test, 2, for_1, ([990, 10, 0], [500, 500])) == (ABSTAIN, 0.0)
+    assert decide(test, 2, for_1, ([400, 300, 300], [30, 970])) == (ABSTAIN, 0.0)
+    # No class has a majority, but the runner-up is bounded too: two-sided helps.
+    two = AcesCertify(n0=10, n=1000, lower_share=0.5)
+    assert decide(two, 2, for_1, ([480, 260, 260], [30, 970]))[0] == 0
+    assert decide(test, 2, for_1, ([480, 260, 260], [30, 970]))[0] == ABSTAIN
+
+
+def test_predict_case_by_case() -> None:
+    test = AcesPredict(n=100)
+    assert decide(test, 2, ([90, 10, 0], [10, 90])) == (0, 0.0)
+    assert decide(test, 2, ([90, 10, 0], [90, 10])) == (2, 0.0)
+    assert decide(test, 2, ([50, 50, 0], [10, 90])) == (ABSTAIN, 0.0)
+    assert decide(test, 0, ([90, 10, 0], [50, 50])) == (0, 0.0)
+    # Algorithm 4 as printed (OR) would answer with the core here, on no evidence.
+    assert decide(test, 2, ([90, 10, 0], [51, 49])) == (ABSTAIN, 0.0)
+
+
+def test_levels_of_the_two_accountings() -> None:
+    half = AcesCertify(n=1000, form="paper")
+    assert half.spent == {"selection": 0.0005, "class": 0.0005}
+    assert half.sound
+    assert half.largest_radius(1.0) < AcesCertify(n=1000).largest_radius(1.0)
+    for name, wrong in (("form", "loose"), ("lower_share", 0.0), ("alpha", 0.0), ("n", 0)):
+        with pytest.raises(ArgumentError, match=name):
+            AcesCertify(**{name: wrong})
+    with pytest.raises(ArgumentError, match="radius: no outcome"):
+        AcesSequential(5.0).start(1, Given(3, 0.5))
+
+
+def test_without_a_core_class_nothing_is_claimed_from_it() -> None:
+    state = AcesPredict(n=10).start(1, Given(3, 0.5))
+    assert state["core"].tolist() == [ABSTAIN]
+
+
+def test_other_classifiers_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="ACES procedures certify an Aces classifier"):
+        list(rf.certify(Buckets(), torch.zeros(1, 1), noise=rf.Gaussian(0.5), procedure=AcesCertify(n=10)))
