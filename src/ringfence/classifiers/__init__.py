@@ -3,16 +3,23 @@
 from ringfence.classifiers.aces import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_names
 from ringfence.classifiers.base import Classifier, Scored, facts, score
 from ringfence.classifiers.consensus import KConsensus
+from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.folding import fold_batch_norm
 from ringfence.classifiers.lanes import Lanes, lane_names
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.patches import Crops, Patches
+from ringfence.classifiers.video import Chunks, Clips
 from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote, SoftVote, Weighted
 
 __all__ = [
     "VOTES",
     "Aces",
+    "Chunks",
     "Classifier",
+    "Clips",
+    "Crops",
+    "Denoised",
     "EntropySelector",
     "HardVote",
     "KConsensus",
@@ -21,6 +28,7 @@ __all__ = [
     "Members",
     "NetworkSelector",
     "Normalize",
+    "Patches",
     "Scored",
     "Selector",
     "SoftVote",

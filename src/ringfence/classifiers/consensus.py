@@ -14,7 +14,7 @@ from ringfence.classifiers.members import Members
 from ringfence.classifiers.votes import soft, valid_only
 from ringfence.errors import ArgumentError
 
-LAUNCH_ROWS = {"cpu": 4, "cuda": 300}
+LAUNCH_ROWS = {"cpu": 8, "cuda": 300}
 """Fixed cost of a forward in rows: what its first row costs more than the others (a LeNet here, a ResNet-20 there)."""
 
 
@@ -22,10 +22,10 @@ def micro_batch_size(batch: int, undecided: float, device: str) -> int:
     """Rows s per gathered forward that cost least: minimises (u B + s/2)(1 + a/s), so s = sqrt(2 u B a).
 
     u is the share of the B rows left undecided, s/2 the padding to expect, a the fixed cost of a forward in rows.
-    Rounded up to a multiple of 8; never more than the batch.
+    Rounded up to a multiple of 4; never more than the batch.
     """
     best = math.sqrt(2 * undecided * batch * LAUNCH_ROWS.get(device, LAUNCH_ROWS["cuda"]))
-    return min(batch, 8 * math.ceil(best / 8))
+    return min(batch, 4 * math.ceil(best / 4))
 
 
 @final
@@ -41,7 +41,7 @@ class KConsensus(Classifier):
     """
 
     def __init__(
-        self, members: Sequence[nn.Module], agree: int, micro_batch: int | None = None, undecided: float = 0.15
+        self, members: Sequence[nn.Module], agree: int, micro_batch: int | None = None, undecided: float = 0.1
     ) -> None:
         super().__init__()
         if not members:
@@ -52,7 +52,7 @@ class KConsensus(Classifier):
         if micro_batch is not None and micro_batch < 1:
             raise ArgumentError("micro_batch", "must be at least 1", micro_batch, "Leave it out.")
         if not 0 < undecided <= 1:
-            raise ArgumentError("undecided", "must lie above 0 and at most 1", undecided, "0.15 is the default.")
+            raise ArgumentError("undecided", "must lie above 0 and at most 1", undecided, "0.1 is the default.")
         self.first = Members(members[:agree])
         self.rest = Members(members[agree:]) if agree < len(members) else None
         self.micro_batch = micro_batch

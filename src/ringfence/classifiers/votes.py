@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -16,31 +16,34 @@ from torch import Tensor, nn
 from ringfence.classifiers.base import Classifier, Scored, invalid_rows
 from ringfence.classifiers.members import Members
 from ringfence.errors import ArgumentError
+from ringfence.shapes import Float
 
+MemberScores = Float[Tensor, "rows members classes"]
+Scores = Float[Tensor, "rows classes"]
 Combine = Callable[[Tensor], Tensor]
 """Members' scores (B, M, K) -> scores of the vote (B, K)."""
 
-ScoreKind = Literal["logits", "softmax"]
-"""What weights multiply."""
+ScoreKind = str
+"""What weights multiply: ``logits`` or ``softmax`` (anything else is refused with a message)."""
 
 
-def soft(scores: Tensor) -> Tensor:
+def soft(scores: MemberScores) -> Scores:
     """Mean logits: f = (1/M) sum_l f_l (paper 000, eq. 2)."""
     return scores.mean(1)
 
 
-def softmax(scores: Tensor) -> Tensor:
+def softmax(scores: MemberScores) -> Scores:
     """Mean softmax scores: paper 001's weighted ensemble with equal weights."""
     return scores.softmax(-1).mean(1)
 
 
-def hard(scores: Tensor) -> Tensor:
+def hard(scores: MemberScores) -> Scores:
     """Mean one-hot argmax; ties are broken by the mean softmax, whose share is too small to do more."""
     ballots = torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype).mean(1)
     return ballots + scores.softmax(-1).mean(1) / (2 * scores.shape[1])
 
 
-def max_margin(scores: Tensor) -> Tensor:
+def max_margin(scores: MemberScores) -> Scores:
     """Softmax of the member with the largest gap between its top two classes; ties to the lowest index (MME, 001)."""
     shares = scores.softmax(-1)
     best = shares.topk(min(2, shares.shape[-1]), dim=-1).values
@@ -54,7 +57,7 @@ VOTES: dict[str, Combine] = {"soft": soft, "softmax": softmax, "hard": hard, "ma
 """Votes that need nothing but members, by the name the command line uses."""
 
 
-def valid_only(combined: Tensor, members: Tensor) -> Tensor:
+def valid_only(combined: Scores, members: MemberScores) -> Scores:
     """The combined scores (B, K), NaN on the rows where some member's scores (B, M, K) are invalid."""
     return combined.masked_fill(invalid_rows(members).unsqueeze(1), torch.nan)
 
@@ -67,7 +70,7 @@ class Vote(Classifier):
         self.members = Members(members)
 
     @abstractmethod
-    def combine(self, scores: Tensor) -> Tensor:
+    def combine(self, scores: MemberScores) -> Scores:
         """Members' scores (B, M, K) -> (B, K)."""
 
     @final
@@ -81,7 +84,7 @@ class Vote(Classifier):
 class SoftVote(Vote):
     """The vote of ``soft``: mean logits."""
 
-    def combine(self, scores: Tensor) -> Tensor:
+    def combine(self, scores: MemberScores) -> Scores:
         """(B, M, K) -> (B, K)."""
         return soft(scores)
 
@@ -90,7 +93,7 @@ class SoftVote(Vote):
 class SoftmaxVote(Vote):
     """The vote of ``softmax``: mean softmax scores."""
 
-    def combine(self, scores: Tensor) -> Tensor:
+    def combine(self, scores: MemberScores) -> Scores:
         """(B, M, K) -> (B, K)."""
         return softmax(scores)
 
@@ -99,7 +102,7 @@ class SoftmaxVote(Vote):
 class HardVote(Vote):
     """The vote of ``hard``: majority of predictions."""
 
-    def combine(self, scores: Tensor) -> Tensor:
+    def combine(self, scores: MemberScores) -> Scores:
         """(B, M, K) -> (B, K)."""
         return hard(scores)
 
@@ -108,7 +111,7 @@ class HardVote(Vote):
 class MaxMargin(Vote):
     """The vote of ``max_margin``: the most certain member decides."""
 
-    def combine(self, scores: Tensor) -> Tensor:
+    def combine(self, scores: MemberScores) -> Scores:
         """(B, M, K) -> (B, K)."""
         return max_margin(scores)
 
@@ -117,16 +120,16 @@ class MaxMargin(Vote):
 class Weighted(Vote):
     """sum_l w_l f_l / sum_l w_l on logits or on softmax scores; weights from a hold-out set (SWEEN)."""
 
-    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float], on: ScoreKind = "logits") -> None:
+    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float | int], on: ScoreKind = "logits") -> None:
         super().__init__(members)
         self.mean = weighted(weights, len(members), on)
 
-    def combine(self, scores: Tensor) -> Tensor:
+    def combine(self, scores: MemberScores) -> Scores:
         """(B, M, K) -> (B, K)."""
         return self.mean(scores)
 
 
-def weighted(weights: Sequence[float], members: int, on: ScoreKind = "logits") -> Combine:
+def weighted(weights: Sequence[float | int], members: int, on: ScoreKind = "logits") -> Combine:
     """The vote of ``Weighted`` over so many members, after its weights were checked."""
     if len(weights) != members:
         rule = f"needs one weight per member, {members}"

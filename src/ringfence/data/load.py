@@ -11,6 +11,7 @@ from ringfence.data.arrays import dataset_from_arrays, read_npz
 from ringfence.data.dataset import Dataset
 from ringfence.data.images import Framing, image_folder
 from ringfence.data.named import read_cifar10, read_mnist
+from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError
 
 Split = Literal["test", "train"]
@@ -36,7 +37,8 @@ def load_dataset(
     """The inputs a spec names: every skip-th from position first on, at most limit of those.
 
     ``default``: 500 embedded MNIST test digits, ids 0, 20, ..., 9980; ``file.npz`` with x and optionally y;
-    an image folder; ``mnist``, ``cifar10`` or ``imagenet`` with a place. size resizes and crops images;
+    an image folder; ``mnist``, ``cifar10``, ``imagenet`` or ``mnist-motion`` (clips of moving digits) with a place.
+    size resizes and crops images;
     num_classes refuses labels outside the model's classes.
     """
     if split not in ("test", "train"):
@@ -44,6 +46,8 @@ def load_dataset(
     head, colon, place = spec.partition(":")
     if spec == "default":
         whole = _embedded()
+    elif head == "mnist-motion" and colon:
+        whole = motion_dataset(_existing(Path(place)), split)
     elif head in NAMED:
         if not colon and root is None:
             raise DataError(spec, "needs the place of the files", "none", f"Write {spec}:PATH.")

@@ -58,7 +58,7 @@ def _images(mode: str, crops: Crops, shape: tuple[int, ...]) -> NoisePlace:
         return NoisePlace(RandomPatches(crops, size) if scattered else Linear(windows, mode), Given())
     isometries, colour = windows.explicit.polar()
     # Partial isometries have norm 1 (up to rounding), so k of them, wherever they lie, have sqrt(k).
-    bound = (len(windows.positions) * (1 + 1e-12)) ** 0.5 if scattered else None
+    bound = (len(windows.positions) * (1 + 1e-9)) ** 0.5 if scattered else None
     return NoisePlace(Linear(isometries, mode, bound), colour)
 
 

@@ -112,18 +112,23 @@ def spread(room: int, count: int) -> list[int]:
     return [int(np.floor(i * room / (count - 1) + 0.5)) for i in range(count)]
 
 
+def check_clips(frames: int, count: int | None, stride: int | None) -> None:
+    """What can be refused before the video is seen."""
+    for name, value in (("frames", frames), ("count", count), ("stride", stride)):
+        if value is not None and value < 1:
+            raise ArgumentError("clips", f"{name} must be at least 1", value, "Ask for e.g. 4 clips of 64 frames.")
+
+
 def clips(length: int, frames: int, count: int | None = None, stride: int | None = None) -> SubVideos:
-    """count sub-videos of so many frames, spread evenly over a video of length frames, or all on a stride."""
-    if not 1 <= frames <= length:
-        rule = f"must be between 1 and the video's {length} frames"
+    """count sub-videos of so many frames, spread evenly over a video of length frames, or on a stride from frame 0."""
+    check_clips(frames, count, stride)
+    if frames > length:
+        rule = f"must not be longer than the video, {length} frames"
         raise ArgumentError("clips", rule, frames, "Use shorter clips.")
-    if count is not None and stride is not None and (count - 1) * stride + frames > length:
-        rule = f"{count} clips, {stride} apart, must fit into {length} frames"
-        raise ArgumentError("clips", rule, (count - 1) * stride + frames, "Use fewer or shorter clips.")
-    if (count is not None and count < 1) or (stride is not None and stride < 1):
-        raise ArgumentError("clips", "count and stride must be at least 1", (count, stride), "Ask for 4 clips.")
-    if stride is not None:
-        starts = list(range(0, length - frames + 1, stride))[:count]
-    else:
-        starts = spread(length - frames, count or 4)
-    return SubVideos(frames, starts)
+    if stride is None:
+        return SubVideos(frames, spread(length - frames, count or 4))
+    starts = list(range(0, length - frames + 1, stride))
+    if count is not None and count > len(starts):
+        rule = f"at most {len(starts)} clips of {frames} frames, {stride} apart, fit into {length} frames"
+        raise ArgumentError("clips", rule, count, "Use fewer or shorter clips, or a smaller stride.")
+    return SubVideos(frames, starts[:count])

@@ -69,9 +69,12 @@ def stack_bound(rows: Sequence[FloatArray], columns: Sequence[FloatArray], pairs
     """
     used_rows, used_columns = sorted({a for a, _ in pairs}), sorted({b for _, b in pairs})
     if len(pairs) == len(set(pairs)) == len(used_rows) * len(used_columns):
-        return root(gram_bound([rows[a] for a in used_rows]) * gram_bound([columns[b] for b in used_columns]))
+        down, across = [rows[a] for a in used_rows], [columns[b] for b in used_columns]
+        square = len(down) == len(across) and all(map(np.array_equal, down, across))
+        vertical = gram_bound(down)
+        return root(vertical * (vertical if square else gram_bound(across)))
     if rows[0].shape[1] * columns[0].shape[1] <= DENSE_LIMIT:
-        return root(gram_bound([np.kron(rows[a], columns[b]) for a, b in pairs]))
+        return root(gram_bound([np.kron(rows[a], columns[b]).astype(np.float64) for a, b in pairs]))
     along_columns = gram_bound([rows[a] for a, _ in pairs], [gram_bound([columns[b]]) for _, b in pairs])
     along_rows = gram_bound([columns[b] for _, b in pairs], [gram_bound([rows[a]]) for a, _ in pairs])
     return root(min(along_columns, along_rows))

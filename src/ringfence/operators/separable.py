@@ -35,7 +35,7 @@ class Separable(Operator):
         return self if first is None else Separable(self.rows @ first.rows, self.columns @ first.columns)
 
     @cached_property
-    def norm_bound(self) -> float:  # type: ignore[override]
+    def norm_bound(self) -> float:
         """||R|| ||C||: the norm of a Kronecker product is the product of the norms."""
         return root(norm_bound(self.rows) ** 2 * norm_bound(self.columns) ** 2)
 
@@ -70,7 +70,7 @@ class Stack(Operator):
         return torch.stack([part(x) for part in self._parts], dim=-4)
 
     @cached_property
-    def norm_bound(self) -> float:  # type: ignore[override]
+    def norm_bound(self) -> float:
         """sqrt(lambda_max(sum_i M_i^T M_i)), bounded from above."""
         return stack_bound(self.rows, self.columns, self.pairs)
 
@@ -107,7 +107,7 @@ class Colour(Operator):
         return self._rows.like(x) @ x @ self._columns.like(x)
 
     @cached_property
-    def norm_bound(self) -> float:  # type: ignore[override]
+    def norm_bound(self) -> float:
         """At least the largest ||S_i||."""
         rows, columns = (max(norm_bound(one) for one in matrices) for matrices in self._matrices)
         return root(rows**2 * columns**2)

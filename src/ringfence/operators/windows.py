@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,11 +62,9 @@ class Windows(Operator):
     def explicit(self) -> Stack:
         """The same map as one matrix per axis and patch."""
         tops, lefts = sorted({top for top, _ in self.positions}), sorted({left for _, left in self.positions})
-        height, width = self.shape if self.before is None else (len(self.before.rows), len(self.before.columns))
-        rows = [crop_matrix(height, top, self.size[0]) for top in tops]
-        columns = [crop_matrix(width, left, self.size[1]) for left in lefts]
-        if self.before is not None:
-            rows, columns = [r @ self.before.rows for r in rows], [c @ self.before.columns for c in columns]
+        before = self.before or Separable(np.eye(self.shape[0]), np.eye(self.shape[1]))
+        rows = [before.rows[top : top + self.size[0]] for top in tops]
+        columns = [before.columns[left : left + self.size[1]] for left in lefts]
         if self.after is not None:
             rows, columns = [self.after.rows @ r for r in rows], [self.after.columns @ c for c in columns]
         return Stack(rows, columns, [(tops.index(top), lefts.index(left)) for top, left in self.positions])

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from torch import nn
 
+from ringfence.classifiers.architectures.dncnn import DnCNN
 from ringfence.classifiers.architectures.lenet import LeNet
 from ringfence.classifiers.architectures.resnet import ResNet, resnet
 
-__all__ = ["ARCHITECTURES", "LeNet", "ResNet", "build_architecture", "resnet"]
+__all__ = ["ARCHITECTURES", "DENOISERS", "DnCNN", "LeNet", "ResNet", "build_architecture", "build_denoiser", "resnet"]
 
 # Depths 50 and 152 would be of the form 6n + 2 too, but those names mean ImageNet's networks.
 _DEPTHS = (8, 14, 20, 32, 44, 56, 110)
 
 ARCHITECTURES = ("lenet", *(f"resnet{depth}{pad}" for depth in _DEPTHS for pad in ("", "-pad")))
 """Every name ``build_architecture`` knows."""
+
+DENOISERS = ("dncnn",)
+"""Every name ``build_denoiser`` knows."""
+
+
+def build_denoiser(name: str, channels: int = 1) -> nn.Module:
+    """A freshly initialised denoiser: (B, channels, H, W) -> the same shape. KeyError for an unknown name."""
+    if name not in DENOISERS:
+        raise KeyError(name)
+    return DnCNN(channels)
 
 
 def build_architecture(name: str, num_classes: int = 10) -> nn.Module:

@@ -1,0 +1,56 @@
+"""Patches: one network on many overlapping patches acts as an ensemble (Smooth-Reduce, paper 003)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.operators import Crops
+
+__all__ = ["REDUCTIONS", "Crops", "Patches", "Reduction", "reduced"]
+
+Reduction = Literal["mean", "max"]
+REDUCTIONS: tuple[Reduction, ...] = ("mean", "max")
+
+
+@final
+class Patches(Classifier):
+    """Mean logits, or the largest softmax score per class, of one classifier over the patches of a batch.
+
+    operator: (B, *shape) -> patches (B, k, C, h, w), e.g. Crops(size=32, resize=36, count=4) on images, or what a
+    noise mode leaves to do (``ringfence.lift.noise_place``). All patches of a batch run as one batch.
+    """
+
+    def __init__(self, classifier: nn.Module, operator: Callable[[Tensor], Tensor], reduce: Reduction = "mean") -> None:
+        super().__init__()
+        check_reduction(reduce)
+        self.classifier, self.operator, self.reduce = classifier, operator, reduce
+
+    def score(self, x: Tensor) -> Scored:
+        """(B, *shape) -> (B, K) or (B, lanes, K); k patches are k forwards."""
+        return reduced(self.classifier, self.operator(x), self.reduce)
+
+
+def check_reduction(reduce: str) -> None:
+    """mean and max are the paper's two."""
+    if reduce not in REDUCTIONS:
+        raise ArgumentError("reduce", f"must be {' or '.join(REDUCTIONS)}", repr(reduce), "Use mean.")
+
+
+def reduced(classifier: nn.Module, patches: Tensor, reduce: str) -> Scored:
+    """Scores of (B, k, *shape) patches, reduced over k; a row with an invalid patch is invalid as a whole."""
+    if patches.dim() < 3:
+        rule = "must be a batch of stacked patches (B, k, ...)"
+        raise ClassifierError("patches", rule, tuple(patches.shape), "Check that lift and operator belong together.")
+    rows, count = patches.shape[:2]
+    every, work = score(classifier, patches.flatten(0, 1))
+    every = every.view(rows, count, *every.shape[1:])
+    combined = every.mean(1) if reduce == "mean" else every.softmax(-1).amax(1)
+    combined = combined.masked_fill(~torch.isfinite(every).all(1).all(-1, keepdim=True), torch.nan)
+    total = work * count if isinstance(work, int) else work.view(rows, count, *work.shape[1:]).sum(1)
+    return Scored(combined, total)

@@ -1,0 +1,72 @@
+"""K-consensus: that work is truly skipped, in fixed shapes. Its answers are a law (tests/laws/test_wrappers.py)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.classifiers import KConsensus
+from ringfence.classifiers.consensus import micro_batch_size
+from ringfence.errors import ArgumentError
+
+
+class Watched(nn.Module):
+    """Class by the sign of one coordinate; remembers the shapes it was asked for."""
+
+    def __init__(self, coordinate: int) -> None:
+        super().__init__()
+        self.coordinate = coordinate
+        self.rows: list[int] = []
+        self.layouts: set[bool] = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows.append(len(x))
+        self.layouts.add(x.is_contiguous(memory_format=torch.channels_last))
+        return torch.eye(2)[(x.flatten(1)[:, self.coordinate] > 0).long()]
+
+
+def test_only_undecided_rows_reach_the_rest_in_one_shape() -> None:
+    members = [Watched(k) for k in range(4)]
+    x = torch.randn(64, 4, 3, 3, generator=torch.Generator().manual_seed(0)).contiguous(
+        memory_format=torch.channels_last
+    )
+    undecided = int((torch.sign(x[:, 0, 0, 0]) != torch.sign(x[:, 0, 0, 1])).sum())
+    members[1].coordinate = 1
+    KConsensus(members, 2, micro_batch=10)(x)
+    assert members[0].rows == members[1].rows == [64]
+    assert members[2].rows == members[3].rows == [10] * -(-undecided // 10)
+    assert members[3].layouts == {True}, "the gathered rows keep the layout of the batch"
+
+
+def test_nothing_is_run_where_all_agree() -> None:
+    members = [Watched(0), Watched(0), Watched(1)]
+    KConsensus(members, 2)(torch.randn(16, 4))
+    assert members[2].rows == []
+
+
+def test_the_micro_batch_follows_the_share_left_undecided() -> None:
+    sizes = [micro_batch_size(8192, share, "cuda") for share in (0.01, 0.05, 0.15, 0.5)]
+    assert sizes == sorted(sizes)
+    assert 800 <= sizes[2] <= 1024, "an eighth of the batch at the shares of paper 000, as measured on an H200"
+    assert micro_batch_size(4, 0.5, "cpu") == 4
+    assert micro_batch_size(400, 0.04, "cpu") % 4 == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"agree": 3}, "between 1 and the number of members"),
+        ({"agree": 0}, "between 1 and the number of members"),
+        ({"agree": 1, "micro_batch": 0}, "at least 1"),
+        ({"agree": 1, "undecided": 0.0}, "above 0"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, float], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        KConsensus([nn.Linear(3, 4), nn.Linear(3, 4)], **settings)  # type: ignore[arg-type]
+
+
+def test_an_empty_ensemble_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="empty ensemble"):
+        KConsensus([], 1)

@@ -1,0 +1,67 @@
+"""Members: what may be stacked, what is refused. That both ways agree is a law (tests/laws/test_wrappers.py)."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.classifiers import Members, SoftVote
+from ringfence.errors import ArgumentError, ClassifierError
+
+
+class Scaled(nn.Module):
+    """A network with a setting that no weight shows."""
+
+    def __init__(self, scale: object) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(3, 4), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.layer(x) * self.scale
+        return scores
+
+
+def test_only_members_that_differ_in_weights_alone_are_stacked() -> None:
+    assert Members([nn.Linear(3, 4), nn.Linear(3, 4)]).stackable
+    assert Members([Scaled(2.0), Scaled(2.0)]).stackable
+    assert not Members([Scaled(2.0), Scaled(3.0)]).stackable, "the first one's scale would be used for both"
+    assert not Members([Scaled(torch.ones(4)), Scaled(torch.ones(4))]).stackable, "who knows"
+    assert not Members([nn.Linear(3, 4)]).stackable
+    assert not Members([nn.Linear(3, 4), nn.Linear(3, 4, bias=False)]).stackable
+    assert not Members([nn.Linear(3, 4), nn.Linear(3, 5)]).stackable
+    assert not Members([SoftVote([nn.Linear(3, 4)]), SoftVote([nn.Linear(3, 4)])]).stackable
+    with pytest.raises(ArgumentError, match="one architecture"):
+        Members([Scaled(2.0), Scaled(3.0)]).use_stack(True)
+
+
+def test_a_copy_of_a_stack_has_its_own_weights() -> None:
+    members = Members([nn.Linear(3, 4), nn.Linear(3, 4)]).eval()
+    members.use_stack(True)
+    x = torch.ones(2, 3)
+    before = members(x)
+    for twin in (copy.deepcopy(members), pickle.loads(pickle.dumps(members))):
+        torch.testing.assert_close(twin(x), before)
+        with torch.no_grad():
+            twin.members[0].weight.add_(1.0)
+        twin.use_stack(True)
+        assert (twin(x)[:, 0] != before[:, 0]).all()
+        torch.testing.assert_close(members(x), before)
+
+
+def test_scores_are_added_in_single_precision() -> None:
+    members = Members([nn.Linear(3, 4), nn.Linear(3, 4)]).bfloat16()
+    assert members(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.float32
+    assert Members([nn.Linear(3, 4).double()])(torch.ones(2, 3, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_members_that_cannot_vote_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="empty ensemble"):
+        Members([])
+    with pytest.raises(ClassifierError, match="one K"):
+        Members([nn.Linear(3, 4), nn.Linear(3, 5)])(torch.ones(2, 3))
+    with pytest.raises(ClassifierError, match="one K"):
+        Members([nn.Unflatten(1, (1, 3))])(torch.ones(2, 3))
