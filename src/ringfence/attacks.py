@@ -39,7 +39,8 @@ def smoothed_loss(classifier: Scores, x: Tensor, y: Tensor, noise: Tensor) -> Te
 
 def norms(x: Tensor) -> Tensor:
     """l2 norm of each input: (B, *shape) -> (B, 1, ..., 1); its gradient is never needed here."""
-    return x.flatten(1).norm(dim=1).view(-1, *[1] * (x.dim() - 1))
+    lengths: Tensor = torch.linalg.vector_norm(x.flatten(1), dim=1)
+    return lengths.view(-1, *[1] * (x.dim() - 1))
 
 
 def unit(gradient: Tensor) -> Tensor:

@@ -98,10 +98,11 @@ def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
 
 
 def freeze_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Store the settings of a training, or refuse to continue it with others."""
+    """Store the settings of a training, or refuse to continue it with others once an epoch is done."""
     path = folder / "config.json"
     now = json.loads(json.dumps(settings))
-    if not path.exists():
+    begun = any(folder.glob(f"*/{POINTER}")) or any(folder.glob("final-*.safetensors"))
+    if not (path.exists() and begun):
         with writing_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_json(path, now)

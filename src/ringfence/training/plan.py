@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Literal, final
 
@@ -75,8 +75,8 @@ class TrainingPlan:
 
     def settings(self) -> dict[str, Any]:
         """All of it as plain values, for config.json and the digest."""
-        own = {**asdict(self), "objective": self.objective.settings(), "schedule": asdict(self.schedule)}
-        return own
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**own, "objective": self.objective.settings(), "schedule": asdict(self.schedule)}
 
     def generator_seed(self, *parts: int | str) -> int:
         """A 63-bit seed that depends on the plan's seed and these parts alone."""

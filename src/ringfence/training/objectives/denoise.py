@@ -17,7 +17,10 @@ from ringfence.training.objectives.base import LossTerms, SingleObjective, check
 @final
 @dataclass(frozen=True)
 class DenoiseMse(SingleObjective):
-    """mean over inputs of ||D(x + e) - x||_2^2 (Salman et al. 2020, eq. 4); right is the mean squared error per pixel."""
+    """mean over inputs of ||D(x + e) - x||_2^2 (Salman et al. 2020, eq. 4).
+
+    There is no right or wrong: what is reported as accuracy is the mean squared error per pixel.
+    """
 
     copies: int = 1
     name: ClassVar[str] = "denoise-mse"

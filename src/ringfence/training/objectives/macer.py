@@ -29,7 +29,9 @@ class Macer(SingleObjective):
 
     z = mean softmax(beta * f) over m copies, zbar the same with beta = 1; the second term counts only inputs
     that are right under z with |gap| <= gamma and finite, and is divided by the full batch.
-    CIFAR-10 (Zhai et al., table 5): weight (lambda) 12 (4 at sigma .5), gamma 8, beta 16, m 16.
+    CIFAR-10 (Zhai et al., table 5): weight (lambda) 12 (4 at sigma .5), gamma 8, beta 16, m 16. lambda follows
+    the attack warm-up: an untrained network would else be pulled into one constant class, whose gap does not
+    count any more (Zhai et al. too start without it at sigma 1).
     """
 
     weight: float = 12.0
@@ -59,5 +61,5 @@ class Macer(SingleObjective):
         own, rival = torch.where(counts, own, 0.5), torch.where(counts, rival, 0.5)
         hinge = (self.gamma - (ndtri(own) - ndtri(rival))).clamp_min(0)
         radius = torch.where(counts, hinge, 0.0).sum() / len(x)
-        terms = {"cross_entropy": classification, "radius": self.weight * noise.sigma / 2 * radius}
+        terms = {"cross_entropy": classification, "radius": noise.attack * self.weight * noise.sigma / 2 * radius}
         return LossTerms(terms, share_right(scores, repeated(y, self.copies)))

@@ -15,6 +15,7 @@ from ringfence.training.objectives.drt import Drt
 from ringfence.training.objectives.gal import Gal
 from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.training.objectives.macer import Macer
+from ringfence.training.objectives.select import Select
 from ringfence.training.objectives.smoothadv import SmoothAdv
 from ringfence.training.objectives.smoothmix import SmoothMix
 from ringfence.training.objectives.stability import Stability
@@ -33,6 +34,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
         Gal,
         DenoiseMse,
         DenoiseStability,
+        Select,
     )
 }
 """Every objective that a name and numbers describe."""
@@ -62,7 +64,8 @@ def build_objective(name: str, settings: Mapping[str, Any], base: str | None = N
     if unknown:
         listed = ", ".join(sorted(own - {"base", "classifier"}))
         raise ArgumentError("--set", f"{name} has the settings {listed}", ", ".join(unknown), "Correct the name.")
-    return _build(kind, settings, **parts)
+    built: Objective = _build(kind, settings, **parts)
+    return built
 
 
 def _build(kind: type[Any], settings: Mapping[str, Any], **parts: Any) -> Any:

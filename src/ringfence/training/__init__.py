@@ -1,0 +1,9 @@
+"""Training: one file per objective, one loop on Lightning Fabric."""
+
+from ringfence.training.data_on_device import DeviceData, load_device_data
+from ringfence.training.loop import Status, train
+from ringfence.training.noise import TrainingNoise
+from ringfence.training.plan import TrainingPlan
+from ringfence.training.schedule import Schedule
+
+__all__ = ["DeviceData", "Schedule", "Status", "TrainingNoise", "TrainingPlan", "load_device_data", "train"]

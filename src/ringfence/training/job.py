@@ -1,0 +1,195 @@
+"""TrainJob: a training as the command line describes it, small enough to send to another process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS, build_architecture, build_denoiser
+from ringfence.classifiers.normalize import Normalize
+from ringfence.data import load_dataset
+from ringfence.errors import ArgumentError, ModelError
+from ringfence.models import load_model, read_weights
+from ringfence.models.factory import build_from_factory
+from ringfence.models.weights import fit_weights
+from ringfence.sampling import pick_device
+from ringfence.training.checkpoints import Checkpoints, export, freeze_settings, restore_modules
+from ringfence.training.data_on_device import DeviceData, load_device_data
+from ringfence.training.loop import Status, train
+from ringfence.training.objectives import Objective, Select, build_objective, selection_labels
+from ringfence.training.objectives.registry import OBJECTIVES
+from ringfence.training.plan import TrainingPlan
+from ringfence.training.schedule import Schedule
+
+
+@final
+@dataclass(frozen=True)
+class TrainJob:
+    """Everything a training needs, as plain values; constructing it checks all of it together.
+
+    settings: of the objective; options: of the plan (epochs, batch, seed, ...); schedule: of the learning
+    rate. init: a folder of ``final-<i>.safetensors`` to start from. classifier: model spec of the fixed
+    classifier that ``denoise-stability`` needs. keep: export the ``last`` or the ``best`` epoch.
+    """
+
+    data: str
+    out: Path
+    arch: str = "lenet"
+    objective: str = "gaussian"
+    base: str | None = None
+    members: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    schedule: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    init: Path | None = None
+    classifier: str | None = None
+    classes: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    holdout: int = 0
+    limit: int | None = None
+    keep: str = "last"
+    device: str = "auto"
+    devices: int = 1
+    tensorboard: bool = False
+    recipe: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.members < 1:
+            raise ArgumentError("--members", "must be at least 1", self.members, "The papers use 3.")
+        if self.keep not in ("last", "best"):
+            raise ArgumentError("--keep", "must be last or best", repr(self.keep), "Use last.")
+        if self.keep == "best" and not self.holdout:
+            raise ArgumentError("--keep", "best needs inputs to judge by", "no --holdout", "Add --holdout 3000.")
+        if (self.mean is None) != (self.std is None):
+            raise ArgumentError("--mean, --std", "must be given together", "only one", "Give both.")
+        if self.objective in ("denoise-stability", "select") and self.classifier is None:
+            rule = f"{self.objective} needs the classifier it is trained for"
+            raise ArgumentError("--classifier", rule, "none", "Give its model spec.")
+        self.plan(0, nn.Identity())
+        if self.joint and self.members < 2:
+            rule = f"{self.objective} trains at least two members together"
+            raise ArgumentError("--members", rule, self.members, "Use --members 3.")
+
+    @property
+    def joint(self) -> bool:
+        """Whether all members are one training."""
+        return OBJECTIVES[self.objective].joint
+
+    def plan(self, member: int, classifier: nn.Module | None = None) -> TrainingPlan:
+        """The plan of a member (of all, if joint); member i of an independent training has the seed + i."""
+        options = dict(self.options)
+        seed = int(options.pop("seed", 0)) + member
+        return TrainingPlan(
+            objective=self._objective(classifier), schedule=Schedule(**self.schedule), seed=seed, **options
+        )
+
+    def _objective(self, classifier: nn.Module | None) -> Objective:
+        parts = {"classifier": classifier} if self.objective == "denoise-stability" else {}
+        return build_objective(self.objective, self.settings, self.base, **parts)
+
+    def described(self) -> dict[str, Any]:
+        """What determines the weights, for config.json."""
+        plan = self.plan(0, nn.Identity()).settings()
+        return {
+            "data": self.data,
+            "arch": self.arch,
+            "members": self.members,
+            "init": None if self.init is None else str(self.init),
+            "classifier": self.classifier,
+            "mean": self.mean,
+            "std": self.std,
+            "holdout": self.holdout,
+            "limit": self.limit,
+            "keep": self.keep,
+            "recipe": self.recipe,
+            "plan": plan,
+        }
+
+    def final(self, member: int) -> Path:
+        """Where a trained member ends up."""
+        return self.out / f"final-{member}.safetensors"
+
+    def build(self, member: int, num_classes: int, channels: int = 1) -> nn.Module:
+        """A fresh member, initialised from its own seed, or the trained one that --init holds."""
+        seed = int(self.options.get("seed", 0)) + member
+        torch.manual_seed(seed)
+        if self.arch in ARCHITECTURES:
+            module = build_architecture(self.arch, num_classes)
+        elif self.arch in DENOISERS:
+            module = build_denoiser(self.arch, channels)
+        elif ":" in self.arch:
+            module = build_from_factory(self.arch, num_classes)
+        else:
+            raise ModelError(
+                "--arch",
+                f"must be one of {', '.join((*ARCHITECTURES, *DENOISERS))}",
+                repr(self.arch),
+                "Or file.py:make.",
+            )
+        if self.mean is not None and self.std is not None:
+            module = Normalize(module, self.mean, self.std)
+        if self.init is not None:
+            path = self.init / f"final-{member}.safetensors"
+            fit_weights(module, read_weights(path).state, str(path))
+        return module
+
+
+def run_job(job: TrainJob, on_status: Callable[[int, Status], None] = lambda member, status: None) -> list[Path]:
+    """Train every member, one after the other unless joint; the exported files. Run again, it goes on."""
+    freeze_settings(job.out, job.described())
+    for member in [0] if job.joint else range(job.members):
+        run_member(job, member, on_status)
+    return [job.final(i) for i in range(job.members)]
+
+
+def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], None]) -> None:
+    """One training of a job: all members if joint, else the given one; nothing if it is finished."""
+    numbers = list(range(job.members)) if job.joint else [member]
+    if all(job.final(i).exists() for i in numbers):
+        return
+    whole = load_job_data(job)
+    data, held_out = whole.split(job.holdout)
+    classifier = load_model(job.classifier).module if job.classifier else None
+    if classifier is not None:
+        classifier = classifier.to(pick_device(job.device))
+    plan = job.plan(member, classifier)
+    if isinstance(plan.objective, Select) and classifier is not None:
+        whole = selection_labels(classifier, whole.to(pick_device(job.device)), plan.sigma, plan.objective)
+        data, held_out = whole.split(job.holdout)
+    modules = [job.build(i, whole.num_classes, whole.x.shape[1]) for i in numbers]
+    folder = job.out / ("joint" if job.joint else f"member-{member}")
+    trained = train(
+        plan,
+        modules,
+        data,
+        folder,
+        held_out=held_out,
+        device=job.device,
+        devices=job.devices,
+        tensorboard=job.tensorboard,
+        on_status=lambda status: on_status(member, status),
+    )
+    if job.keep == "best" and (best := Checkpoints(folder).load_best()) is not None:
+        with torch.no_grad():
+            restore_modules(trained, best)
+    about = {"arch": job.arch, "sigma": f"{plan.sigma:g}", "objective": _phrase(plan.objective)}
+    for number, module in zip(numbers, trained, strict=True):
+        export(job.final(number), module, about)
+
+
+def load_job_data(job: TrainJob) -> DeviceData:
+    """The training split of the job's data."""
+    dataset = load_dataset(job.data, split="train", limit=job.limit)
+    return load_device_data(dataset, job.classes)
+
+
+def _phrase(objective: Objective) -> str:
+    settings = objective.settings()
+    return re.sub(r"[{}' ]", "", ",".join(f"{key}={value}" for key, value in settings.items()))

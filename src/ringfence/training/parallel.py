@@ -1,0 +1,80 @@
+"""Independent members side by side, one process each: small networks leave most of a device idle."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.queues import Queue
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import torch
+
+from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.training.checkpoints import freeze_settings
+from ringfence.training.job import TrainJob, run_job, run_member
+from ringfence.training.loop import Status
+
+Message = tuple[int, Status | None, RingfenceError | str | None]
+"""(member, how far it is, None), or (member, None, what went wrong); (member, None, None): done."""
+
+
+def run_parallel(
+    job: TrainJob, processes: int, on_status: Callable[[int, Status], None] = lambda member, status: None
+) -> list[Path]:
+    """Train the members of a job, so many at a time; equal to one after the other, weight for weight on one device."""
+    if processes < 1:
+        raise ArgumentError("--parallel", "must be at least 1", processes, "Use 1.")
+    if job.joint or processes == 1 or job.members == 1:
+        return run_job(job, on_status)
+    if job.devices > 1:
+        raise ArgumentError("--parallel", "goes with one device", f"--devices {job.devices}", "Choose one of the two.")
+    freeze_settings(job.out, job.described())
+    spawn = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+    messages: Queue[Message] = spawn.Queue()
+    waiting, running = list(range(job.members)), dict[int, Any]()
+    failure: RingfenceError | str | None = None
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes and failure is None:
+                member = waiting.pop(0)
+                running[member] = spawn.Process(target=_work, args=(job, member, messages), daemon=True)
+                running[member].start()
+            if failure is not None and not running:
+                break
+            try:
+                member, status, problem = messages.get(timeout=1.0)
+            except Empty:
+                member = next((one for one, process in running.items() if process.exitcode not in (None, 0)), -1)
+                if member < 0:
+                    continue
+                status, problem = None, f"its process ended with code {running[member].exitcode}"
+            if status is not None:
+                on_status(member, status)
+            else:
+                running.pop(member).join()
+                failure = failure or problem
+                waiting = [] if failure else waiting
+    finally:
+        for process in running.values():
+            process.terminate()
+            process.join()
+    if isinstance(failure, RingfenceError):
+        raise failure
+    if failure is not None:
+        raise ArgumentError("--parallel", "every member must be trained", failure, "Run the command again to go on.")
+    return [job.final(i) for i in range(job.members)]
+
+
+def _work(job: TrainJob, member: int, messages: Queue[Message]) -> None:
+    torch.set_num_threads(1)
+    try:
+        run_member(job, member, lambda number, status: messages.put((number, status, None)))
+        messages.put((member, None, None))
+    except RingfenceError as error:
+        messages.put((member, None, f"{error}"))
+    except KeyboardInterrupt:
+        messages.put((member, None, "interrupted"))
+    except Exception as error:
+        messages.put((member, None, f"{type(error).__name__}: {error}"))

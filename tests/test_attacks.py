@@ -1,0 +1,88 @@
+"""Attacks: inside the ball, at the optimum of a linear classifier, and with the noise held fixed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.attacks import ATTACKS, Ddn, Pgd, log_mean_softmax, smoothed_loss
+from ringfence.errors import ArgumentError
+
+
+def linear(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(9, 2))
+
+
+def test_log_mean_softmax_is_the_log_of_the_mean_even_when_saturated() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(3 * 4, 5)
+    mean = scores.softmax(-1).view(3, 4, 5).mean(0)
+    assert torch.allclose(log_mean_softmax(scores, 3), mean.log(), atol=1e-6)
+    assert torch.isfinite(log_mean_softmax(1000 * scores, 3)).all()
+
+
+@pytest.mark.parametrize("kind", ATTACKS.values(), ids=list(ATTACKS))
+@pytest.mark.parametrize("box", [False, True])
+def test_attacks_stay_in_the_ball_and_the_box_and_raise_the_loss(kind: type, box: bool) -> None:
+    network, x = linear(), torch.rand(6, 1, 3, 3)
+    y, noise = network(x).argmax(1), 0.2 * torch.randn(4, 6, 1, 3, 3)
+    attack = kind(eps=0.5, steps=8, box=box)
+    moved = attack(network, x, y, noise)
+    assert (moved - x).flatten(1).norm(dim=1).max() <= 0.5 + 1e-5
+    if box:
+        assert moved.min() >= -1e-6
+        assert moved.max() <= 1 + 1e-6
+    assert (smoothed_loss(network, moved, y, noise) > smoothed_loss(network, x, y, noise)).all()
+    assert not moved.requires_grad
+
+
+def test_pgd_reaches_the_worst_point_of_a_linear_classifier() -> None:
+    network, x = linear(), torch.rand(3, 1, 3, 3)
+    y, noise = network(x).argmax(1), 0.1 * torch.randn(2, 3, 1, 3, 3)
+    moved = Pgd(eps=0.3, steps=10, box=False)(network, x, y, noise)
+    direction = network[1].weight[1 - y] - network[1].weight[y]
+    best = x + 0.3 * (direction / direction.norm(dim=1, keepdim=True)).view_as(x)
+    assert torch.allclose(moved, best, atol=1e-4)
+
+
+def test_ddn_finds_the_shortest_perturbation_of_a_linear_classifier() -> None:
+    network = linear()
+    weight, bias = network[1].weight[0] - network[1].weight[1], network[1].bias[0] - network[1].bias[1]
+    x = torch.rand(20, 1, 3, 3)
+    margin = (x.flatten(1) @ weight + bias).abs() / weight.norm()
+    y, still = network(x).argmax(1), torch.zeros(1, 20, 1, 3, 3)
+    moved = Ddn(eps=5.0, steps=200, box=False)(network, x, y, still)
+    assert (network(moved).argmax(1) != y).all()
+    length = (moved - x).flatten(1).norm(dim=1)
+    assert (length >= margin - 1e-4).all()
+    assert (length <= 1.2 * margin + 0.02).all()
+
+
+def test_warm_up_scales_the_ball() -> None:
+    network, x = linear(), torch.rand(4, 1, 3, 3)
+    y, noise = network(x).argmax(1), torch.zeros(1, 4, 1, 3, 3)
+    moved = Pgd(eps=1.0, steps=4, box=False)(network, x, y, noise, share=0.25)
+    assert torch.allclose((moved - x).flatten(1).norm(dim=1), torch.full((4,), 0.25), atol=1e-5)
+
+
+def test_a_classifier_without_gradient_leaves_inputs_where_they_are() -> None:
+    class Flat(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.zeros(len(x), 2) * x.sum()
+
+    x = torch.rand(2, 1, 3, 3)
+    for kind in ATTACKS.values():
+        moved = kind(eps=1.0, steps=3)(Flat(), x, torch.zeros(2, dtype=torch.int64), torch.zeros(1, 2, 1, 3, 3))
+        assert torch.isfinite(moved).all()
+
+
+def test_bad_settings_are_refused() -> None:
+    x = torch.rand(1, 1, 3, 3)
+    arguments = (linear(), x, torch.zeros(1, dtype=torch.int64), torch.zeros(1, 1, 1, 3, 3))
+    for attack in (Pgd(eps=0.0), Pgd(eps=math.nan), Pgd(steps=0)):
+        with pytest.raises(ArgumentError, match=r"eps|steps"):
+            attack(*arguments)

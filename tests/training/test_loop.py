@@ -1,0 +1,253 @@
+"""The loop learns, resumes exactly, and stops with the last good weights where the loss breaks."""
+
+from __future__ import annotations
+
+import csv
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ringfence.errors import ArgumentError, DataError, StoreError
+from ringfence.training import DeviceData, Schedule, TrainingPlan, train
+from ringfence.training.checkpoints import Checkpoints, export, freeze_settings
+from ringfence.training.data_on_device import augment
+from ringfence.training.loop import Status
+from ringfence.training.objectives import Drt, Gaussian, SmoothAdv
+from ringfence.training.stepper import Stepper
+
+PLAN = TrainingPlan(Gaussian(), sigma=0.2, epochs=4, batch=16, schedule=Schedule(lr=0.1), seed=3)
+
+
+def tiny(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 3))
+
+
+def weights(members: list[nn.Module]) -> list[torch.Tensor]:
+    return [value.clone() for member in members for value in member.state_dict().values()]
+
+
+def equal(first: list[nn.Module], second: list[nn.Module]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(first), weights(second), strict=True))
+
+
+def test_training_learns(data: DeviceData, tmp_path: Path) -> None:
+    seen: list[Status] = []
+    plan = replace(PLAN, epochs=12, schedule=Schedule(lr=0.3, kind="one-cycle"))
+    train(plan, [tiny()], data, tmp_path, device="cpu", on_status=seen.append)
+    assert seen[0].accuracy < seen[-1].accuracy
+    assert seen[-1].accuracy > 0.85
+    with (tmp_path / "log.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [int(line["epoch"]) for line in lines] == list(range(1, 13))
+    assert float(lines[-1]["cross_entropy"]) == pytest.approx(seen[-1].terms["cross_entropy"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"ema": 0.9},
+        {"objective": Drt(SmoothAdv(eps=0.3, steps=2)), "accumulate": 2, "noise_warmup": 3},
+        {"crop": 1, "flip": True, "clip": 0.5, "precision": "bf16"},
+    ],
+    ids=["plain", "averaged", "drt", "augmented"],
+)
+def test_a_training_killed_at_any_step_ends_with_the_same_weights(
+    changes: dict[str, object], data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(PLAN, **changes)
+    whole = train(plan, [tiny(0), tiny(1)], data, tmp_path / "whole", device="cpu")
+    killed_at = random.Random(str(changes)).randrange(1, 4 * 6)
+    step, count = Stepper.step, 0
+
+    def dying(self: Stepper, rows: torch.Tensor, rate: float) -> None:
+        nonlocal count
+        count += 1
+        if count == killed_at:
+            raise KeyboardInterrupt
+        step(self, rows, rate)
+
+    monkeypatch.setattr(Stepper, "step", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train(plan, [tiny(0), tiny(1)], data, tmp_path / "cut", device="cpu")
+    monkeypatch.setattr(Stepper, "step", step)
+    torch.randn(7)  # whatever the process did in between does not matter
+    resumed = train(plan, [tiny(5), tiny(6)], data, tmp_path / "cut", device="cpu") if killed_at > 6 else None
+    if resumed is None:  # killed in the first epoch: the same start is needed, as the command line gives it
+        resumed = train(plan, [tiny(0), tiny(1)], data, tmp_path / "cut", device="cpu")
+    assert equal(whole, resumed)
+    with (tmp_path / "cut" / "log.csv").open() as file:
+        assert [int(line["epoch"]) for line in csv.DictReader(file)] == [1, 2, 3, 4]
+
+
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ringfence.training.checkpoints as module
+
+    train(PLAN, [tiny()], data, tmp_path, device="cpu", stop_after=2)
+    monkeypatch.setattr(module, "write_json", lambda path, value: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        train(PLAN, [tiny()], data, tmp_path, device="cpu", stop_after=3)
+    monkeypatch.undo()
+    found = Checkpoints(tmp_path).load()
+    assert found is not None
+    assert found[0].epoch == 2
+    whole = train(PLAN, [tiny()], data, tmp_path / "whole", device="cpu")
+    assert equal(whole, train(PLAN, [tiny(9)], data, tmp_path, device="cpu"))
+
+
+def test_gradient_accumulation_is_the_same_step_without_noise(data: DeviceData, tmp_path: Path) -> None:
+    plan = replace(PLAN, sigma=0.0, epochs=1)
+    once = train(plan, [tiny()], data, tmp_path / "1", device="cpu")
+    twice = train(replace(plan, accumulate=4), [tiny()], data, tmp_path / "4", device="cpu")
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(weights(once), weights(twice), strict=True))
+
+
+def test_the_best_epoch_is_kept_apart(data: DeviceData, tmp_path: Path) -> None:
+    training, held_out = data.split(12)
+    assert held_out is not None
+    seen: list[Status] = []
+    train(PLAN, [tiny()], training, tmp_path, held_out=held_out, device="cpu", on_status=seen.append)
+    found = Checkpoints(tmp_path).load()
+    assert found is not None
+    accuracies = [one.held_out for one in seen if one.held_out is not None]
+    assert found[0].best_accuracy == max(accuracies)
+    assert found[0].best_epoch == 1 + accuracies.index(max(accuracies))
+    assert Checkpoints(tmp_path).load_best() is not None
+
+
+def test_a_loss_that_turns_nan_stops_and_keeps_the_last_good_checkpoint(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = train(PLAN, [tiny()], data, tmp_path / "two", device="cpu", stop_after=2)
+    loss = Gaussian.loss_of
+    calls = 0
+
+    def breaking(self, member, x, y, noise, generator):  # type: ignore[no-untyped-def]
+        nonlocal calls
+        calls += 1
+        found = loss(self, member, x, y, noise, generator)
+        return (
+            replace(found, terms={"cross_entropy": found.terms["cross_entropy"] * float("nan")})
+            if calls == 15
+            else found
+        )
+
+    monkeypatch.setattr(Gaussian, "loss_of", breaking)
+    with pytest.raises(ArgumentError, match=r"at step 14 \(epoch 3, step 3 of 6\).*after epoch 2 is kept"):
+        train(PLAN, [tiny()], data, tmp_path / "cut", device="cpu")
+    found = Checkpoints(tmp_path / "cut").load()
+    assert found is not None
+    assert found[0].epoch == 2
+    assert torch.equal(found[1]["member.0.1.weight"], good[0].state_dict()["1.weight"])
+
+
+def test_bad_settings_are_refused_before_the_first_step(data: DeviceData, tmp_path: Path) -> None:
+    for changes, rule in (
+        ({"epochs": 0}, "epochs"),
+        ({"sigma": -1.0}, "sigma"),
+        ({"sigma": float("nan")}, "sigma"),
+        ({"batch": 0}, "batch"),
+        ({"accumulate": 3}, "divide the batch"),
+        ({"ema": 1.5}, "ema"),
+        ({"compile": True, "objective": Drt()}, "differentiates gradients"),
+    ):
+        with pytest.raises(ArgumentError, match=rule):
+            replace(PLAN, **changes)
+    with pytest.raises(ArgumentError, match="at most the number of training inputs"):
+        train(replace(PLAN, batch=97), [tiny()], data, tmp_path, device="cpu")
+    normed = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3))
+    with pytest.raises(ArgumentError, match="batch norm needs more than one input"):
+        train(replace(PLAN, batch=1), [normed], data, tmp_path, device="cpu")
+    with pytest.raises(DataError, match="labels must be 0 to 2"):
+        train(PLAN, [tiny()], DeviceData(data.x, data.y + 1, 3), tmp_path, device="cpu")
+    with pytest.raises(DataError, match="finite"):
+        train(PLAN, [tiny()], DeviceData(data.x * float("nan"), data.y, 3), tmp_path, device="cpu")
+    for settings, rule in (({"lr": 0.0}, "lr"), ({"kind": "cubic"}, "step, one-cycle or constant")):
+        with pytest.raises(ArgumentError, match=rule):
+            Schedule(**settings)  # type: ignore[arg-type]
+
+
+def test_no_disk_is_said_and_nothing_is_lost(data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ringfence.training.checkpoints as module
+
+    train(PLAN, [tiny()], data, tmp_path, device="cpu", stop_after=1)
+
+    def full(path: Path, content: bytes) -> None:
+        raise StoreError(str(path), "must be writable", "No space left on device", "Free some space.")
+
+    monkeypatch.setattr(module, "write_atomically", full)
+    with pytest.raises(StoreError, match="No space left"):
+        train(PLAN, [tiny()], data, tmp_path, device="cpu")
+    monkeypatch.undo()
+    found = Checkpoints(tmp_path).load()
+    assert found is not None
+    assert found[0].epoch == 1
+
+
+def test_settings_of_a_folder_may_not_change(tmp_path: Path) -> None:
+    freeze_settings(tmp_path, {"plan": {"sigma": 9.5}})
+    freeze_settings(tmp_path, {"plan": {"sigma": 0.5}})  # corrected before anything was trained
+    (tmp_path / "member-0").mkdir()
+    (tmp_path / "member-0" / "last.json").write_text("{}")
+    freeze_settings(tmp_path, {"plan": {"sigma": 0.5}})
+    with pytest.raises(StoreError, match="continued with its own settings"):
+        freeze_settings(tmp_path, {"plan": {"sigma": 0.25}})
+
+
+def test_exported_weights_are_half_precision_and_load_exactly(tmp_path: Path) -> None:
+    from ringfence.classifiers.architectures import LeNet
+    from ringfence.models import load_model
+
+    network = LeNet()
+    export(tmp_path / "lenet.safetensors", network, {"arch": "lenet"})
+    loaded = load_model(str(tmp_path / "lenet.safetensors")).module
+    for ours, theirs in zip(network.state_dict().values(), loaded.state_dict().values(), strict=True):
+        assert theirs.dtype == torch.float32
+        assert torch.equal(ours.half().float(), theirs)
+    assert (tmp_path / "lenet.safetensors").stat().st_size < 130_000
+    with torch.no_grad():
+        network.head[1].weight[0, 0] = 1e6
+    with pytest.raises(StoreError, match="half precision"):
+        export(tmp_path / "large.safetensors", network, {})
+
+
+def test_learning_rates_follow_the_papers_and_the_cycle() -> None:
+    steps = Schedule(lr=0.01, every=30)
+    assert [steps.at(epoch * 10, 10, 90) for epoch in (0, 29, 30, 60)] == pytest.approx([0.01, 0.01, 1e-3, 1e-4])
+    assert Schedule(lr=0.1).at(50 * 10, 10, 150) == pytest.approx(0.01)  # every third of the epochs
+    cycle = [Schedule(lr=1.0, kind="one-cycle").at(step, 10, 10) for step in range(100)]
+    assert cycle[0] == pytest.approx(0.04)
+    assert max(cycle) == pytest.approx(1.0, abs=0.01)
+    assert cycle.index(max(cycle)) in (19, 20)
+    assert cycle[-1] == pytest.approx(1e-4)
+
+
+def test_crops_and_flips_move_pixels_and_change_none() -> None:
+    x = torch.arange(1.0, 10.0).view(1, 1, 3, 3).repeat(200, 1, 1, 1)
+    moved = augment(x, 1, True, torch.Generator().manual_seed(0))
+    assert moved.shape == x.shape
+    assert set(moved.unique().tolist()) <= set(range(10))
+    centres = moved[:, 0, 1, 1].unique().tolist()
+    assert sorted(centres) == list(range(1, 10))  # every shift occurs
+    assert torch.equal(augment(x, 0, False, torch.Generator()), x)
+    mirrored = augment(x, 0, True, torch.Generator().manual_seed(0))
+    assert {tuple(one.flatten().tolist()) for one in mirrored} == {
+        (1, 2, 3, 4, 5, 6, 7, 8, 9),
+        (3, 2, 1, 6, 5, 4, 9, 8, 7),
+    }
+
+
+@pytest.mark.slow
+def test_two_processes_share_each_batch(data: DeviceData, tmp_path: Path) -> None:
+    """Without noise the mean of two half-batch gradients is the whole batch's."""
+    plan = replace(PLAN, sigma=0.0, epochs=1)
+    one = train(plan, [tiny()], data, tmp_path / "1", device="cpu")
+    two = train(plan, [tiny()], data, tmp_path / "2", device="cpu", devices=2)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(weights(one), weights(two), strict=True))

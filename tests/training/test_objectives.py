@@ -1,0 +1,535 @@
+"""Every objective against a slow, literal reference: one input at a time, every formula written out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import permutations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.errors import ArgumentError, DataError
+from ringfence.training.noise import TrainingNoise
+from ringfence.training.objectives import (
+    OBJECTIVES,
+    Adp,
+    Consistency,
+    DenoiseMse,
+    DenoiseStability,
+    Drt,
+    Gal,
+    Gaussian,
+    Macer,
+    Objective,
+    Select,
+    SmoothAdv,
+    SmoothMix,
+    Stability,
+    build_objective,
+    selection_labels,
+)
+
+SIGMA, INPUTS, CLASSES = 0.4, 5, 3
+Net = nn.Module
+
+
+@pytest.fixture(autouse=True)
+def doubles():
+    """References and objectives in float64, so that agreement means the formula and not luck."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def number(value: Tensor) -> float:
+    """A 0-dimensional tensor as a number, gradient or not."""
+    return value.item()
+
+
+def net(seed: int, scale: float = 1.5) -> Net:
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, CLASSES))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(scale)
+    return module
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.rand(INPUTS, 1, 2, 2), torch.tensor([0, 1, 2, 0, 1])
+
+
+def draws(copies: int) -> Tensor:
+    """The noise the objective will see: (m, B, 1, 2, 2)."""
+    x, _ = batch()
+    return torch.randn((copies, *x.shape), generator=torch.Generator().manual_seed(9)) * SIGMA
+
+
+def measured(objective: Objective, members: Sequence[Net], noise: TrainingNoise | None = None):
+    x, y = batch()
+    return objective(members, x, y, noise or TrainingNoise(SIGMA), torch.Generator().manual_seed(9))
+
+
+def agree(objective: Objective, members: Sequence[Net], reference: Callable[[], Tensor], tolerance=1e-6) -> None:
+    """Value and every parameter's gradient; log-softmax runs in float32 inside, hence the tolerance."""
+    parameters = [one for member in members for one in member.parameters()]
+    total = measured(objective, members).total
+    ours = torch.autograd.grad(total, parameters, allow_unused=True)
+    slow = reference()
+    theirs = torch.autograd.grad(slow, parameters, allow_unused=True)
+    assert math.isclose(number(total), number(slow), rel_tol=tolerance, abs_tol=tolerance)
+    for a, b in zip(ours, theirs, strict=True):
+        a, b = (torch.zeros(()) if one is None else one for one in (a, b))
+        assert torch.allclose(a, b, rtol=1e-4, atol=2e-6), (a - b).abs().max()
+
+
+def share(member: Net, x: Tensor) -> Tensor:
+    """Softmax (K,) of one input (1, 2, 2)."""
+    scores = member(x.unsqueeze(0))[0]
+    powers = [torch.exp(one) for one in scores]
+    return torch.stack([one / sum(powers) for one in powers])
+
+
+def each_row(copies: int):
+    """(x, y, e) for every copy and input."""
+    x, y = batch()
+    noise = draws(copies)
+    return [(x[b], int(y[b]), noise[i, b]) for i in range(copies) for b in range(INPUTS)]
+
+
+def cross_entropy(member: Net, copies: int) -> Tensor:
+    rows = each_row(copies)
+    return -sum(torch.log(share(member, x + e)[y]) for x, y, e in rows) / len(rows)
+
+
+def test_gaussian_is_the_mean_cross_entropy_of_the_copies() -> None:
+    member = net(0)
+    agree(Gaussian(copies=2), [member], lambda: cross_entropy(member, 2))
+
+
+def test_a_single_copy() -> None:
+    member = net(0)
+    agree(Gaussian(copies=1), [member], lambda: cross_entropy(member, 1))
+    agree(Consistency(copies=1), [member], lambda: consistency(member, 1, 10.0, 0.5))
+    agree(Macer(copies=1, beta=1.0, weight=3.0), [member], lambda: macer(member, 1, 3.0, 8.0, 1.0))
+
+
+def test_single_objectives_add_up_over_members_without_mixing_them() -> None:
+    members = [net(0), net(1)]
+    # The second member sees the next draws of the generator, so only the first can be compared with the reference.
+    total = measured(Gaussian(), members).total
+    gradient = torch.autograd.grad(total, list(members[0].parameters()))
+    alone = torch.autograd.grad(measured(Gaussian(), members[:1]).total, list(members[0].parameters()))
+    assert all(torch.allclose(a, b) for a, b in zip(gradient, alone, strict=True))
+
+
+def consistency(member: Net, copies: int, weight: float, eta: float) -> Tensor:
+    x, _ = batch()
+    noise = draws(copies)
+    total = cross_entropy(member, copies)
+    for b in range(INPUTS):
+        each = [share(member, x[b] + noise[i, b]) for i in range(copies)]
+        mean = sum(each) / copies
+        kl = sum(sum(mean[k] * torch.log(mean[k] / one[k]) for k in range(CLASSES)) for one in each) / copies
+        entropy = -sum(mean[k] * torch.log(mean[k]) for k in range(CLASSES))
+        total = total + (weight * kl + eta * entropy) / INPUTS
+    return total
+
+
+def test_consistency() -> None:
+    member = net(2)
+    agree(Consistency(weight=7.0, eta=0.3), [member], lambda: consistency(member, 2, 7.0, 0.3), 1e-5)
+
+
+def macer(member: Net, copies: int, weight: float, gamma: float, beta: float) -> Tensor:
+    x, y = batch()
+    noise = draws(copies)
+    normal = torch.distributions.Normal(torch.zeros(()), torch.ones(()))
+    total = torch.zeros(())
+    for b in range(INPUTS):
+        plain = sum(share(member, x[b] + noise[i, b]) for i in range(copies)) / copies
+        total = total - torch.log(plain[y[b]]) / INPUTS
+        sharp = [torch.softmax(beta * member((x[b] + noise[i, b]).unsqueeze(0))[0], 0) for i in range(copies)]
+        z = sum(sharp) / copies
+        other = max(z[k] for k in range(CLASSES) if k != y[b])
+        if z[y[b]] <= other:
+            continue
+        gap = normal.icdf(z[y[b]]) - normal.icdf(other)
+        if torch.isfinite(gap) and gap.abs() <= gamma and gap < gamma:
+            total = total + weight * SIGMA / 2 * (gamma - gap) / INPUTS
+    return total
+
+
+def test_macer_counts_right_inputs_with_a_small_gap() -> None:
+    member = net(3)
+    objective = Macer(weight=5.0, gamma=2.0, beta=2.0, copies=4)
+    agree(objective, [member], lambda: macer(member, 4, 5.0, 2.0, 2.0), 1e-5)
+    assert measured(objective, [member]).terms["radius"] > 0  # the case is not empty
+
+
+def test_macer_leaves_out_saturated_inputs_without_breaking_gradients() -> None:
+    member = net(3, scale=60.0)  # softmax exactly 0 and 1: the gap is infinite
+    found = measured(Macer(copies=3), [member])
+    gradients = torch.autograd.grad(found.total, list(member.parameters()))
+    assert found.terms["radius"] == 0
+    assert all(torch.isfinite(one).all() for one in gradients)
+
+
+def test_stability_in_both_forms() -> None:
+    member, rows = net(4), each_row(2)
+
+    def reference(renyi: bool) -> Tensor:
+        x, y = batch()
+        total = -sum(torch.log(share(member, x[b])[y[b]]) for b in range(INPUTS)) / INPUTS
+        for clean, _, e in rows:
+            p, q = share(member, clean), share(member, clean + e)
+            far = torch.log(sum(p**2 / q)) if renyi else -sum(p[k] * torch.log(q[k]) for k in range(CLASSES))
+            total = total + 2.0 * far / len(rows)
+        return total
+
+    agree(Stability(copies=2), [member], lambda: reference(False), 1e-5)
+    agree(Stability(copies=2, divergence="renyi"), [member], lambda: reference(True), 1e-5)
+
+
+def ascend(member: Net, x: Tensor, y: int, noise: Tensor, steps: int, length: float, eps: float | None) -> Tensor:
+    """PGD (eps) or free ascent of one input (1, 2, 2) on -log mean softmax, noise (m, 1, 2, 2) fixed."""
+    at = x.clone()
+    for _ in range(steps):
+        at = at.detach().requires_grad_()
+        mean = sum(share(member, at + e)[y] for e in noise) / len(noise)
+        gradient = torch.autograd.grad(-torch.log(mean), at)[0]
+        moved = (at + length * gradient / gradient.norm()).clamp(0, 1).detach()
+        delta = moved - x
+        if eps is not None and delta.norm() > eps:
+            delta = delta * eps / delta.norm()
+        at = x + delta
+    return at.detach()
+
+
+def test_smoothadv_attacks_with_the_noise_of_the_loss() -> None:
+    member, noise = net(5), draws(2)
+    x, y = batch()
+
+    def reference() -> Tensor:
+        total = torch.zeros(())
+        for b in range(INPUTS):
+            far = ascend(member, x[b], int(y[b]), noise[:, b], 3, 2 * 0.6 / 3, 0.6)
+            total = total - sum(torch.log(share(member, far + noise[i, b])[y[b]]) for i in range(2)) / (2 * INPUTS)
+        return total
+
+    agree(SmoothAdv(eps=0.6, steps=3), [member], reference, 1e-4)
+    plain = number(measured(Gaussian(copies=2), [member]).total)
+    assert number(measured(SmoothAdv(eps=0.6, steps=3), [member]).total) > plain
+    cold = TrainingNoise(SIGMA, attack=torch.zeros(()))
+    assert math.isclose(number(measured(SmoothAdv(), [member], cold).total), plain, rel_tol=1e-6)
+
+
+def test_smoothadv_leaves_parameters_trainable_and_the_mode_as_it_was() -> None:
+    member = net(5).train()
+    measured(SmoothAdv(attack="ddn", steps=2), [member]).total.backward()
+    assert member.training
+    assert all(one.requires_grad and one.grad is not None for one in member.parameters())
+
+
+def test_smoothmix_mixes_towards_the_adversary_and_uniform_confidence() -> None:
+    member, noise = net(6), draws(2)
+    x, y = batch()
+    generator = torch.Generator().manual_seed(9)
+    torch.randn((2, *x.shape), generator=generator)
+    lengths = 0.5 * torch.rand(INPUTS, generator=generator)
+
+    def reference() -> Tensor:
+        total = cross_entropy(member, 2)
+        for b in range(INPUTS):
+            far = ascend(member, x[b], int(y[b]), noise[:, b], 2, 0.3, None)
+            mean = sum(share(member, x[b] + noise[i, b]) for i in range(2)).detach() / 2
+            if int(mean.argmax()) != int(y[b]):
+                continue
+            target = (1 - lengths[b]) * mean + lengths[b] / CLASSES
+            mixed = (1 - lengths[b]) * x[b] + lengths[b] * far
+            for i in range(2):
+                logs = torch.log(share(member, mixed + noise[i, b]))
+                total = total + 5.0 * sum(target * (torch.log(target) - logs)) / (2 * INPUTS)
+        return total
+
+    agree(SmoothMix(steps=2, step=0.3), [member], reference, 1e-4)
+    assert measured(SmoothMix(steps=2, step=0.3), [member]).terms["mix"] > 0
+
+
+# Ensembles ----------------------------------------------------------------------------------------------------
+
+
+def drt(members: Sequence[Net], rho1: float, rho2: float, squared: bool = False, form: str = "pairwise") -> Tensor:
+    """Paper 001, equations 9 and 10 (or 54 and 55), row by row over ordered pairs, gradients by autograd."""
+    total = sum(cross_entropy(member, 2) for member in members)
+    rows = each_row(2)
+    for x, y, e in rows:
+        noisy = (x + e).detach().requires_grad_()
+        gradients, margins, right = [], [], []
+        for member in members:
+            p = share(member, noisy)
+            second = max((k for k in range(CLASSES) if k != y), key=lambda k: number(p[k]))
+            right.append(int(p.argmax()) == y)
+            margins.append(p[second] - p[y])
+            gradients.append(torch.autograd.grad(p[y] - p[second], noisy, create_graph=True)[0])
+
+        def size(g: Tensor) -> Tensor:
+            return (g**2).sum() if squared else (g**2).sum().sqrt()
+
+        if form == "summed":
+            if all(right):
+                total = total + (rho1 * size(sum(gradients)) + rho2 * sum(margins)) / len(rows)
+            continue
+        for i, j in permutations(range(len(members)), 2):
+            if right[i] and right[j]:
+                term = rho1 * size(gradients[i] + gradients[j]) + rho2 * (margins[i] + margins[j])
+                total = total + term / len(rows)
+    return total
+
+
+def good(seed: int) -> Net:
+    """A network that is right on most noisy inputs of the batch, so that pairs are valid."""
+    module, (x, y) = net(seed), batch()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(module((x + draws(2)).flatten(0, 1)), y.repeat(2)).backward()
+        optimizer.step()
+    return module
+
+
+@pytest.mark.parametrize("form", ["pairwise", "summed"])
+@pytest.mark.parametrize("squared", [False, True])
+def test_drt_values_and_second_order_gradients(form, squared) -> None:
+    members = [good(0), good(1), net(2)]
+    objective = Drt(rho1=0.7, rho2=1.3, squared=squared, form=form)
+    agree(objective, members, lambda: drt(members, 0.7, 1.3, squared, form), 1e-5)
+    assert measured(objective, members).terms["diversity"] > 0
+
+
+def test_drt_gradient_diversity_alone_and_margin_alone() -> None:
+    members = [good(0), good(1)]
+    agree(Drt(rho1=0.7, rho2=0.0), members, lambda: drt(members, 0.7, 0.0), 1e-5)
+    agree(Drt(rho1=0.0, rho2=1.3), members, lambda: drt(members, 0.0, 1.3), 1e-5)
+
+
+def test_drt_without_a_valid_pair_is_the_standard_loss() -> None:
+    class Wrong(nn.Module):
+        """Never the label of this batch: class 0 gets the lowest score everywhere, labels below are all 0."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) + torch.tensor([-50.0, 0.0, 0.0])
+
+    members = [Wrong(), good(1)]
+    x, _ = batch()
+    y = torch.zeros(INPUTS, dtype=torch.int64)
+    for reduction in ("paper_sum", "mean"):
+        found = Drt(reduction=reduction)(members, x, y, TrainingNoise(SIGMA), torch.Generator().manual_seed(9))
+        assert found.terms["diversity"] == 0
+        gradient = torch.autograd.grad(found.terms["diversity"], list(members[1].parameters()), allow_unused=True)
+        assert all(one is None or (one == 0).all() for one in gradient)
+    assert found.terms["cross_entropy"] > 0
+
+
+def test_drt_of_saturated_members_has_finite_gradients() -> None:
+    members = [net(0, scale=80.0), net(0, scale=80.0)]  # identical: their gradients vanish together
+    found = measured(Drt(), members)
+    gradients = torch.autograd.grad(found.total, [one for member in members for one in member.parameters()])
+    assert torch.isfinite(found.total)
+    assert all(torch.isfinite(one).all() for one in gradients)
+
+
+def test_drt_mean_averages_over_valid_pairs_and_own_right_rows() -> None:
+    members = [good(0), net(1), net(2)]
+    found = measured(Drt(rho1=1.0, rho2=1.0, reduction="mean", squared=True), members)
+    lengths: list[float] = []
+    margins: list[list[float]] = [[], [], []]
+    for x, y, e in each_row(2):
+        noisy = (x + e).requires_grad_()
+        gradients, right = [], []
+        for i, member in enumerate(members):
+            p = share(member, noisy)
+            second = max(number(p[k]) for k in range(CLASSES) if k != y)
+            margin = p[y] - max((p[k] for k in range(CLASSES) if k != y), key=number)
+            right.append(int(p.argmax()) == y)
+            if right[-1]:
+                margins[i].append(second - number(p[y]))
+            gradients.append(torch.autograd.grad(margin, noisy)[0])
+        for i in range(3):
+            for j in range(i):
+                if right[i] and right[j]:
+                    lengths.append(number(((gradients[i] + gradients[j]) ** 2).sum()))
+    assert lengths
+    assert math.isclose(number(found.terms["diversity"]), sum(lengths) / len(lengths), rel_tol=1e-4)
+    expected = sum(sum(one) / len(one) for one in margins if one)
+    assert math.isclose(number(found.terms["margin"]), expected, rel_tol=1e-4)
+
+
+def test_drt_over_smoothadv_attacks_each_member_and_regularises_at_the_plain_noise() -> None:
+    members = [good(0), good(1)]
+    found = measured(Drt(SmoothAdv(eps=0.3, steps=2), rho1=0.7, rho2=1.3), members)
+    plain = measured(Drt(rho1=0.7, rho2=1.3), members)
+    for term in ("diversity", "margin"):
+        assert math.isclose(number(found.terms[term]), number(plain.terms[term]), rel_tol=1e-6)
+    assert found.terms["cross_entropy"] > plain.terms["cross_entropy"]
+
+
+def test_adp_rewards_entropy_and_volume() -> None:
+    members, offset = [net(0), net(1), net(2)], 1e-6
+
+    def reference() -> Tensor:
+        total = sum(cross_entropy(member, 2) for member in members)
+        rows = each_row(2)
+        for x, y, e in rows:
+            each = [share(member, x + e) for member in members]
+            mean = sum(each) / 3
+            entropy = -sum(mean * torch.log(mean))
+            others = [torch.stack([p[k] for k in range(CLASSES) if k != y]) for p in each]
+            matrix = torch.stack([one / one.norm() for one in others])
+            volume = torch.log(torch.linalg.det(matrix @ matrix.T + offset * torch.eye(3)))
+            total = total - (0.5 * 3 * entropy + 0.1 * volume) / len(rows)
+        return total
+
+    # Two classes remain, so three members span no volume but the offset's: gradients are large and float32-rough.
+    value = number(measured(Adp(), members).total)
+    assert math.isclose(value, number(reference()), rel_tol=1e-2)
+
+
+def test_adp_with_two_members_agrees_in_gradients_too() -> None:
+    members = [net(0), net(1)]
+
+    def reference() -> Tensor:
+        total = sum(cross_entropy(member, 2) for member in members)
+        rows = each_row(2)
+        for x, y, e in rows:
+            each = [share(member, x + e) for member in members]
+            mean = sum(each) / 2
+            others = [torch.stack([p[k] for k in range(CLASSES) if k != y]) for p in each]
+            matrix = torch.stack([one / one.norm() for one in others])
+            volume = torch.log(torch.linalg.det(matrix @ matrix.T + 1e-6 * torch.eye(2)))
+            total = total - (0.4 * 2 * -sum(mean * torch.log(mean)) + 0.2 * volume) / len(rows)
+        return total
+
+    total = measured(Adp(alpha=0.4, beta=0.2), members).total
+    assert math.isclose(number(total), number(reference()), rel_tol=1e-4)
+    parameters = [one for member in members for one in member.parameters()]
+    ours, theirs = (torch.autograd.grad(one, parameters) for one in (total, reference()))
+    assert all(torch.allclose(a, b, rtol=1e-2, atol=1e-4) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_gal_penalises_aligned_loss_gradients() -> None:
+    members = [net(0), net(1), net(2)]
+
+    def reference() -> Tensor:
+        total = sum(cross_entropy(member, 2) for member in members)
+        rows = each_row(2)
+        for x, y, e in rows:
+            noisy = (x + e).requires_grad_()
+            gradients = [
+                torch.autograd.grad(-torch.log(share(one, noisy)[y]), noisy, create_graph=True)[0] for one in members
+            ]
+            powers = [
+                torch.exp((gradients[i] * gradients[j]).sum() / (gradients[i].norm() * gradients[j].norm()))
+                for i in range(3)
+                for j in range(i)
+            ]
+            total = total + 0.5 * torch.log(sum(powers)) / len(rows)
+        return total
+
+    agree(Gal(), members, reference, 1e-4)
+
+
+def test_gal_of_members_without_gradient_is_finite() -> None:
+    members = [net(0, scale=200.0), net(1, scale=200.0)]
+    found = measured(Gal(), members)
+    gradients = torch.autograd.grad(found.total, [one for member in members for one in member.parameters()])
+    assert all(torch.isfinite(one).all() for one in gradients)
+
+
+# Denoisers, one class never predicted, bad input ---------------------------------------------------------------
+
+
+def test_denoisers() -> None:
+    torch.manual_seed(0)
+    denoiser, classifier = nn.Conv2d(1, 1, 1), net(0)
+
+    def squares() -> Tensor:
+        rows = each_row(2)
+        return sum(((denoiser((x + e).unsqueeze(0))[0] - x) ** 2).sum() for x, _, e in rows) / len(rows)
+
+    def stability() -> Tensor:
+        rows = each_row(2)
+        answers = [int(share(classifier, x).argmax()) for x, _, _ in rows]
+        cleaned = [denoiser((x + e).unsqueeze(0))[0] for x, _, e in rows]
+        losses = [-torch.log(share(classifier, one)[a]) for one, a in zip(cleaned, answers, strict=True)]
+        return sum(losses) / len(rows)
+
+    agree(DenoiseMse(copies=2), [denoiser], squares, 1e-5)
+    agree(DenoiseStability(classifier, copies=2), [denoiser], stability, 1e-5)
+    assert all(one.grad is None and one.requires_grad for one in classifier.parameters())
+
+
+def test_selection_labels_count_right_noisy_copies() -> None:
+    from ringfence.training import DeviceData
+
+    class Bright(nn.Module):
+        """Class 1 where the first pixel exceeds one half."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([torch.full((len(x),), 0.5), x[:, 0, 0, 0]], dim=1)
+
+    x = torch.full((4, 1, 2, 2), 0.5)
+    x[:, 0, 0, 0] = torch.tensor([0.9, 0.55, 0.55, 0.1])  # right with probability .977, .599, .401 and .977
+    data = DeviceData(x, torch.tensor([1, 1, 0, 0]), 2)
+    for eta, labels in ((0.5, [1, 1, 0, 1]), (0.95, [1, 0, 0, 1])):
+        objective = Select(eta=eta)
+        assert selection_labels(Bright(), data, 0.2, objective).y.tolist() == labels
+
+
+@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - {"denoise-mse", "denoise-stability"}))
+def test_a_class_that_is_never_predicted_breaks_nothing(name) -> None:
+    class Silent(nn.Module):
+        def __init__(self, seed: int) -> None:
+            super().__init__()
+            self.inner = net(seed)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) + torch.tensor([0.0, 0.0, -1e4])
+
+    members = [Silent(0), Silent(1)]
+    found = measured(build_objective(name, {}), members)
+    gradients = torch.autograd.grad(found.total, [one for member in members for one in member.parameters()])
+    assert torch.isfinite(found.total)
+    assert all(torch.isfinite(one).all() for one in gradients)
+
+
+def test_joint_objectives_need_two_members() -> None:
+    for objective in (Drt(), Adp(), Gal()):
+        with pytest.raises(ArgumentError, match="at least two members"):
+            measured(objective, [net(0)])
+
+
+def test_labels_that_do_not_fit_are_refused() -> None:
+    x, _ = batch()
+    with pytest.raises(DataError, match="one int64 label per input"):
+        Gaussian()([net(0)], x, torch.zeros(3, dtype=torch.int64), TrainingNoise(SIGMA), torch.Generator())
+
+
+def test_settings_come_as_text_and_unknown_ones_are_named() -> None:
+    built = build_objective("drt", {"rho1": "0.5", "squared": "true", "eps": "0.3", "steps": "4"}, "smoothadv")
+    assert built == Drt(SmoothAdv(eps=0.3, steps=4), rho1=0.5, squared=True)
+    with pytest.raises(ArgumentError, match="drt has the settings"):
+        build_objective("drt", {"rho3": "1"})
+    with pytest.raises(ArgumentError, match="must be a float"):
+        build_objective("drt", {"rho1": "much"})
+    with pytest.raises(ArgumentError, match="belongs to the objective drt"):
+        build_objective("gaussian", {}, "smoothadv")
+    with pytest.raises(ArgumentError, match="must be at least 0"):
+        build_objective("drt", {"rho1": "-1"})
