@@ -124,3 +124,11 @@ def test_drawings_have_borders_and_both_legends(tmp_path: Path, statistic: str) 
     assert "inputs" in ax.get_legend().get_texts()[0].get_text()
     assert sum(type(artist).__name__ == "Legend" for artist in ax.get_children()) == 2
     figure.savefig(tmp_path / "map.png")
+
+
+def test_a_mechanism_against_itself_is_drawn_without_borders() -> None:
+    ax = pytest.importorskip("matplotlib.figure").Figure().add_subplot()
+    found = simplex_map("one-sided", "one-sided", step=0.05)
+    plot_map(found, ax)
+    assert ax.get_legend() is None
+    assert found.summary()["equal"] == 1.0

@@ -14,7 +14,7 @@ from ringfence.procedures import Given, Softmax, claims, procedure
 from ringfence.procedures.base import Decisions
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder
-from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray, Tally
+from ringfence.types import BINS, SCORE_EDGES, FloatArray, IntArray, Tally
 
 _IMPORTED = "imported"
 _MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
@@ -113,11 +113,6 @@ class RunBounds:
         """The radii the run itself claims."""
         return np.array([record.radius for record in self.records])
 
-    @property
-    def stored(self) -> list[str]:
-        """Names of the mechanisms whose radii are stored."""
-        return list(self.records[0].radii) or [self.config.mechanism]
-
     def radius(self, mechanism: Mechanism) -> FloatArray:
         """Radii by the mechanism: as stored, or from the same bounds (the same alpha pays for all of them)."""
         if all(mechanism.name in record.radii for record in self.records):
@@ -159,11 +154,6 @@ class RunBounds:
             cells = {name: np.stack([np.asarray(stage.cells[name]) for stage in stages]) for name in test.needs}
             state[rows] = test.update(state[rows], Tally(cells, np.array([stage.draws for stage in stages])))
         return test.conclude(state)
-
-    @cached_property
-    def claimed(self) -> BoolArray:
-        """Where the run predicts a class."""
-        return np.array([record.prediction != ABSTAIN for record in self.records])
 
 
 def _shares(record: Record) -> FloatArray:

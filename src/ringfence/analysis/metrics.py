@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringfence.analysis.consensus_stats import ConsensusStats, consensus_of, consensus_stats
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder, read_cohen
@@ -32,6 +33,7 @@ class RunMetrics:
     every correct answer counts (this is ``accuracy``). acr: mean of radius * [correct]; median_radius: the median
     of the same. Both are None where the run tried one known radius; with acr and accuracy they are None, and
     certified_accuracy is empty, where no input has a label. lane is None for a run with one lane only.
+    consensus: what a K-consensus saved; time_rf: a reference run's time per input over this one's.
     """
 
     count: int
@@ -47,6 +49,8 @@ class RunMetrics:
     sound: bool
     lane: str | None = None
     path: str = ""
+    consensus: ConsensusStats | None = None
+    time_rf: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``ringfence metrics --json`` prints for this run."""
@@ -58,7 +62,15 @@ class RunMetrics:
             "acr": self.acr,
             "abstention": self.abstention,
             "certified_accuracy": {str(radius): share for radius, share in self.certified_accuracy.items()},
+            **(self.consensus.to_dict() if self.consensus else {}),
+            **({} if self.time_rf is None else {"time_rf": self.time_rf}),
         }
+
+    def against(self, reference: RunMetrics) -> RunMetrics:
+        """These metrics with TimeRF; lanes share one pass, so their times cannot be told apart and none is given."""
+        if self.lane or reference.lane or not (self.seconds and reference.seconds):
+            return self
+        return replace(self, time_rf=reference.seconds / reference.count * self.count / self.seconds)
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,36 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     limit = _limit(columns, source)
     asked = _usual(columns, limit) if radii is None else _checked(radii, limit)
     lanes = np.unique(columns.lane).tolist()
-    return [_measure(columns.of(lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes]
+    found = [_measure(columns.of(lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes]
+    if isinstance(source, RunFolder):
+        found = [replace(one, consensus=_consensus(one, source)) for one in found]
+    return found
+
+
+def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetrics:
+    """Metrics of the lane with the largest radius, chosen input by input: sound only where alpha was split over lanes.
+
+    The radius of an input then speaks of the lane chosen there; its claims and those of all others hold together.
+    """
+    if run.config.extra.get("alpha_split") is not True:
+        rule = "choosing a lane per input after seeing the radii needs alpha split over the lanes beforehand"
+        remedy = "Certify again with --split-alpha, or compare the lanes as wholes."
+        raise ArgumentError("--best-lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
+    columns, ids = _table_columns(run), np.asarray(run.records(["input_id"])["input_id"])
+    order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
+    first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
+    if not len(first):
+        raise StoreError(str(run.path), "must hold at least one record", "none", "Certify some inputs first.")
+    chosen = _Columns(**{name: getattr(columns, name)[first] for name in _COLUMNS})
+    limit = _limit(columns, run)
+    asked = _usual(chosen, limit) if radii is None else _checked(radii, limit)
+    return replace(_measure(chosen, asked, "best lane", str(run.path)), seconds=float(columns.seconds.sum()))
+
+
+def _consensus(one: RunMetrics, run: RunFolder) -> ConsensusStats | None:
+    """What the lane saved, where it is a K-consensus."""
+    found = consensus_of(run.config, one.lane or "main")
+    return consensus_stats(*found, one.forwards, one.draws) if found and one.draws else None
 
 
 def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format = "auto") -> list[RunMetrics]:

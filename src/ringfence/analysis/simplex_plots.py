@@ -73,7 +73,7 @@ def _borders(data: SimplexMap, ax: Axes) -> list[Artist]:
     for name in data.members:
         region = data.largest(name)
         share = float(region[data.inside].mean())
-        if 0 < share < 1:
+        if 0 < share < 1 and len(data.members) > 1:
             colour = COLOURS.get(name, "black")
             others = np.max([radius for other, radius in data.members.items() if other != name], axis=0)
             lead = np.where(data.inside, data.members[name] - others, np.nan)

@@ -1,0 +1,166 @@
+"""ACES evaluated: components joined afterwards, figures per threshold, the frontier (paper 002; METHODS 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ringfence.errors import ArgumentError, StoreError
+from ringfence.store.component_logs import Component
+from ringfence.types import ABSTAIN, FloatArray, IntArray
+
+USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the ACES of one theta answered, arrays of shape (inputs,); -1 is abstention, label -1 unknown.
+
+    natural: the answers of PREDICT, None where they are not known; bit: 1 certification network, 0 core, -1 neither is
+    proved; bit_radius: within which the bit cannot change. target: the one radius that was tried, None: the largest.
+    """
+
+    theta: float
+    label: IntArray
+    prediction: IntArray
+    radius: FloatArray
+    bit: IntArray
+    bit_radius: FloatArray
+    natural: IntArray | None = None
+    target: float | None = None
+
+
+@dataclass(frozen=True)
+class ThetaMetrics:
+    """Figures of one theta; shares of the labelled inputs, None where the run cannot tell.
+
+    certified_selection_rate: radius r -> share of inputs that the certification network gets within r.
+    """
+
+    theta: float
+    natural_accuracy: float | None
+    acr: float | None
+    abstention: float
+    certified_accuracy: dict[float, float]
+    certified_selection_rate: dict[float, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that ``ringfence aces compose --json`` prints for this theta."""
+        return {
+            "theta": self.theta,
+            "natural_accuracy": self.natural_accuracy,
+            "acr": self.acr,
+            "abstention": self.abstention,
+            "certified_accuracy": {str(radius): share for radius, share in self.certified_accuracy.items()},
+            "certified_selection_rate": {str(radius): share for radius, share in self.certified_selection_rate.items()},
+        }
+
+
+def compose(certification: Component, selection: Mapping[float, Component], core: Component) -> list[Answers]:
+    """Components evaluated apart, joined for every theta; no model and no draw is needed.
+
+    Selected (bit 1) and a class is proved: that class, with the smaller radius. Bit 0: the core's class, radius 0.
+    Otherwise, where the core agrees with a proved class: that class, radius 0. Otherwise abstention: a selector that
+    abstained has selected nothing (the authors' code counts its -1 as selected).
+    """
+    parts = [certification, core, *selection.values()]
+    for part in parts[1:]:
+        _same_inputs(certification, part)
+    label = certification.label if certification.label is not None else core.label
+    if label is None:
+        remedy = "Give a certification or core log with a label column."
+        raise StoreError(certification.source, "labels are needed to count what is right", "none", remedy)
+    if core.label is not None:
+        differ = certification.idx[label != core.label]
+        if len(differ):
+            rule, received = f"must have the labels of {certification.source}", f"another label at index {differ[0]}"
+            raise StoreError(core.source, rule, received, "Join logs of one data set.")
+    return [_joined(theta, label, certification, part, core) for theta, part in selection.items()]
+
+
+def measure(answers: Answers, radii: Sequence[float]) -> ThetaMetrics:
+    """Natural accuracy, ACR, abstention, certified accuracy and certified selection rate at each radius r (>= r)."""
+    _check_radii(radii, answers.target)
+    known = answers.label != ABSTAIN
+    if not known.any():
+        raise StoreError("labels", "at least one input must have one", "none", "Use labelled data.")
+    prediction, label = answers.prediction[known], answers.label[known]
+    right = (prediction == label) & (prediction != ABSTAIN)
+    natural = None if answers.natural is None else float((answers.natural[known] == label).mean())
+    selected = answers.bit == 1
+    return ThetaMetrics(
+        answers.theta,
+        natural,
+        None if answers.target is not None else float((answers.radius[known] * right).mean()),
+        float((answers.prediction == ABSTAIN).mean()),
+        {float(r): float((right & (answers.radius[known] >= r)).mean()) for r in radii},
+        {float(r): float((selected & (answers.bit_radius >= r)).mean()) for r in radii},
+    )
+
+
+def best_theta(
+    points: Sequence[ThetaMetrics], accuracy: float | None = None, acr: float | None = None
+) -> ThetaMetrics | None:
+    """The point with the largest ACR among those of at least this natural accuracy, or the other way round.
+
+    It is one theta for all inputs: choosing it input by input from the same counts would not be sound.
+    """
+    usable = [(p.natural_accuracy, p.acr, p) for p in points if p.natural_accuracy is not None and p.acr is not None]
+    if (accuracy is None) == (acr is None):
+        raise ArgumentError("accuracy, acr", "name one of the two", (accuracy, acr), "Ask twice for both.")
+    if accuracy is not None:
+        enough = [(robust, natural, -p.theta, p) for natural, robust, p in usable if natural >= accuracy]
+    else:
+        assert acr is not None
+        enough = [(natural, robust, -p.theta, p) for natural, robust, p in usable if robust >= acr]
+    return max(enough, key=lambda entry: entry[:3])[3] if enough else None
+
+
+def _joined(theta: float, label: IntArray, certification: Component, selection: Component, core: Component) -> Answers:
+    rows = len(certification.idx)
+    radius = np.zeros(rows) if certification.radius is None else certification.radius
+    bit_radius = np.zeros(rows) if selection.radius is None else selection.radius
+    prediction = answer(selection.predict, certification.predict, core.predict)
+    certified = (selection.predict == 1) & (certification.predict != ABSTAIN)
+    natural = None
+    if selection.natural is not None and certification.natural is not None:
+        natural = answer(selection.natural, certification.natural, core.predict)
+    return Answers(
+        theta,
+        label,
+        prediction,
+        np.where(certified, np.minimum(radius, bit_radius), 0.0),
+        selection.predict,
+        bit_radius,
+        natural,
+    )
+
+
+def answer(bit: IntArray, chosen: IntArray, core: IntArray) -> IntArray:
+    """ACES's answer (rows,) from bit, certified class (both -1: abstained) and the core's class."""
+    agreed = (chosen != ABSTAIN) & (chosen == core)
+    by_class = (chosen != ABSTAIN) & (bit == 1) | agreed & (bit != 0)
+    return np.where(by_class, chosen, np.where(bit == 0, core, ABSTAIN))
+
+
+def _same_inputs(one: Component, other: Component) -> None:
+    """Refuse different index sets, naming the first input that is missing somewhere."""
+    for there, here in ((one, other), (other, one)):
+        missing = np.setdiff1d(there.idx, here.idx)
+        if len(missing):
+            rule = f"must hold the inputs of {there.source}"
+            received = f"{len(missing)} missing, the first is index {missing[0]}"
+            raise StoreError(here.source, rule, received, "Join components evaluated on the same inputs.")
+
+
+def _check_radii(radii: Sequence[float], target: float | None) -> None:
+    bad = [radius for radius in radii if not 0 <= radius < np.inf]
+    if bad:
+        raise ArgumentError("radii", "must be finite and not negative", bad, "Give l2 radii such as 0,0.25,0.5.")
+    above = [radius for radius in radii if target is not None and radius > target]
+    if above:
+        rule = f"this run only tried to prove the radius {target}"
+        raise ArgumentError("radii", rule, above, f"Ask for radii up to {target}.")

@@ -1,0 +1,40 @@
+"""KCR from forwards, and which lane of a run is a K-consensus."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringfence.analysis.consensus_stats import consensus_of, consensus_stats
+from ringfence.errors import ArgumentError
+from ringfence.store import RunConfig
+
+
+def test_kcr_is_the_share_of_draws_decided_by_the_first() -> None:
+    """Of 1000 draws 900 were decided by 2 of 10 members."""
+    stats = consensus_stats(members=10, agree=2, forwards=900 * 2 + 100 * 10, draws=1000)
+    assert stats is not None
+    assert stats.kcr == pytest.approx(0.9)
+    assert stats.forwards_per_draw == pytest.approx(2.8)
+    assert stats.forwards_rf == pytest.approx(10 / 2.8)
+    assert stats.to_dict()["kcr"] == pytest.approx(90)
+
+
+def test_edges() -> None:
+    for agree, forwards, kcr in ((3, 300, 1.0), (2, 200, 1.0), (2, 300, 0.0)):
+        stats = consensus_stats(3, agree, forwards, 100)
+        assert stats is not None
+        assert stats.kcr == kcr
+    assert consensus_stats(3, 2, 700, 100) is None, "members that run several networks each"
+    with pytest.raises(ArgumentError, match="1 <= K <= k"):
+        consensus_stats(3, 4, 300, 100)
+
+
+def test_lanes_are_known_by_their_run() -> None:
+    def config(**ensemble: object) -> RunConfig:
+        extra = {"ensemble": {"members": ["a", "b", "c"], **ensemble}}
+        return RunConfig(model="", data="", num_classes=2, sigma=1, procedure="fixed", mechanism="", extra=extra)
+
+    assert consensus_of(config(consensus=[2]), "main") == (3, 2)
+    assert consensus_of(config(consensus=[1, 2]), "consensus-1") == (3, 1)
+    assert consensus_of(config(consensus=[1, 2]), "soft-3") is None
+    assert consensus_of(config(consensus=[]), "main") is None
