@@ -1,0 +1,126 @@
+"""The inputs of a report as columns: small enough to embed for ten thousand of them, and quick to filter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ringfence.record import Record
+from ringfence.report.lanes import Lane, Material
+from ringfence.report.pictures import sheets
+from ringfence.report.streams import Stream
+from ringfence.store import InputInfo
+
+Key = tuple[str, int]
+"""(data set, input id): runs on the same data share their inputs."""
+
+_INFINITE = 1e308
+_NUMBERS = ("radius", "p_a", "p_b", "draws", "forwards", "seconds", "lift_norm", "alpha", "target", "seed")
+
+
+def gallery(material: Material, class_names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Everything the page's gallery shows; lanes align with items, None where a lane lacks the input."""
+    sets = {lane.run: data_set(lane) for lane in material.lanes}
+    about: dict[Key, InputInfo] = {}
+    for run, inputs in material.inputs.items():
+        for one in inputs:
+            kept = about.get((sets[run], one.id))
+            if kept is None or kept.thumbnail is None:
+                about[sets[run], one.id] = one
+    labels: dict[Key, int | None] = {}
+    for lane in material.lanes:
+        for record in lane.records:
+            key = sets[lane.run], record.input_id
+            labels[key] = record.label if labels.get(key) is None else labels[key]
+    keys = sorted(labels)
+    pictures = [(key, about[key].thumbnail) for key in keys if key in about]
+    shown = [(key, picture) for key, picture in pictures if picture is not None]
+    numbers = {key: number for number, (key, _) in enumerate(shown)}
+    made = sheets([picture for _, picture in shown])
+    names = list(dict.fromkeys(sets.values()))
+    return {
+        "sets": [
+            {"name": name.partition("#")[0], "classes": list(class_names or known_classes(name))} for name in names
+        ],
+        "items": {
+            "set": [names.index(key[0]) for key in keys],
+            "id": [key[1] for key in keys],
+            "label": [labels[key] for key in keys],
+            "name": [about[key].name if key in about else "" for key in keys],
+            "picture": [numbers.get(key) for key in keys],
+        },
+        "pictures": made.to_dict() if made else None,
+        "lanes": [_lane(lane, sets[lane.run], keys) for lane in material.lanes],
+    }
+
+
+def data_set(lane: Lane) -> str:
+    """What identifies the data of a lane, its name before a ``#``: two runs on equal data have equal inputs."""
+    return lane.run if lane.config is None else f"{lane.config.data}#{lane.config.data_hash or ''}"
+
+
+def known_classes(name: str) -> Sequence[str]:
+    """Names of the classes of public data sets; empty for others."""
+    kind = name.partition("#")[0].partition(":")[0]
+    if kind not in ("default", "mnist", "cifar10"):
+        return ()
+    from ringfence.data.load import CIFAR10_CLASSES, DIGITS  # torch comes with it, which a page does not need
+
+    return CIFAR10_CLASSES if kind == "cifar10" else DIGITS
+
+
+def _lane(lane: Lane, data: str, keys: Sequence[Key]) -> dict[str, Any]:
+    place = {record.input_id: at for at, record in enumerate(lane.records)}
+    at = [place.get(one) if own == data else None for own, one in keys]
+    rows: list[Record | None] = [None if spot is None else lane.records[spot] for spot in at]
+    streams = [() if spot is None else lane.streams[spot] for spot in at]
+    mechanisms = list(dict.fromkeys(name for record in lane.records for name in record.radii))
+    facts = list(dict.fromkeys(name for record in lane.records for name in record.facts))
+    return {
+        "name": lane.name,
+        "run": lane.run,
+        "lane": lane.lane,
+        "sigma": lane.config.sigma if lane.config else None,
+        "sound": lane.metrics.sound,
+        "prediction": [None if row is None else row.prediction for row in rows],
+        **{name: _shrunk([getattr(row, name, None) for row in rows], up=name == "p_b") for name in _NUMBERS},
+        "radii": {name: _shrunk([None if r is None else r.radii.get(name) for r in rows]) for name in mechanisms},
+        "facts": {name: [None if row is None else row.facts.get(name) for row in rows] for name in facts},
+        "spent": dict(lane.records[0].spent),
+        "procedure": lane.records[0].procedure,
+        "streams": [[_stream(one) for one in own] for own in streams],
+    }
+
+
+def _stream(one: Stream) -> list[Any]:
+    """[stage, requests, draws, [class, weight, ...], invalid, scored, {other cells}], as the script expects it."""
+    pairs = [value for pair in zip(one.classes, map(number, one.weights), strict=True) for value in pair]
+    return [one.stage, one.requests, one.draws, pairs, one.invalid, int(one.scored), dict(one.other)]
+
+
+def _shrunk(values: Sequence[Any], up: bool = False) -> Any:
+    """Rounded numbers; a single value where all inputs share it."""
+    found = [number(value, up) for value in values]
+    present = {value for value in found if value is not None}
+    if len(present) <= 1 and None not in found:
+        return present.pop() if present else None
+    return found
+
+
+def number(value: float | int | None, up: bool = False) -> float | int | None:
+    """Seven digits, rounded down so that no radius grows by being shown (up for upper bounds).
+
+    NaN becomes None, infinity a number that no radius reaches: JSON has neither.
+    """
+    if value is None or isinstance(value, int):
+        return value
+    if math.isnan(value):
+        return None
+    if math.isinf(value):
+        return math.copysign(_INFINITE, value)
+    nearest = float(f"{value:.7g}")
+    if (nearest > value and not up) or (nearest < value and up):
+        unit = 10.0 ** (math.floor(math.log10(abs(nearest))) - 6)
+        nearest = float(f"{nearest + (unit if up else -unit):.7g}")
+    return int(nearest) if nearest.is_integer() else nearest
