@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 from ringfence.version import __version__
 
 if TYPE_CHECKING:
+    from ringfence.classifiers import Aces as Aces
+    from ringfence.classifiers import Chunks as Chunks
+    from ringfence.classifiers import Clips as Clips
+    from ringfence.classifiers import Crops as Crops
+    from ringfence.classifiers import Denoised as Denoised
+    from ringfence.classifiers import EntropySelector as EntropySelector
     from ringfence.classifiers import HardVote as HardVote
     from ringfence.classifiers import KConsensus as KConsensus
     from ringfence.classifiers import Lanes as Lanes
     from ringfence.classifiers import MaxMargin as MaxMargin
+    from ringfence.classifiers import NetworkSelector as NetworkSelector
     from ringfence.classifiers import Normalize as Normalize
+    from ringfence.classifiers import Patches as Patches
     from ringfence.classifiers import SoftmaxVote as SoftmaxVote
     from ringfence.classifiers import SoftVote as SoftVote
     from ringfence.classifiers import Weighted as Weighted
@@ -27,6 +35,9 @@ if TYPE_CHECKING:
     from ringfence.lift import Identity as Identity
     from ringfence.models import load_model as load_model
     from ringfence.noise import Gaussian as Gaussian
+    from ringfence.procedures import AcesCertify as AcesCertify
+    from ringfence.procedures import AcesPredict as AcesPredict
+    from ringfence.procedures import AcesSequential as AcesSequential
     from ringfence.procedures import Anytime as Anytime
     from ringfence.procedures import EnsembleAfterSmoothing as EnsembleAfterSmoothing
     from ringfence.procedures import Fixed as Fixed
@@ -44,13 +55,33 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "driver": ("Execution", "Progress", "certify"),
-    "classifiers": ("HardVote", "KConsensus", "Lanes", "MaxMargin", "Normalize", "SoftVote", "SoftmaxVote", "Weighted"),
+    "classifiers": (
+        "Aces",
+        "Chunks",
+        "Clips",
+        "Crops",
+        "Denoised",
+        "EntropySelector",
+        "HardVote",
+        "KConsensus",
+        "Lanes",
+        "MaxMargin",
+        "NetworkSelector",
+        "Normalize",
+        "Patches",
+        "SoftVote",
+        "SoftmaxVote",
+        "Weighted",
+    ),
     "data": ("load_dataset",),
     "engines": ("certify_into",),
     "lift": ("Identity",),
     "models": ("load_model",),
     "noise": ("Gaussian",),
     "procedures": (
+        "AcesCertify",
+        "AcesPredict",
+        "AcesSequential",
         "Anytime",
         "EnsembleAfterSmoothing",
         "Fixed",

@@ -108,3 +108,32 @@ def test_logs_compare_by_their_radius_alone(runs: dict[str, Path], tmp_path: Pat
     assert "the log has no raw counts" in result.stderr
     refused = compare(tmp_path / "a", code=2).stderr.replace("\n", " ")
     assert "must hold raw counts to compare mechanisms" in refused
+
+
+@pytest.mark.parametrize(
+    ("options", "sound"),
+    [
+        (["--procedure", "multinomial", "--form", "one-sided"], True),
+        (["--procedure", "multinomial", "--form", "paper"], False),
+        (["--procedure", "softmax", "--bound", "bernstein"], True),
+        (["--procedure", "softmax", "--form", "paper", "--bound", "hoeffding"], False),
+    ],
+)
+def test_forms_and_bounds_reach_the_run(
+    options: list[str], sound: bool, models: Path, dots: Path, tmp_path: Path
+) -> None:
+    words = ["certify", "--model", f"{models}:build", "--data", str(dots), "--sigma", "0.5", "--n", "200", *options]
+    words += ["--batch", "100", "--mechanism", "all", "--out", str(tmp_path / "run"), "--json", "--quiet"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["sound"] is sound
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["procedure_settings"]
+    assert all(settings[name[2:]] == value for name, value in zip(options[2::2], options[3::2], strict=True))
+    assert len(json.loads(compare(tmp_path / "run", "--json").stdout)["comparisons"]) == 4
+
+
+def test_forms_belong_to_their_procedures(tmp_path: Path) -> None:
+    words = ["certify", "--sigma", "0.5", "--form", "paper", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "form: is no setting of the fixed procedure" in result.stderr

@@ -14,6 +14,7 @@ from ringfence.cli.console import friendly, numbers, remark, results, whole_numb
 if TYPE_CHECKING:
     from ringfence.cli.ensemble import EnsembleChoice
     from ringfence.cli.job import Choices
+    from ringfence.store import RunFolder
 
 DEFAULT_OUT = Path("runs")
 
@@ -201,20 +202,17 @@ def choose_ensemble(
         votes=tuple(part.strip() for part in vote.split(",") if part.strip()),
         consensus=whole_numbers(consensus, "--consensus") if consensus else (),
         weights=tuple(numbers(member_weights, "--member-weights")) if member_weights else (),
-        weights_on=weights_on,  # type: ignore[arg-type]
+        weights_on=weights_on,
         prefixes=prefixes,
         singles=singles,
         after_smoothing=after,
     )
 
 
-def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:
-    """Load, certify into the folder with progress, print the result."""
-    from ringfence.analysis.metrics import metrics_by_lane
+def certify_folder(choices: Choices, out: Path, quiet: bool) -> RunFolder:
+    """Load, and certify into the folder with progress."""
     from ringfence.cli.progress import show_progress
-    from ringfence.cli.tables import metrics_table
     from ringfence.engines import certify_into
-    from ringfence.engines.local import default_radii
     from ringfence.store import RunFolder
 
     model, dataset, num_classes = choices.load()
@@ -233,6 +231,16 @@ def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> No
             execution=choices.execution,
             on_progress=report,
         )
+    return run
+
+
+def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:
+    """Certify into the folder, print the result."""
+    from ringfence.analysis.metrics import metrics_by_lane
+    from ringfence.cli.tables import metrics_table
+    from ringfence.engines.local import default_radii
+
+    run = certify_folder(choices, out, quiet)
     lanes = metrics_by_lane(run, default_radii(run), str(out))
     if as_json:
         typer.echo(json.dumps(result_json(lanes, str(out)), indent=2, allow_nan=False))

@@ -62,14 +62,21 @@ class EnsembleChoice:
 
     def load(self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None) -> LoadedModel:
         """All members loaded and composed."""
-        loaded = [load_member(spec, mean, std, classes) for spec in self.members]
+        loaded = self.load_members(mean, std, classes)
         counts = {one.num_classes for one in loaded} - {None}
-        if len(counts) > 1:
-            listed = ", ".join(f"{one.spec}: {one.num_classes}" for one in loaded)
-            raise ArgumentError("--members", "must have the same classes", listed, "Leave out the ones that differ.")
         digest = blake2b("".join(one.digest for one in loaded).encode(), digest_size=16).hexdigest()
         module = self._compose([one.module for one in loaded])
         return LoadedModel(module, counts.pop() if counts else None, digest, "+".join(self.members))
+
+    def load_members(
+        self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None
+    ) -> list[LoadedModel]:
+        """Every member on its own; they must have the same classes."""
+        loaded = [load_member(spec, mean, std, classes) for spec in self.members]
+        if len({one.num_classes for one in loaded} - {None}) > 1:
+            listed = ", ".join(f"{one.spec}: {one.num_classes}" for one in loaded)
+            raise ArgumentError("--members", "must have the same classes", listed, "Leave out the ones that differ.")
+        return loaded
 
     @property
     def lanes(self) -> tuple[str, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ringfence.cli.console import numbers
-from ringfence.cli.ensemble import EnsembleChoice
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
@@ -19,6 +18,20 @@ from ringfence.noise import Gaussian
 from ringfence.procedures import Given, Procedure, procedure
 from ringfence.sampling import ForwardPlan, check_seed, pick_device
 from ringfence.store import RunConfig
+
+
+class Composed(Protocol):
+    """A classifier made of several models, as the command line describes it: an ensemble, or ACES."""
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Names of the lanes."""
+
+    def settings(self) -> dict[str, Any]:
+        """Every choice, for the run's config."""
+
+    def load(self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None) -> LoadedModel:
+        """The models, loaded and composed."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class Choices:
     precision: str = "fp32"
     compile: bool = False
     seed: int = 0
-    ensemble: EnsembleChoice | None = None
+    ensemble: Composed | None = None
     split_alpha: bool = False
 
     def __post_init__(self) -> None:

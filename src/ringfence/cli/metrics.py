@@ -18,21 +18,37 @@ def metrics_command(
     sigma: Annotated[
         float | None, typer.Option(help="Sigma of the logs; only checked, their radii are absolute.")
     ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="A run whose time per input is divided by each run's: TimeRF.")
+    ] = None,
+    best_lane: Annotated[
+        bool, typer.Option("--best-lane", help="The best lane of every input; needs runs with --split-alpha.")
+    ] = False,
     as_json: o.Json = False,
 ) -> None:
     """Certified accuracy, average certified radius and abstention of runs and logs."""
     with friendly():
-        from ringfence.analysis.metrics import load_metrics, metrics_json
+        from ringfence.analysis.metrics import best_lane_metrics, load_metrics, metrics_json
         from ringfence.cli.tables import metrics_table
         from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
+        from ringfence.store import RunFolder
 
         if format not in ("auto", "run", "cohen"):
             raise ArgumentError("--format", "must be auto, run or cohen", repr(format), "Use auto.")
         if sigma is not None:
             Gaussian(sigma)
         asked = None if radii is None else numbers(radii, "--radii")
-        found = [one for path in paths for one in load_metrics(path, asked, format)]  # type: ignore[arg-type]
+        if best_lane:
+            found = [best_lane_metrics(RunFolder.open(path), asked) for path in paths]
+        else:
+            found = [one for path in paths for one in load_metrics(path, asked, format)]  # type: ignore[arg-type]
+        if reference is not None:
+            base = load_metrics(reference, None)
+            if len(base) > 1:
+                rule = "must have one lane: lanes share one pass, so their times cannot be told apart"
+                raise ArgumentError("--reference", rule, f"{len(base)} lanes", "Certify the full ensemble alone.")
+            found = [one.against(base[0]) for one in found]
         if as_json:
             typer.echo(metrics_json(found))
         else:

@@ -1,0 +1,268 @@
+"""``ringfence aces``: a smoothed selector between a certification network and a core network (paper 002)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli import options as o
+from ringfence.cli.console import friendly, numbers, remark, results
+
+if TYPE_CHECKING:
+    from ringfence.analysis.aces import ThetaMetrics
+    from ringfence.analysis.aces_runs import AcesRun
+
+aces_app = typer.Typer(help="Accurate and certified: decide per input between a certified and a strong network (ACES).")
+
+PROCEDURES = {"fixed": "aces", "two-sided": "aces", "sequential": "aces-sequential", "predict": "aces-predict"}
+MOST_ROWS = 21
+Radii = Annotated[str | None, typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1).")]
+
+
+@aces_app.command("run")
+def run_command(
+    sigma: o.Sigma,
+    out: o.Out,
+    core: Annotated[str, typer.Option(help="The core network, which sees no noise; any model spec.")],
+    certify: Annotated[str, typer.Option(help="The certification network; any model spec.")] = "default",
+    select: Annotated[
+        str, typer.Option(help="entropy, or the spec of a network with outputs (core, certify).")
+    ] = "entropy",
+    thetas: Annotated[str, typer.Option(help="Thresholds: start:stop:step, or numbers by commas.")] = "0:1:0.01",
+    data: o.Data = "default",
+    procedure: Annotated[
+        str | None, typer.Option(help="fixed, two-sided, sequential or predict; sequential with a radius.")
+    ] = None,
+    radius: Annotated[float | None, typer.Option(help="The radius to prove, for sequential.")] = None,
+    n0: Annotated[
+        int | None, typer.Option("--n0", "--N0", help="Draws that choose bit and class (default 100).")
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", "--N", help="Draws that bound them (default 100000).")] = None,
+    alpha: o.Alpha = 0.001,
+    beta: Annotated[float | None, typer.Option(help="Give-up error of sequential (default .001).")] = None,
+    look: Annotated[int | None, typer.Option(help="Draws between the first looks of sequential (default 100).")] = None,
+    form: Annotated[str | None, typer.Option(help="sharp, or paper: alpha/2 each, sound and looser.")] = None,
+    skip: o.Skip = 1,
+    limit: o.Limit = None,
+    stop_index: o.Max = None,
+    split: o.Split = "test",
+    size: o.Size = None,
+    mean: o.Mean = None,
+    std: o.Std = None,
+    classes: o.Classes = None,
+    batch: o.Batch = "auto",
+    device: o.Device = "auto",
+    precision: o.PrecisionName = "fp32",
+    compile: o.Compile = False,
+    seed: o.Seed = 0,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Certify with every threshold of the grid at once; each is a lane of the run."""
+    with friendly("Run the same command again to continue."):
+        from ringfence.analysis.aces_runs import AcesRun
+        from ringfence.cli.aces_job import AcesChoice, parse_thetas
+        from ringfence.cli.certify import certify_folder
+        from ringfence.cli.job import Choices
+        from ringfence.errors import ArgumentError
+
+        name = procedure or ("fixed" if radius is None else "sequential")
+        if name not in PROCEDURES:
+            raise ArgumentError("--procedure", f"must be one of {', '.join(PROCEDURES)}", repr(name), "Use fixed.")
+        lower_share = 0.5 if name == "two-sided" else None
+        settings = {
+            "radius": radius,
+            "n0": n0,
+            "n": n,
+            "alpha": alpha,
+            "beta": beta,
+            "look": look,
+            "form": form,
+            "lower_share": lower_share,
+        }
+        choices = Choices(
+            model=certify,
+            data=data,
+            sigma=sigma,
+            procedure=PROCEDURES[name],
+            settings=settings,
+            skip=skip,
+            limit=limit,
+            stop_index=stop_index,
+            split=split,
+            size=size,
+            mean=mean,
+            std=std,
+            classes=classes,
+            device=device,
+            batch=batch,
+            precision=precision,
+            compile=compile,
+            seed=seed,
+            ensemble=AcesChoice(certify, select, core, parse_thetas(thetas)),
+        )
+        run = AcesRun.read(certify_folder(choices, out, quiet))
+        points = _points(run, None)
+        if as_json:
+            typer.echo(_as_json(points))
+            return
+        _print(points)
+        if not quiet:
+            share = f"{1 - choices.test.alpha:g}"
+            remark(f"guarantee: for each input and theta, with probability at least {share}, the claim holds.")
+            remark("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
+            remark(f"run folder: {out}; see ringfence aces frontier {out}")
+
+
+@aces_app.command("compose")
+def compose_command(
+    certification: Annotated[Path, typer.Option(help="The certification network's results: a run folder or a log.")],
+    selection: Annotated[
+        list[Path],
+        typer.Option(help="The selector's: an ACES run, or logs (files, folder, pattern, name's beginning)."),
+    ],
+    core: Annotated[Path, typer.Option(help="The core network's: an ACES run, a run folder or a log.")],
+    radii: Radii = None,
+    as_json: o.Json = False,
+) -> None:
+    """Join components that were evaluated apart, for every threshold, without any model."""
+    with friendly():
+        from ringfence.analysis.aces import USUAL_RADII, compose, measure
+        from ringfence.cli.aces_job import certification_part, core_part, selection_parts
+
+        asked = list(USUAL_RADII) if radii is None else numbers(radii, "--radii")
+        found = compose(certification_part(certification), selection_parts(selection), core_part(core))
+        points = [measure(one, asked) for one in found]
+        if as_json:
+            typer.echo(_as_json(points))
+        else:
+            _print(points)
+
+
+@aces_app.command("frontier")
+def frontier_command(
+    run: Annotated[Path, typer.Argument(help="A run folder made by aces run.")],
+    radii: Radii = None,
+    accuracy: Annotated[float | None, typer.Option(help="The theta of largest ACR at this natural accuracy.")] = None,
+    acr: Annotated[
+        float | None, typer.Option("--acr", help="The theta of largest natural accuracy at this ACR.")
+    ] = None,
+    baseline: Annotated[
+        list[Path] | None, typer.Option(help="Ordinary runs, e.g. at other sigmas, drawn in the same plot.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the pictures (default: figures/ in the run).")] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Natural accuracy against ACR and certified accuracy over all thresholds: table and pictures."""
+    with friendly():
+        from ringfence.analysis.aces import best_theta
+        from ringfence.analysis.aces_runs import AcesRun
+        from ringfence.analysis.aces_runs import baseline as baseline_figures
+        from ringfence.errors import ArgumentError
+        from ringfence.store import RunFolder
+
+        found = AcesRun.read(RunFolder.open(run))
+        points = _points(found, None if radii is None else numbers(radii, "--radii"))
+        if any(point.natural_accuracy is None or point.acr is None for point in points):
+            rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
+            raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure}", remedy)
+        asked = list(points[0].certified_accuracy)
+        others = [baseline_figures(RunFolder.open(path), asked) for path in baseline or []]
+        chosen = {
+            "accuracy": None if accuracy is None else best_theta(points, accuracy=accuracy),
+            "acr": None if acr is None else best_theta(points, acr=acr),
+        }
+        pictures = _draw(found, points, others, asked, out or run / "figures")
+        if as_json:
+            best = {name: point.to_dict() if point else None for name, point in chosen.items()}
+            entries = {"baseline": [{"sigma": one.theta, **one.to_dict()} for one in others], "best": best}
+            typer.echo(_as_json(points, **entries))
+            return
+        _print(points)
+        asked_for = {"accuracy": f"natural accuracy >= {accuracy}", "acr": f"ACR >= {acr}"}
+        for name, asking in (("accuracy", accuracy), ("acr", acr)):
+            if asking is not None:
+                results.print(f"{asked_for[name]}: {_place(chosen[name])}")
+        for one in others:
+            results.print(f"baseline: {_place(one, 'sigma')}")
+        remark(f"written: {', '.join(map(str, pictures))}")
+
+
+def _points(run: AcesRun, radii: Sequence[float] | None) -> list[ThetaMetrics]:
+    """Figures of every theta; the usual radii as far as a known-radius run can tell."""
+    from ringfence.analysis.aces import USUAL_RADII, measure
+
+    answers = run.answers()
+    target = answers[0].target
+    usual = USUAL_RADII if target is None else sorted({0.0, target})
+    return [measure(one, usual if radii is None else radii) for one in answers]
+
+
+def _as_json(points: Sequence[ThetaMetrics], **further: Any) -> str:
+    return json.dumps({"thetas": [point.to_dict() for point in points], **further}, indent=2, allow_nan=False)
+
+
+def _place(point: ThetaMetrics | None, name: str = "theta") -> str:
+    """A point of the frontier in words."""
+    if point is None:
+        return "no theta reaches it"
+    share = 100 * (point.natural_accuracy or 0.0)
+    return f"{name} {point.theta:g}, natural accuracy {share:.1f}%, ACR {point.acr or 0.0:.3f}"
+
+
+def _print(points: Sequence[ThetaMetrics]) -> None:
+    """One line per theta, at most MOST_ROWS of them, evenly spaced."""
+    from rich import box
+    from rich.table import Table
+
+    from ringfence.cli.tables import number, percent
+
+    step = -(-(len(points) - 1) // (MOST_ROWS - 1)) if len(points) > MOST_ROWS else 1
+    shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
+    radii = [f"{radius:g}" for radius in points[0].certified_accuracy]
+    for title in ("Certified accuracy (%) at radius", "Certified selection rate (%) at radius"):
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for heading in ("theta", "natural%", "ACR", "abst%", *radii):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for point in shown:
+            shares = point.certified_accuracy if "accuracy" in title else point.certified_selection_rate
+            figures = [percent(point.natural_accuracy), number(point.acr), percent(point.abstention)]
+            table.add_row(f"{point.theta:g}", *figures, *(percent(share) for share in shares.values()))
+        results.print(table)
+    if len(shown) < len(points):
+        remark(f"{len(shown)} of {len(points)} thresholds are shown; --json has them all")
+
+
+def _draw(
+    run: AcesRun, points: Sequence[ThetaMetrics], others: Sequence[ThetaMetrics], radii: Sequence[float], out: Path
+) -> list[Path]:
+    """frontier.png, entropy.png and selection.png."""
+    from ringfence.analysis.aces_plots import plot_frontier, plot_medians, plot_selection
+    from ringfence.report import need
+    from ringfence.store.atomic import writing_errors
+
+    shapes = need("matplotlib.figure").Figure
+    positive = [r for r in radii if r > 0 and points[-1].certified_accuracy[r] > 0][:2]
+    frontier = shapes(figsize=(3.6 * (1 + len(positive)), 3.4), dpi=110, layout="constrained")
+    for place, radius in enumerate([None, *positive]):
+        plot_frontier(points, frontier.add_subplot(1, 1 + len(positive), place + 1), radius, others)
+    answers = run.answers()
+    everything = answers[-1]
+    at = positive[0] if positive else 0.0
+    certifiable = (everything.prediction == everything.label) & (everything.radius >= at)
+    medians = shapes(figsize=(4.6, 3.2), dpi=110, layout="constrained")
+    plot_medians(run.medians(), certifiable, medians.add_subplot(), f"at {at:g} with theta {everything.theta:g}")
+    selection = shapes(figsize=(4.6, 3.4), dpi=110, layout="constrained")
+    plot_selection(answers[:: max(1, (len(answers) - 1) // 10)], selection.add_subplot())
+    written = []
+    for name, figure in (("frontier", frontier), ("entropy", medians), ("selection", selection)):
+        path = out / f"{name}.png"
+        with writing_errors(path):
+            out.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path)
+        written.append(path)
+    return written

@@ -1,0 +1,73 @@
+"""What ``rank`` and ``weights`` share: members, their hold-out inputs and their scores on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ringfence.analysis.ranking import Holdout
+    from ringfence.data import Dataset
+
+
+@dataclass(frozen=True)
+class HoldoutChoice:
+    """Which members are compared on which noisy inputs; papers take test images 1, 21, 41, ..."""
+
+    members: str
+    sigma: float
+    data: str
+    first: int
+    skip: int
+    limit: int | None
+    split: str
+    size: int | None
+    mean: str | None
+    std: str | None
+    classes: int | None
+    draws: int
+    seed: int
+    device: str
+
+    @property
+    def specs(self) -> list[str]:
+        """The members as written."""
+        from ringfence.errors import ArgumentError
+
+        found = [part.strip() for part in self.members.split(",") if part.strip()]
+        if not found:
+            raise ArgumentError("--members", "needs at least one member", "none", "Write --members a,b,c.")
+        return found
+
+    def load(self) -> tuple[list[nn.Module], Dataset]:
+        """The members, which must have the same classes, and the inputs."""
+        from ringfence.cli.console import numbers
+        from ringfence.cli.ensemble import EnsembleChoice
+        from ringfence.data import load_dataset
+
+        mean = numbers(self.mean, "--mean") if self.mean else None
+        std = numbers(self.std, "--std") if self.std else None
+        loaded = EnsembleChoice(tuple(self.specs)).load_members(mean, std, self.classes)
+        dataset = load_dataset(
+            self.data,
+            skip=self.skip,
+            limit=self.limit,
+            split=self.split,  # type: ignore[arg-type]
+            size=self.size,
+            num_classes=loaded[0].num_classes,
+            first=self.first,
+        )
+        return [one.module for one in loaded], dataset
+
+    def scores(self) -> Holdout:
+        """All members' scores on the noisy hold-out inputs."""
+        from ringfence.analysis.ranking import holdout_scores
+        from ringfence.noise import Gaussian
+        from ringfence.sampling import check_seed, pick_device
+
+        check_seed(self.seed)
+        noise, device = Gaussian(self.sigma), pick_device(self.device)
+        members, dataset = self.load()
+        return holdout_scores(members, dataset, noise, self.draws, self.seed, device)

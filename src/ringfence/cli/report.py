@@ -1,0 +1,50 @@
+"""``ringfence report``: runs as one page that opens anywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ringfence.cli import options as o
+from ringfence.cli.console import friendly, remark, results
+
+
+def report_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders or logs; also folders of train and variance --json files."),
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Certified robustness",
+    class_names: Annotated[
+        Path | None, typer.Option("--class-names", help="A text file with the name of one class per line.")
+    ] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Write one self-contained page about the runs: curves, tables, every input; no network needed."""
+    with friendly():
+        from ringfence.cli.tables import metrics_table
+        from ringfence.report.page import load, report_page
+        from ringfence.store.atomic import reading_errors, write_atomically, writing_errors
+
+        names = None
+        if class_names is not None:
+            with reading_errors(class_names):
+                names = class_names.read_text(encoding="utf-8").splitlines()
+        material = load(paths)
+        page = report_page(material, title, names).encode()
+        with writing_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, page)
+        found = [lane.metrics for lane in material.lanes]
+        if as_json:
+            answer = {"report": str(out), "bytes": len(page), "runs": [one.to_dict() for one in found]}
+            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            return
+        results.print(metrics_table(found, curve=True))
+        for said in material.remarks:
+            remark(said)
+        remark(f"report: {out} ({len(page) / 1e6:.1f} MB)")

@@ -1,0 +1,150 @@
+"""``ringfence smooth-reduce``: factors applied and named, paper forms labelled, bad input refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ringfence.cli.smooth_reduce import smooth_reduce_app
+from ringfence.store import RunFolder
+from ringfence.verification import verify
+
+Call = Callable[..., Result]
+SMALL = ("--sigma", "0.5", "--limit", "2", "--n0", "20", "--n", "120", "--batch", "20")
+
+
+@pytest.fixture
+def reduce(monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(smooth_reduce_app, [str(word) for word in words], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def test_every_mode_divides_by_its_factor_and_verifies(reduce: Call, tmp_path: Path) -> None:
+    factors = {}
+    for mode in ("input", "resized", "patch", "per-patch-input"):
+        out = tmp_path / mode
+        done = reduce("certify", *SMALL, "--patches", 4, "--resize", 32, "--mode", mode, "--out", out, "--json")
+        facts = json.loads(done.stdout)
+        run = RunFolder.open(out)
+        factors[mode] = facts["lift"]["norm_bound"]
+        assert facts["sound"] is True
+        assert facts["smooth_reduce"]["mode"] == mode
+        for record in run.read():
+            assert record.lift_norm == factors[mode]
+            assert record.forwards == 4 * record.draws
+        assert verify(run) == []
+    assert factors["input"] == 1
+    assert 1 < factors["resized"] < factors["per-patch-input"] < factors["patch"]
+
+
+def test_the_paper_form_is_labelled_everywhere(reduce: Call, tmp_path: Path) -> None:
+    words = ("certify", *SMALL, "--patches", 4, "--resize", 32, "--mode", "patch", "--form", "paper")
+    done = reduce(*words, "--out", tmp_path / "run")
+    assert "paper form (UNSOUND)" in done.stderr
+    assert "no proven guarantee" in done.stderr
+    assert "paper: no guarantee" in done.stdout
+    run = RunFolder.open(tmp_path / "run")
+    assert run.config.lift["form"] == "paper"
+    assert run.config.lift["norm_left_out"] > 2
+    assert not any(record.sound for record in run.read())
+    refused = reduce(*words, "--strict", "--out", tmp_path / "other", code=2)
+    assert "--strict: refuses the paper form" in refused.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_plain_smoothing_without_patches_and_continuing(reduce: Call, tmp_path: Path) -> None:
+    words = ("certify", *SMALL, "--out", tmp_path / "run", "--json")
+    first, second = (json.loads(reduce(*words).stdout) for _ in range(2))
+    assert first["forwards"] == first["draws"] == 2 * 140
+    assert first == second
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> tuple[Path, Path]:
+    x = np.zeros((4, 8, 1, 6, 6), np.uint8)
+    x[1::2] = 255
+    np.savez(tmp_path / "videos.npz", x=x, y=np.array([0, 1, 0, 1]))
+    model = tmp_path / "bright.py"
+    model.write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Bright(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        value = x.flatten(1).mean(1) - 0.5\n"
+        "        return torch.stack([-value, value], 1)\n"
+    )
+    return tmp_path / "videos.npz", model
+
+
+def test_videos(reduce: Call, videos: tuple[Path, Path], tmp_path: Path) -> None:
+    data, model = videos
+    words = ("certify", *SMALL, "--data", data, "--model", f"{model}:Bright", "--chunk", 2)
+    clips = ("--clips", 3, "--clip-frames", 4, "--mode", "patch")
+    facts = json.loads(reduce(*words, *clips, "--out", tmp_path / "run", "--json").stdout)
+    assert facts["lift"]["norm_bound"] == pytest.approx(2**0.5)
+    assert facts["certified_accuracy"]["0.0"] == 1
+    assert facts["forwards"] == 6 * facts["draws"]
+    pictures = [info.thumbnail for info in RunFolder.open(tmp_path / "run").inputs()]
+    assert all(picture is not None and picture.shape == (6, 24, 1) for picture in pictures)
+    radius = reduce(*words, "--radius", "0.2", "--out", tmp_path / "known", "--json")
+    assert json.loads(radius.stdout)["certified_accuracy"]["0.2"] == 1
+
+
+def test_a_study(reduce: Call, tmp_path: Path) -> None:
+    words = ("study", "--sigma", "0.5", "--limit", 1, "--n0", 8, "--n", 40, "--batch", 20, "--counts", "4")
+    facts = json.loads(reduce(*words, "--resizes", "32,35", "--out", tmp_path / "s", "--json", "--quiet").stdout)
+    rows = {row["name"]: row for row in facts["arms"]}
+    assert {"base", "k4-mean", "k4-max-fair", "resize35", "random-mean", "patch-max", "paper-patch-mean"} <= set(rows)
+    for name, row in rows.items():
+        assert row["sound"] == ("paper" not in name)
+    assert rows["base"]["forwards"] == rows["k4-mean-fair"]["forwards"] == rows["patch-mean"]["forwards"] == 48
+    assert rows["k4-mean"]["forwards"] == 4 * 48
+    assert rows["paper-calibrated"]["alpha"] == 0.01
+    assert "unsound" in (tmp_path / "s" / "study.md").read_text()
+    assert (tmp_path / "s" / "histograms.png").exists()
+    assert sum(facts["histograms"][0]["counts"]["mean"]["counts"][0]) == 1000
+    refused = reduce(*words, "--strict", "--out", tmp_path / "t", code=2)
+    assert "--strict: refuses the paper forms" in refused.stderr
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--patches", 0), "needs at least one patch; got 0"),
+    (("--patches", 4, "--patch-size", 40), "must not be larger than the image, 28 x 28; got 40"),
+    (("--patches", 4, "--resize", 32, "--resize-kind", "lanczos"), "must be a linear resize"),
+    (("--patches", 4, "--resize", 32, "--mode", "image"), "must be one of input, resized, patch, per-patch-input"),
+    (("--patches", 4, "--resize", 32, "--reduce", "median"), "must be mean or max"),
+    (("--patches", 4, "--resize", 32, "--form", "published"), "must be one of sound, paper"),
+    (("--patches", 4, "--resize", 32, "--sampling", "sobol"), "must be dense or random"),
+    (("--patches", 4, "--crop", 20, "--mode", "resized"), "needs a resize or padding"),
+    (("--clips", 3), "sub-videos need a length"),
+    (("--clips", 3, "--clip-frames", 4), "--clips: needs videos"),
+    (("--clips", 3, "--clip-frames", 4, "--patches", 4), "go without --patches"),
+])  # fmt: skip
+def test_bad_input(reduce: Call, tmp_path: Path, words: tuple[object, ...], message: str) -> None:
+    refused = reduce("certify", *SMALL, *words, "--out", tmp_path / "run", code=2)
+    assert message in refused.stderr
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--clips", 3, "--clip-frames", 9), "must not be longer than the video, 8 frames; got 9"),
+    (("--chunk", 3), "chunks of 3 frames must divide the video; got 8 frames"),
+    (("--clips", 2, "--clip-frames", 4, "--mode", "resized"), "sub-videos are not resized"),
+    (("--clips", 0, "--clip-frames", 4), "count must be at least 1"),
+])  # fmt: skip
+def test_bad_videos(
+    reduce: Call, videos: tuple[Path, Path], tmp_path: Path, words: tuple[object, ...], message: str
+) -> None:
+    data, model = videos
+    common = ("--data", data, "--model", f"{model}:Bright", "--out", tmp_path / "run")
+    assert message in reduce("certify", *SMALL, *common, *words, code=2).stderr

@@ -1,0 +1,200 @@
+"""train, attack and study from the command line: tiny data, tiny networks, every path once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import Result
+from safetensors import safe_open
+
+from ringfence.training.recipes import RECIPES
+
+Call = Callable[..., Result]
+
+FACTORY = '''"""A network for the tests of training."""
+from torch import nn
+
+def build(num_classes=3):
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, num_classes))
+'''
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> list[str]:
+    """--data and --arch of images that are bright in one of three rows."""
+    random = np.random.default_rng(0)
+    y = np.arange(96) % 3
+    x = 0.3 * random.random((96, 4, 4), dtype=np.float32)
+    x[np.arange(96), y] += 0.6
+    np.savez(tmp_path / "rows.npz", x_train=x, y_train=y, x_test=x[:12], y_test=y[:12])
+    (tmp_path / "nets.py").write_text(FACTORY)
+    return ["--data", str(tmp_path / "rows.npz"), "--arch", f"{tmp_path / 'nets.py'}:build"]
+
+
+SMALL = ["--batch", 16, "--device", "cpu", "--sigma", 0.2, "--quiet"]
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    with safe_open(path, framework="pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def test_members_differ_and_a_second_call_changes_nothing(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["train", *tiny, "--out", out, "--members", 2, "--epochs", 2, *SMALL]
+    printed = call(*words).output.split()
+    assert printed == [str(out / "final-0.safetensors"), str(out / "final-1.safetensors")]
+    first, second = (tensors(out / f"final-{i}.safetensors") for i in range(2))
+    assert first["1.weight"].dtype == torch.float16
+    assert not torch.equal(first["1.weight"], second["1.weight"])
+    stamp = (out / "final-0.safetensors").stat().st_mtime_ns
+    call(*words)
+    assert (out / "final-0.safetensors").stat().st_mtime_ns == stamp
+    assert "continued with its own settings" in call(*words, "--lr", 0.5, code=2).output
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(
+    call: Call, program: Callable[..., subprocess.Popen[str]], tiny: list[str], tmp_path: Path
+) -> None:
+    words = ["train", *tiny, "--epochs", 300, *SMALL]
+    process = program(*words, "--out", tmp_path / "cut")
+    log = tmp_path / "cut" / "member-0" / "log.csv"
+    deadline = time.monotonic() + 120
+    while not log.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    call(*words, "--out", tmp_path / "cut")
+    call(*words, "--out", tmp_path / "whole")
+    cut, whole = (tensors(tmp_path / name / "final-0.safetensors") for name in ("cut", "whole"))
+    assert all(torch.equal(cut[key], whole[key]) for key in whole)
+    with log.open() as file:
+        assert [int(line["epoch"]) for line in csv.DictReader(file)] == list(range(1, 301))
+
+
+def test_members_side_by_side_equal_members_one_by_one(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    words = ["train", *tiny, "--members", 2, "--epochs", 2, *SMALL]
+    call(*words, "--out", tmp_path / "one")
+    call(*words, "--out", tmp_path / "two", "--parallel", 2)
+    for i in range(2):
+        one, two = (tensors(tmp_path / name / f"final-{i}.safetensors") for name in ("one", "two"))
+        assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_drt_starts_from_trained_members_and_the_result_is_certified(
+    call: Call, tiny: list[str], tmp_path: Path
+) -> None:
+    call("train", *tiny, "--out", tmp_path / "base", "--members", 2, "--epochs", 3, "--lr", 0.1, *SMALL)
+    told = call(
+        *("train", *tiny, "--out", tmp_path / "drt", "--objective", "drt", "--base", "smoothadv"),
+        *("--set", "eps=0.2", "--set", "steps=2", "--rho1", 0.1, "--rho2", 0.5, "--init", tmp_path / "base"),
+        *("--members", 2, "--epochs", 1, "--holdout", 12, "--keep", "best", "--json", *SMALL),
+    )
+    answer = json.loads(told.output)
+    assert answer["settings"]["plan"]["objective"]["base"] == {
+        "name": "smoothadv",
+        "eps": 0.2,
+        "steps": 2,
+        "copies": 2,
+        "attack": "pgd",
+    }
+    arch, weights = tiny[3], answer["weights"][0]
+    run = tmp_path / "run"
+    common = ["--model", arch, "--weights", weights, "--classes", 3]
+    call("certify", *common, "--data", tiny[1], "--sigma", 0.2, "--n", 300, "--batch", 100, "--out", run, "--quiet")
+    result = call("attack", run, "--weights", weights, "--radii", "0.1,2.0", "--steps", 3, "--json", "--device", "cpu")
+    found = json.loads(result.stdout)
+    assert found["broken"] == []
+    assert all(a >= b for a, b in zip(found["empirical"], found["certified"], strict=True))
+
+
+def test_a_false_certificate_is_broken_with_evidence(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from ringfence.store import RunFolder
+
+    call("train", *tiny, "--out", tmp_path / "net", "--epochs", 4, "--lr", 0.1, *SMALL)
+    weights = tmp_path / "net" / "final-0.safetensors"
+    common = ["--model", tiny[3], "--weights", weights, "--classes", 3, "--data", tiny[1], "--sigma", 0.2]
+    call("certify", *common, "--n", 300, "--batch", 100, "--out", tmp_path / "run", "--quiet")
+    run = RunFolder.open(tmp_path / "run")
+    forged = [type(one)(**{**vars(one), "radius": 5.0}) for one in run.read()]
+    for part in (tmp_path / "run" / "parts").glob("*.parquet"):
+        part.unlink()
+    run.append(forged)
+    assert pq.ParquetFile(next((tmp_path / "run" / "parts").glob("*.parquet"))).metadata.num_rows == len(forged)
+    words = ["attack", tmp_path / "run", "--weights", weights, "--radii", "0.5", "--device", "cpu"]
+    result = call(*words, "--recheck", 2000, "--out", tmp_path / "evidence", code=1)
+    assert "certificate broken" in result.output
+    with np.load(tmp_path / "evidence" / "broken.npz") as arrays:
+        assert len(arrays["x"]) == len(json.loads((tmp_path / "evidence" / "attack.json").read_text())["broken"]) > 0
+
+
+def test_the_attack_refuses_another_model(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    call("train", *tiny, "--out", tmp_path / "net", "--members", 2, "--epochs", 1, *SMALL)
+    one, other = (tmp_path / "net" / f"final-{i}.safetensors" for i in range(2))
+    common = ["--model", tiny[3], "--weights", one, "--classes", 3, "--data", tiny[1], "--sigma", 0.2]
+    call("certify", *common, "--n", 100, "--batch", 100, "--limit", 2, "--out", tmp_path / "run", "--quiet")
+    told = call("attack", tmp_path / "run", "--weights", other, "--device", "cpu", code=2)
+    assert "must be the model the run certified" in told.output
+
+
+def test_the_study_of_drt_has_every_ablation(call: Call, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.random((32, 28, 28), dtype=np.float32)
+    np.savez(tmp_path / "noise.npz", x_train=x, y_train=np.arange(32) % 10, x_test=x[:2], y_test=np.arange(2))
+    words = ["study", "drt", "--data", tmp_path / "noise.npz", "--out", tmp_path / "study", "--members", 2]
+    small = ["--epochs", 1, "--batch", 16, "--n", 100, "--skip", 1, "--sweep", "1.0", "--holdout", 8, "--quiet"]
+    rows = json.loads(call(*words, *small, "--radii", "0,0.5", "--device", "cpu", "--json").stdout)["rows"]
+    assert {row["variant"] for row in rows} == {
+        "base",
+        "drt",
+        "drt-grid",
+        "gradient-diversity",
+        "margin",
+        "summed",
+        "rho1=1",
+    }
+    votes = {row["vote"] for row in rows if row["variant"] == "drt"}
+    assert votes == {"member-1", "member-2", "softmax-2", "max-margin-2"}
+
+
+def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    words = ["train", *tiny, "--out", tmp_path / "out"]
+    for extra, told in (
+        (["--sigma", -1], "sigma"),
+        (["--epochs", 0], "epochs"),
+        (["--objective", "magic"], "must be one of gaussian"),
+        (["--objective", "drt"], "at least two members together"),
+        (["--set", "rho1"], "must be name=value"),
+        (["--set", "rho1=1"], "gaussian has the settings"),
+        (["--recipe", "paper999"], "must be a known recipe"),
+        (["--recipe", "paper001-mnist-0.5"], "fine-tunes trained members"),
+        (["--keep", "best"], "best needs inputs to judge by"),
+        (["--batch", 1000], "at most the number of training inputs"),
+        (["--objective", "denoise-stability"], "needs the classifier it is trained for"),
+        (["--init", tmp_path / "nowhere"], "must be an existing file"),
+        (["--parallel", 0], "must be at least 1"),
+    ):
+        assert told in call(*words, *extra, code=2).output.replace("\n", " "), extra
+    np.savez(tmp_path / "one.npz", x_train=np.zeros((4, 4, 4), np.float32), y_train=np.zeros(4, np.int64))
+    told = call("train", "--data", tmp_path / "one.npz", "--arch", tiny[3], "--out", tmp_path / "o", code=2).output
+    assert "at least two classes" in told
+
+
+def test_recipes_hold_the_papers_numbers() -> None:
+    gaussian, drt = RECIPES["paper001-mnist-gaussian-0.5"], RECIPES["paper001-mnist-0.5"]
+    assert (gaussian.options["epochs"], gaussian.options["batch"], gaussian.schedule["lr"]) == (90, 256, 0.01)
+    assert gaussian.schedule["every"] == 30
+    assert (drt.objective, drt.base, drt.members, drt.needs_init) == ("drt", "gaussian", 3, True)
+    assert RECIPES["paper000-cifar10-consistency-0.25"].settings["weight"] == 20
+    assert RECIPES["macer-cifar10-0.5"].settings["weight"] == 4
