@@ -141,8 +141,8 @@ def run_table() -> str:
     for run in runs_named("multinomial"):
         found = summarise(run)
         cells = [f"{one.median_radius:.3f} / {one.largest:.0%} / {one.above:.1%}" for one in found.mechanisms]
-        rows.append([f"{run.sigma:g}", f"{found.top_1:.1%}", *cells])
-    return table(["sigma", "top-1", *(f"{name} (M / L / >)" for name in names)], rows)
+        rows.append([f"{run.sigma:g}", str(len(run)), f"{found.top_1:.1%}", *cells])
+    return table(["sigma", "inputs", "top-1", *(f"{name} (M / L / >)" for name in names)], rows)
 
 
 def gain_table() -> str:
@@ -160,7 +160,7 @@ def gain_table() -> str:
     return table(GAIN_HEAD, rows)
 
 
-GAIN_HEAD = ["sigma", "A over B", "A larger", "B larger", "median gain", "mean gain", "above .05: A, B", "p"]
+GAIN_HEAD = ["sigma", "A over B", "inputs", "A larger", "B larger", "median gain", "mean gain", "above .05: A, B", "p"]
 
 
 def gain_row(sigma: str, words: str, ours: Radii, theirs: Radii) -> list[str]:
@@ -170,6 +170,7 @@ def gain_row(sigma: str, words: str, ours: Radii, theirs: Radii) -> list[str]:
     return [
         sigma,
         words,
+        str(one.inputs),
         f"{one.won:.1%}",
         f"{one.lost:.1%}",
         f"{one.median_gain:.3f} ({percents[0]})",
@@ -209,12 +210,18 @@ def procedure_table() -> str:
     return table(GAIN_HEAD, rows)
 
 
+def only(run: RunBounds, inputs: set[int]) -> RunBounds:
+    """The run on these inputs."""
+    return replace(run, records=[one for one in run.records if one.input_id in inputs])
+
+
 def draws_table() -> str:
     """Figure 6 of the paper: share above .05 and time against n."""
     found = [RunBounds.load(path.parent) for path in sorted(RESULTS.glob("multinomial-1.0*/config.json"))]
+    common = set.intersection(*(set(run.ids.tolist()) for run in found))
     rows = []
     for run in sorted(found, key=lambda one: one.n or 0):
-        facts = summarise(run)
+        facts = summarise(only(run, common))
         shares = {one.mechanism: f"{one.above:.1%}" for one in facts.mechanisms}
         rows.append([f"{run.n:,}", *(shares[name] for name in MECHANISMS), f"{1000 * facts.seconds:,.0f}"])
     return table(["n", *MECHANISMS, "ms per input"], rows)
@@ -223,6 +230,7 @@ def draws_table() -> str:
 def softmax_table() -> str:
     """Bounds times mechanisms on softmax means, with the votes of the same network beside them."""
     content = json.loads((RESULTS / "softmax.json").read_text())
+    inputs = set(RunBounds.load(RESULTS / content["run"]).ids.tolist())
     chosen = ("pixeldp", "analytic_dp", "neyman_pearson")
     rows = []
     for bound, form in SOFT_BOUNDS:
@@ -232,7 +240,7 @@ def softmax_table() -> str:
     for name in ("two-sided", "multinomial"):
         path = RESULTS / f"{name}-1.0"
         if path.exists():
-            facts = {one.mechanism: one for one in summarise(RunBounds.load(path)).mechanisms}
+            facts = {one.mechanism: one for one in summarise(only(RunBounds.load(path), inputs)).mechanisms}
             cells = [f"{facts[one].median_radius:.3f} / {facts[one].above:.1%}" for one in chosen]
             rows.append(["votes", f"Clopper-Pearson, {name}", *cells])
     return table(["means of", "bound", *(f"{name} (median / > .05)" for name in chosen)], rows)
