@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 CONSTRAINTS := -c constraints.txt
 
-.PHONY: demo test test-slow check format bench clean
+.PHONY: demo test test-slow check docs format bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -16,13 +16,19 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install $(CONSTRAINTS) -e .
 	touch $@
 
+$(VENV)/report.stamp: $(VENV)/base.stamp
+	$(PIP) install $(CONSTRAINTS) -e ".[report]"
+	touch $@
+
 $(VENV)/dev.stamp: $(VENV)/base.stamp
 	$(PIP) install $(CONSTRAINTS) -e ".[dev]"
 	touch $@
 
-demo: $(VENV)/base.stamp
+demo: $(VENV)/report.stamp
 	$(BIN)/ringfence certify --model default --data default --sigma 0.5 --radius 0.5 --out runs/demo
 	@echo "The run folder is runs/demo: try  $(BIN)/ringfence verify runs/demo"
+	$(BIN)/ringfence report runs/demo --out runs/demo.html --title "Ringfence demo" --json > /dev/null
+	@echo "The report is $(CURDIR)/runs/demo.html: open it in a browser"
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
@@ -35,6 +41,10 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+docs: $(VENV)/dev.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
@@ -44,4 +54,4 @@ bench: $(VENV)/dev.stamp
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

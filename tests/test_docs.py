@@ -83,3 +83,11 @@ def test_every_public_method_is_documented() -> None:
     assert len(procedures) >= 6
     for method in [*procedures, *MECHANISMS]:
         assert f"`{method.replace('_', '-')}`" in page, method
+
+
+def test_the_command_reference_is_what_the_commands_say() -> None:
+    import runpy
+
+    tool = runpy.run_path(str(ROOT / "tools" / "cli_reference.py"))
+    page = (ROOT / "docs" / "cli-reference.md").read_text(encoding="utf-8")
+    assert page == tool["reference"](), "run tools/cli_reference.py"
