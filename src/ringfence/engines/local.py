@@ -91,7 +91,7 @@ def certify_into(
 
 def summarise(run: RunFolder, seconds: float) -> dict[str, Any]:
     """What summary.json holds: one entry per lane, and this session's wall time."""
-    lanes = metrics_by_lane(run, default_radii(run))
+    lanes = metrics_by_lane(run, default_radii(run), run.path.name)  # folders move
     return {"lanes": [lane.to_dict() for lane in lanes], "last_session_seconds": seconds}
 
 
