@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ringfence.cli.job import Choices
     from ringfence.store import RunFolder
 
-DEFAULT_OUT = Path("runs")
-
 
 def certify_command(
     sigma: o.Sigma,
