@@ -10,6 +10,9 @@ import pytest
 # Before torch is loaded: the suite runs one worker per core, and threads of several workers only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Before the consoles are made, which read it once: what a test sees must not depend on the order of the tests.
+os.environ["COLUMNS"] = "200"
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -57,9 +57,8 @@ def coupled():
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch) -> Call:
+def call() -> Call:
     """Run a command; everything as text, exceptions other than clean exits raised."""
-    monkeypatch.setenv("COLUMNS", "200")
     runner = CliRunner()
 
     def run(*words: object, code: int = 0) -> Result:

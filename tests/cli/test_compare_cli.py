@@ -18,7 +18,7 @@ LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_nois
 
 
 def compare(*words: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["compare", *map(str, words)], catch_exceptions=False, env={"COLUMNS": "150"})
+    result = CliRunner().invoke(app, ["compare", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result
 

@@ -20,9 +20,7 @@ SMALL = ("--sigma", "0.5", "--limit", "2", "--n0", "20", "--n", "120", "--batch"
 
 
 @pytest.fixture
-def reduce(monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setenv("COLUMNS", "200")
-
+def reduce() -> Call:
     def run(*words: object, code: int = 0) -> Result:
         result = CliRunner().invoke(smooth_reduce_app, [str(word) for word in words], catch_exceptions=False)
         assert result.exit_code == code, result.output

@@ -18,10 +18,7 @@ def call(*words: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_report_writes_a_page_and_prints_its_path(
-    fake_run: FakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+def test_report_writes_a_page_and_prints_its_path(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
     names = tmp_path / "names.txt"
     names.write_text("ant\nbee\ncat\ndog\n")
