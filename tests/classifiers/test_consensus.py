@@ -39,6 +39,25 @@ def test_only_undecided_rows_reach_the_rest_in_one_shape() -> None:
     assert members[3].layouts == {True}, "the gathered rows keep the layout of the batch"
 
 
+def test_the_first_members_see_slices_and_the_rest_what_all_slices_left() -> None:
+    members = [Watched(0), Watched(1), Watched(2)]
+    ensemble = KConsensus(members, 2, micro_batch=64)
+    ensemble.parts = 4
+    ensemble(torch.randn(64, 4, generator=torch.Generator().manual_seed(0)))
+    assert members[0].rows == [16] * 4
+    assert members[2].rows == [64]
+
+
+def test_a_nested_consensus_keeps_its_work_through_slices() -> None:
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    outer = KConsensus([KConsensus([Watched(0), Watched(1), Watched(2)], 2), Watched(0), Watched(3)], 2)
+    whole = outer.score(x)
+    outer.parts = 3
+    again = outer.score(x)
+    assert torch.equal(again.scores, whole.scores)
+    assert torch.equal(torch.as_tensor(again.work), torch.as_tensor(whole.work))
+
+
 def test_nothing_is_run_where_all_agree() -> None:
     members = [Watched(0), Watched(0), Watched(1)]
     KConsensus(members, 2)(torch.randn(16, 4))

@@ -81,16 +81,19 @@ def test_every_wrapper_is_the_plain_loop(name: str, count: int) -> None:
 @given(
     agree=st.integers(1, 5),
     micro_batch=st.one_of(st.none(), st.integers(1, 80)),
+    parts=st.integers(1, 6),
     count=st.integers(1, 70),
     seed=st.integers(0, 9),
 )
 @settings(max_examples=60, deadline=None)
 def test_consensus_asks_whom_it_says_at_any_micro_batch(
-    agree: int, micro_batch: int | None, count: int, seed: int
+    agree: int, micro_batch: int | None, parts: int, count: int, seed: int
 ) -> None:
     x = points(count, seed)
+    ensemble = KConsensus(MEMBERS, agree, micro_batch).eval()
+    ensemble.parts = parts
     with torch.inference_mode():
-        answer = score(KConsensus(MEMBERS, agree, micro_batch).eval(), x)
+        answer = score(ensemble, x)
     expected = [by_hand.consensus(rows, agree) for rows in by_hand.rows_of(MEMBERS, x)]
     asked = torch.as_tensor(answer.work).expand(count)
     assert list(zip(answer.scores.argmax(-1).tolist(), asked.tolist(), strict=True)) == expected

@@ -6,9 +6,10 @@ import pytest
 import torch
 from toys import Buckets, LittleMemory
 
+from ringfence.classifiers import KConsensus
 from ringfence.errors import ArgumentError
-from ringfence.sampling import ForwardPlan, fastest_plan, pick_device
-from ringfence.sampling.probe import CPU_BATCHES, out_of_memory, smaller
+from ringfence.sampling import Forward, ForwardPlan, fastest_plan, pick_device
+from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, out_of_memory, smaller
 
 CPU = torch.device("cpu")
 
@@ -25,6 +26,16 @@ def test_a_batch_that_does_not_fit_is_halved(limit: int, batch: int, expected: i
 
 def test_measured_batches_stop_where_memory_ends() -> None:
     assert fastest_plan(LittleMemory(150), (2,), 4, CPU).batch <= 150
+
+
+def test_a_consensus_gets_several_batches_at_a_time_unless_the_size_is_given() -> None:
+    ensemble = KConsensus([Buckets(), Buckets()], 1)
+    plan = fastest_plan(ensemble, (2,), 4, CPU)
+    assert plan.parts == CONSENSUS_PARTS
+    assert plan.batch // CONSENSUS_PARTS in CPU_BATCHES
+    assert fastest_plan(ensemble, (2,), 4, CPU, batch=40) == ForwardPlan(40)
+    Forward(ensemble, plan, CPU, 4)
+    assert ensemble.parts == CONSENSUS_PARTS
 
 
 def test_not_even_one_input_fits() -> None:

@@ -38,6 +38,8 @@ class KConsensus(Classifier):
     A row is invalid if a member that was asked gave invalid scores; the others are never seen.
     Members should be ordered by noisy hold-out accuracy (``ringfence rank``), before certifying.
     micro_batch: rows per gathered forward; None chooses by ``undecided``, the share of draws expected to need all.
+    ``parts``, set by the forward plan: the first members see the batch in that many slices, one after the other.
+    The undecided rows of all slices then fill a micro-batch, while every forward keeps the size that is fastest.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class KConsensus(Classifier):
         self.rest = Members(members[agree:]) if agree < len(members) else None
         self.micro_batch = micro_batch
         self.undecided = undecided
+        self.parts = 1
 
     @property
     def agree(self) -> int:
@@ -68,7 +71,10 @@ class KConsensus(Classifier):
     @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call,untyped-decorator]
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K), work (B,)."""
-        head = self.first.score(x)
+        slices = []
+        for part in x.chunk(self.parts):  # a loop, not a comprehension: that would be compiled as one graph of all
+            slices.append(self.first.score(part))
+        head = _joined(slices)
         answer = valid_only(soft(head.scores), head.scores)
         if self.rest is None:
             return head._replace(scores=answer)
@@ -85,3 +91,12 @@ class KConsensus(Classifier):
             answer[chosen] = valid_only(soft(every), every)[: len(chosen)]
             work[chosen] += torch.as_tensor(tail.work, device=x.device).expand(size)[: len(chosen)]
         return Scored(answer, work)
+
+
+def _joined(slices: list[Scored]) -> Scored:
+    """The answers to consecutive slices of a batch as one; work is a number for every slice, or (rows,) for every."""
+    if len(slices) == 1:
+        return slices[0]
+    works = [part.work for part in slices]
+    work = works[0] if isinstance(works[0], int) else torch.cat([torch.as_tensor(one) for one in works])
+    return Scored(torch.cat([part.scores for part in slices]), work)

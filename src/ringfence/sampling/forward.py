@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Members, Scored, fold_batch_norm, score
+from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
 from ringfence.errors import ArgumentError, ClassifierError
 
 Precision = Literal["fp32", "bf16"]
@@ -19,7 +19,10 @@ PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloa
 @final
 @dataclass(frozen=True)
 class ForwardPlan:
-    """The shape of every forward of a run: chosen once, stored, reused on resume, short batches padded to it."""
+    """The shape of every forward of a run: chosen once, stored, reused on resume, short batches padded to it.
+
+    parts: slices of the batch that the first members of a K-consensus see one after the other.
+    """
 
     batch: int
     precision: Precision = "fp32"
@@ -28,10 +31,13 @@ class ForwardPlan:
     stacked: bool = False
     fold: bool = False
     autotune: bool = False
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ArgumentError("batch", "must be at least 1", self.batch, "Leave it at auto.")
+        if self.parts < 1:
+            raise ArgumentError("parts", "must be at least 1", self.parts, "Leave it out.")
         if self.precision not in PRECISIONS:
             raise ArgumentError("precision", f"must be one of {sorted(PRECISIONS)}", self.precision, "Use fp32.")
 
@@ -65,6 +71,8 @@ class Forward:
         for part in module.modules():
             if isinstance(part, Members):
                 part.use_stack(plan.stacked and part.stackable)
+            if isinstance(part, KConsensus):
+                part.parts = plan.parts
 
         def run(x: Tensor) -> Scored:
             return score(module, x)
