@@ -7,7 +7,6 @@ The runs behind them (the second and third need the MNIST test set; hold-out ima
   ringfence rank --members default:0,default:1,default:2 --sigma 0.5 --data mnist:PATH --json > .../rank.json
   ringfence weights --members default:1,default:2,default:0 --sigma 0.5 --data mnist:PATH --json > .../weights.json
   ringfence variance --members default:1,default:2,default:0 --sigma 0.5 --limit 12 --json > .../variance.json
-  python benchmarks/bench_consensus.py --out results/ensembles
 """
 
 from __future__ import annotations
@@ -122,11 +121,6 @@ def variance_table() -> str:
     return f"{found['inputs']} inputs, mean $\\zeta_p$ = {found['zeta_p']:.3f}:\n\n{table(head, rows)}"
 
 
-def benchmark_table() -> str:
-    grid = read("consensus.json")["tables"][0]
-    return table(list(grid["columns"]), [list(row) for row in grid["rows"]])
-
-
 def plot() -> None:
     """ACR of every lane, and certified accuracy against the radius for a member and the soft vote."""
     import matplotlib
@@ -158,7 +152,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "consensus": consensus_table,
     "holdout": holdout_table,
     "variance": variance_table,
-    "benchmark": benchmark_table,
 }
 
 
