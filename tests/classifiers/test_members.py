@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 from ringfence.classifiers import Members, SoftVote
 from ringfence.errors import ArgumentError, ClassifierError
@@ -65,3 +66,19 @@ def test_members_that_cannot_vote_are_refused() -> None:
         Members([nn.Linear(3, 4), nn.Linear(3, 5)])(torch.ones(2, 3))
     with pytest.raises(ClassifierError, match="one K"):
         Members([nn.Unflatten(1, (1, 3))])(torch.ones(2, 3))
+
+
+def test_members_of_one_architecture_are_compiled_once() -> None:
+    operations = []
+    for count in (3, 8):
+        members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)) for _ in range(count)]
+        ensemble = Members(members).eval()
+        torch._dynamo.reset()
+        compiler = CompileCounter()
+        run = torch.compile(ensemble.score, backend=compiler, dynamic=False)
+        x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+        with torch.inference_mode():
+            assert torch.equal(run(x).scores, ensemble.score(x).scores)
+        operations.append(compiler.op_count)
+    assert operations[0] >= 4, "the members were compiled"
+    assert operations[1] == operations[0], "five members more, the same compiled forward"

@@ -58,13 +58,18 @@ class Members(Classifier):
             total = total + one
         return Scored(scores, total)
 
+    # Compiled apart from what surrounds it: members of one architecture then share one compiled forward, whose
+    # weights are arguments, and ten of them compile (and autotune) in the time of one.
+    @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call,untyped-decorator]
     def each(self, x: Tensor) -> tuple[Tensor, list[Tensor | int]]:
         """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,)."""
         if self.stacked:
             if self._stack is None:
                 self._stack = _stack(list(self.members))
             return _precise(self._stack(x).transpose(0, 1)), [1] * len(self.members)
-        parts = [score(member, x) for member in self.members]
+        parts = []
+        for member in self.members:  # a loop, not a comprehension: that would be compiled as one graph of all
+            parts.append(score(member, x))
         shapes = {tuple(part.scores.shape) for part in parts}
         if len(shapes) > 1 or parts[0].scores.dim() != 2:
             received = sorted({tuple(part.scores.shape[1:]) for part in parts})

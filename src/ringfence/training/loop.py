@@ -138,8 +138,11 @@ def _run(
     data, held_out = data.to(device), held_out.to(device) if held_out else None
     if fabric.world_size > 1:
         members = copy.deepcopy(members)  # tensors sent to another process share their memory with the sender
+    colour = data.x.dim() == 4 and data.x.shape[1] > 1  # channels last: twice as fast there, and no gain on grey
     for one in members:
         one.to(device).train()
+        if colour:
+            one.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     stepper = Stepper(plan, members, data, fabric)
     checkpoints = Checkpoints(folder)
     found = checkpoints.load()
