@@ -22,6 +22,7 @@ from ringfence.cli.train import train_command
 from ringfence.cli.variance import variance_command
 from ringfence.cli.verify import verify_command
 from ringfence.cli.weights import weights_command
+from ringfence.cli.zoo import zoo_app
 from ringfence.version import __version__
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ app.add_typer(aces_app, name="aces")
 app.add_typer(simplex_app, name="simplex")
 app.add_typer(smooth_reduce_app, name="smooth-reduce")
 app.add_typer(study_app, name="study")
+app.add_typer(zoo_app, name="zoo")
 app.add_typer(import_app, name="import")
 app.add_typer(export_app, name="export")
 

@@ -17,6 +17,7 @@ from ringfence.errors import ModelError
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
 from ringfence.models.weights import Fitted, Weights, fit_weights, read_weights, state_digest
+from ringfence.models.zoo import zoo_file
 
 DEFAULT_COUNT = 3
 """Embedded networks: ``default`` (the same as ``default:0``), ``default:1``, ``default:2``."""
@@ -53,7 +54,8 @@ def load_model(
 
     ``default``, ``default:1``, ``default:2``; ``lenet``, ``resnet20``, ``resnet20-pad``, ... with weights;
     ``pkg.module:factory`` or ``file.py:factory``, weights optional; an exported ``program.pt2``;
-    a checkpoint file that names its architecture. mean and std put a Normalize in front.
+    a checkpoint file that names its architecture; ``zoo:mnist/gaussian-0.5:1`` (models/zoo.py).
+    mean and std put a Normalize in front.
     """
     if (mean is None) != (std is None):
         raise ModelError("--mean, --std", "must be given together", "only one", "Give both, one number per channel.")
@@ -61,7 +63,12 @@ def load_model(
     path = Path(spec)
     extra = b""
     fitted: Fitted | None = None
-    if head == "default":
+    if head == "zoo":
+        _refuse_weights(spec, weights)
+        path = zoo_file(member)
+        found = read_weights(path)
+        module, num_classes, fitted = _build(_architecture_of(found, spec), found, num_classes, str(path))
+    elif head == "default":
         _refuse_weights(spec, weights)
         module, num_classes, fitted = _build("lenet", _embedded(spec, member), num_classes, spec)
     elif path.suffix == ".pt2":
@@ -142,7 +149,10 @@ def _embedded(spec: str, member: str) -> Weights:
 def _required(spec: str, weights: str | Path | None) -> Weights:
     if weights is None:
         raise ModelError(
-            spec, "an architecture needs trained weights", "none", "Give --weights FILE, or use --model default."
+            spec,
+            "an architecture needs trained weights",
+            "none",
+            f"Give --weights FILE (where one spec is one word: {spec}@FILE), or use default.",
         )
     return read_weights(Path(weights))
 

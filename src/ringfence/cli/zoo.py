@@ -1,0 +1,69 @@
+"""``ringfence zoo``: the networks trained here, and where their weights are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ringfence.cli import options as o
+from ringfence.cli.console import friendly, remark, results
+
+zoo_app = typer.Typer(help="Networks trained with Ringfence: list them, find their weights.", no_args_is_help=True)
+
+Zoo = Annotated[Path | None, typer.Option("--zoo", help="Folder of the zoo (default: RINGFENCE_ZOO, then ./zoo).")]
+
+
+@zoo_app.command("list")
+def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
+    """What there is; --json adds hashes and the command that made each."""
+    with friendly():
+        from rich import box
+        from rich.table import Table
+
+        from ringfence.models.zoo import zoo_entries, zoo_root
+
+        root = zoo_root(zoo)
+        entries = zoo_entries(root)
+        if as_json:
+            typer.echo(json.dumps({"zoo": str(root), "trainings": [described(one) for one in entries]}, indent=2))
+            return
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table.add_column("name", no_wrap=True)
+        for heading in ("files", "arch", "objective", "sigma", "epochs"):
+            table.add_column(heading, justify="left" if heading in ("arch", "objective") else "right")
+        for one in entries:
+            plan = one.plan
+            cells = (plan["objective"]["name"], f"{plan['sigma']:g}", str(plan["epochs"])) if plan else ("-",) * 3
+            table.add_row(one.name, str(len(one.files)), str(one.settings.get("arch") or "-"), *cells)
+        results.print(table)
+        if entries:
+            remark(f"certify one:  ringfence certify --model zoo:{entries[0].name} --data ... --sigma ... --out RUN")
+
+
+@zoo_app.command("path")
+def path_command(
+    name: Annotated[str, typer.Argument(help="As `zoo list` shows it; NAME:i is member i, the first without.")],
+    zoo: Zoo = None,
+) -> None:
+    """Print where the weights of a member are."""
+    with friendly():
+        from ringfence.models.zoo import zoo_file
+
+        typer.echo(str(zoo_file(name, zoo)))
+
+
+def described(entry: Any) -> dict[str, Any]:
+    """A training as JSON: its files with their hashes, its settings, its command."""
+    from ringfence.training.command import training_command
+
+    return {
+        "name": entry.name,
+        "files": [
+            {"path": str(file), "sha256": digest} for file, digest in zip(entry.files, entry.digests(), strict=True)
+        ],
+        "command": training_command(entry.settings, entry.name) if entry.plan else None,
+        "settings": dict(entry.settings),
+    }

@@ -1,0 +1,89 @@
+"""The zoo: networks trained with ``ringfence train``, as folders of weights beside the settings that made them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, final
+
+from ringfence.errors import ModelError
+from ringfence.models.weights import read_weights
+
+PLACE = "RINGFENCE_ZOO"
+"""Environment variable that names the zoo's folder."""
+
+
+@final
+@dataclass(frozen=True)
+class ZooEntry:
+    """A training: its name below the zoo's folder, its members' weights in order, its settings.
+
+    settings are those of the training's config.json; of a lone file only the architecture is known.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """How it was trained; empty where that was not kept."""
+        found: Mapping[str, Any] = self.settings.get("plan", {})
+        return found
+
+    def digests(self) -> list[str]:
+        """SHA-256 of every file."""
+        return [sha256(file.read_bytes()).hexdigest() for file in self.files]
+
+
+def zoo_root(given: Path | None = None) -> Path:
+    """The given folder, that of the environment, ``zoo`` here, or the one of the checkout this package runs from."""
+    named = given or (Path(os.environ[PLACE]) if os.environ.get(PLACE) else None)
+    places = [named] if named else [Path("zoo"), Path(__file__).resolve().parents[3] / "zoo"]
+    for place in places:
+        if place.is_dir():
+            return place
+    rule = "must be a folder of trained networks"
+    raise ModelError(
+        "--zoo", rule, ", ".join(map(str, places)), f"Name it by --zoo or {PLACE}; the repository has one."
+    )
+
+
+def zoo_entries(root: Path) -> list[ZooEntry]:
+    """Every training with all its members there, and every lone file of weights, by name."""
+    found: list[ZooEntry] = []
+    for config in sorted(root.rglob("config.json")):
+        folder = config.parent
+        try:
+            settings = json.loads(config.read_text(encoding="utf-8"))
+            members = int(settings["members"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelError(str(config), "must be the settings of a training", error, "Copy it anew.") from error
+        files = tuple(folder / f"final-{i}.safetensors" for i in range(members))
+        if all(file.exists() for file in files):
+            found.append(ZooEntry(folder.relative_to(root).as_posix(), files, settings))
+    for file in sorted(root.rglob("*.safetensors")):
+        if not (file.parent / "config.json").exists():
+            name = file.relative_to(root).with_suffix("").as_posix()
+            found.append(ZooEntry(name, (file,), {"arch": read_weights(file).arch, "members": 1}))
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def zoo_file(name: str, root: Path | None = None) -> Path:
+    """The weights that ``data/training`` (its only or first member) or ``data/training:i`` names."""
+    entries = {entry.name: entry for entry in zoo_entries(zoo_root(root))}
+    training, _, member = name.partition(":")
+    if training not in entries:
+        near = difflib.get_close_matches(training, entries, 3, 0.3) or list(entries)
+        rule = "must be a name that ringfence zoo list shows"
+        raise ModelError("zoo", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty.")
+    files = entries[training].files
+    if not (member or "0").isdigit() or int(member or 0) >= len(files):
+        rule = f"{training} has the members 0 to {len(files) - 1}"
+        raise ModelError("zoo", rule, repr(member), f"Write zoo:{training}:0.")
+    return files[int(member or 0)]

@@ -1,0 +1,125 @@
+"""``ringfence zoo``: what is listed, found and refused; the command that repeats a training says all of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import Result
+
+from ringfence.models import load_model
+from ringfence.training.command import training_command
+from ringfence.training.job import TrainJob
+from ringfence.training.objectives.registry import BASES, OBJECTIVES
+
+Call = Callable[..., Result]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from safetensors.torch import save_file
+
+    from ringfence.classifiers.architectures import build_architecture
+
+    root = tmp_path_factory.mktemp("zoo")
+    job = TrainJob(data="mnist:d", out=root / "mnist" / "pair", members=2, options={"sigma": 0.25})
+    job.out.mkdir(parents=True)
+    (job.out / "config.json").write_text(json.dumps(job.described()))
+    torch.manual_seed(0)
+    for place in ("mnist/pair/final-0", "mnist/pair/final-1", "alone"):
+        save_file(build_architecture("lenet").state_dict(), root / f"{place}.safetensors", {"arch": "lenet"})
+    half = root / "unfinished"
+    half.mkdir()
+    (half / "config.json").write_text(json.dumps({**job.described(), "members": 3}))
+    return root
+
+
+def test_list_shows_finished_trainings_and_lone_files(call: Call, zoo: Path) -> None:
+    found = json.loads(call("zoo", "list", "--zoo", zoo, "--json").stdout)
+    assert [one["name"] for one in found["trainings"]] == ["alone", "mnist/pair"]
+    pair = found["trainings"][1]
+    assert len(pair["files"]) == 2
+    assert len({one["sha256"] for one in pair["files"]}) == 2
+    assert "--sigma 0.25" in pair["command"]
+    assert found["trainings"][0]["command"] is None
+    table = call("zoo", "list", "--zoo", zoo).stdout
+    assert "mnist/pair" in table
+    assert "unfinished" not in table
+
+
+def test_a_name_leads_to_weights_and_to_a_model(call: Call, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(call("zoo", "path", "mnist/pair:1", "--zoo", zoo).stdout.strip())
+    assert path == zoo / "mnist" / "pair" / "final-1.safetensors"
+    monkeypatch.setenv("RINGFENCE_ZOO", str(zoo))
+    assert load_model("zoo:mnist/pair:1").digest == load_model(str(path)).digest
+    assert load_model("zoo:mnist/pair").digest == load_model("zoo:mnist/pair:0").digest != load_model(str(path)).digest
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("mnist/pear", "Did you mean mnist/pair"), ("mnist/pair:2", "members 0 to 1"), ("mnist/pair:x", "members 0 to 1")],
+)
+def test_a_wrong_name_is_refused(call: Call, zoo: Path, name: str, words: str) -> None:
+    assert words in call("zoo", "path", name, "--zoo", zoo, code=2).stderr
+
+
+def test_no_zoo_and_broken_settings_are_refused(call: Call, tmp_path: Path) -> None:
+    assert "RINGFENCE_ZOO" in call("zoo", "list", "--zoo", tmp_path / "none", code=2).stderr
+    (tmp_path / "config.json").write_text("{")
+    assert "settings of a training" in call("zoo", "list", "--zoo", tmp_path, code=2).stderr
+
+
+def jobs() -> list[TrainJob]:
+    found = []
+    for name, kind in OBJECTIVES.items():
+        for base in [one.name for one in BASES[name]] if name in BASES else [None]:
+            needs = {"classifier": "default"} if name in ("denoise-stability", "select") else {}
+            found.append(
+                TrainJob(
+                    data="mnist:a b.npz",
+                    out=Path("x"),
+                    objective=name,
+                    base=base,
+                    members=3 if kind.joint else 2,
+                    schedule={"lr": 0.02, "kind": "one-cycle", "every": 7},
+                    options={"sigma": 0.25, "epochs": 7, "batch": 32, "ema": 0.99, "crop": 2, "flip": True, "seed": 5},
+                    mean=(0.5,),
+                    std=(0.25,),
+                    holdout=10,
+                    keep="best",
+                    limit=100,
+                    **needs,
+                )
+            )
+    return found
+
+
+@pytest.mark.parametrize("job", jobs(), ids=lambda job: f"{job.objective}-{job.base}")
+def test_the_command_gives_the_very_settings(call: Call, job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[TrainJob] = []
+
+    def take(job: TrainJob, *_: Any) -> list[Path]:
+        taken.append(job)
+        return [Path("final-0.safetensors")]
+
+    monkeypatch.setattr("ringfence.training.parallel.run_parallel", take)
+    monkeypatch.setattr("ringfence.cli.train.count_labels", lambda *_: None)
+    settings = json.loads(json.dumps(job.described()))
+    program, *words = shlex.split(training_command(settings, "somewhere"))
+    assert program == "ringfence"
+    call(*words, "--quiet")
+    assert json.loads(json.dumps(taken[0].described())) == settings
+    assert taken[0].out == Path("somewhere")
+
+
+def test_the_readme_of_the_zoo_is_what_the_zoo_holds() -> None:
+    done = subprocess.run([sys.executable, ROOT / "tools" / "zoo_readme.py", "--check"], timeout=120)
+    assert done.returncode == 0, "run python tools/zoo_readme.py"
