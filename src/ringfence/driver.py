@@ -8,19 +8,27 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import final
 
-import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import facts
 from ringfence.data import Input
 from ringfence.desk import Desk
-from ringfence.errors import ClassifierError, DataError, RingfenceError
+from ringfence.errors import ClassifierError, DataError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, neyman_pearson
 from ringfence.noise import Noise
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
-from ringfence.sampling import Engine, ForwardPlan, Precision, check_seed, fastest_plan, pick_device, readouts
+from ringfence.sampling import (
+    Engine,
+    ForwardPlan,
+    Precision,
+    check_seed,
+    count_classes,
+    fastest_plan,
+    pick_device,
+    readouts,
+)
 
 Inputs = Iterable[Input] | Iterable[Tensor] | Iterable[tuple[Tensor, int]] | Tensor
 
@@ -127,22 +135,3 @@ def as_inputs(inputs: Inputs) -> Iterator[Input]:
         else:
             rule = "each must be an Input, a tensor or a (tensor, label) pair"
             raise DataError("inputs", rule, type(item).__name__, "Wrap your data accordingly.")
-
-
-@torch.inference_mode()
-def count_classes(classifier: nn.Module, x: Tensor, device: torch.device) -> int:
-    """K, read off the scores of one input."""
-    batch = x.unsqueeze(0).to(device, torch.float32)
-    try:
-        scores = classifier.to(device).eval()(batch)
-    except RingfenceError:
-        raise
-    except Exception as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        rule, raised = f"must accept a batch of shape {tuple(batch.shape)}", f"{type(error).__name__}: {error}"
-        raise ClassifierError("classifier", rule, raised, "Check that model and data belong together.") from error
-    if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
-        received = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")
-    return int(scores.shape[-1])

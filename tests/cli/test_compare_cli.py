@@ -66,6 +66,14 @@ def test_tables_name_the_columns_of_the_paper(runs: dict[str, Path]) -> None:
     assert text.index("n 200") < text.index("n 1,000")  # figure 6 is read in the order of n
 
 
+def test_mechanisms_have_curves(runs: dict[str, Path]) -> None:
+    text = compare(runs["two"]).stdout
+    curves = {line.split("│")[1].strip(): line.split("│")[-2].strip() for line in text.splitlines() if "▁" in line}
+    assert len(curves["renyi"]) == 8
+    assert list(curves["renyi"]) == sorted(curves["renyi"], reverse=True), "fewer inputs reach larger radii"
+    assert curves["neyman_pearson"] >= curves["renyi"] > curves["pixeldp"], "on one scale"
+
+
 def test_csv_has_full_precision(runs: dict[str, Path], tmp_path: Path) -> None:
     compare(runs["two"], "--csv", tmp_path / "gains.csv", "--gains", "1,2.5")
     with (tmp_path / "gains.csv").open() as file:

@@ -9,11 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from ringfence.cli import app
+from ringfence.data import load_dataset
 from ringfence.procedures import Sequential, TwoSided
 from ringfence.report.page import load, report_page
 from ringfence.store import RunFolder
+from ringfence.store.attack import AttackResult, Broken, write_attack
 
 FakeRun = Callable[..., RunFolder]
 pytestmark = pytest.mark.slow
@@ -33,7 +38,14 @@ def report(fake_run: FakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     train = folder / "train"
     train.mkdir()
     (train / "log.csv").write_text("epoch,loss,noisy_accuracy\n1,2,0.5\n2,1,0.7\n")
-    names = ("fixed", "two", "sequential", "aces", "train")
+    settings = {"steps": 20, "copies": 32, "box": False, "n": 1000, "recheck": 100_000, "seed": 1}
+    about = {"run": HOSTILE, "config_hash": "0", "lane": "main", "sigma": 0.5, "alpha": 0.001, "inputs": 120}
+    shares = {"radii": (0.25, 0.5, 1.0), "certified": (0.8, 0.7, 0.1), "empirical": (0.9, 0.85, 0.4)}
+    point = {"certified_class": 1, "radius": 0.5, "distance": 0.49, "attacked_class": 2, "votes": 600, "draws": 1000}
+    broken = tuple(Broken(input_id=k, **point) for k in (3, 17))
+    found = AttackResult(attack="pgd", attacked=99, broken=broken, **settings, **about, **shares)
+    write_attack(found, {}, folder / "attack")
+    names = ("fixed", "two", "sequential", "aces", "train", "attack")
     out = folder / "report.html"
     out.write_text(report_page(load([folder / name for name in names]), "A <b>title</b>"))
     return out
@@ -183,6 +195,18 @@ def test_pictures_are_drawn_with_a_noisy_copy(opened: Opened) -> None:
     assert "illustration" in opened.page.locator(".card canvas").nth(1).get_attribute("aria-label")
 
 
+def test_attacks_are_drawn_beside_certificates_and_broken_ones_stand_out(opened: Opened) -> None:
+    chart = opened.page.locator("#chart-attacks-0")
+    lines = chart.locator("g.mark-line path")
+    assert sorted(line.get_attribute("stroke-dasharray") or "" for line in lines.all()) == ["1,0", "6,4"]
+    assert chart.locator("g.mark-symbol.role-mark path").count() == 6
+    assert "2 of 99 attacked certificates were broken" in opened.page.inner_text("header .badge.alarm")
+    assert len(opened.texts(".note.alarm li")) == 2
+    colours = "getComputedStyle(document.querySelector('.note.alarm')).color.match(/\\d+/g).map(Number)"
+    red, green, blue = opened.page.evaluate(colours)
+    assert red > 2 * max(green, blue), "red, not only in words"
+
+
 def test_dark_and_light(browser: Any, report: Path) -> None:
     dark = Opened(browser, report, color_scheme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
@@ -257,3 +281,43 @@ def test_axe_finds_no_serious_problem(browser: Any, report: Path, axe: str, sche
         ]
         assert bad == [], place
     page.context.close()
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about a real run on clips: embedded digits that move, seen by an untrained network."""
+    folder = tmp_path_factory.mktemp("clips")
+    digits = [(item.x[0] * 255).round().numpy().astype(np.uint8) for item in load_dataset("default", limit=3)]
+    x, y = np.resize(np.stack(digits), (800, 28, 28)), np.zeros(800, np.int64)
+    np.savez(folder / "mnist.npz", x_test=x, y_test=y, x_train=x, y_train=y)
+    words = ["smooth-reduce", "certify", "--data", f"mnist-motion:{folder / 'mnist.npz'}", "--frames", 16, "--limit", 3]
+    words += ["--chunk", 4, "--clips", 2, "--clip-frames", 8, "--classes", 8]
+    words += ["--model", "ringfence.classifiers.architectures.video_cnn:motion_cnn"]
+    words += ["--sigma", 0.25, "--n0", 10, "--n", 20, "--batch", 10, "--device", "cpu", "--out", folder / "run"]
+    done = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    out = folder / "report.html"
+    out.write_text(report_page(load([folder / "run"])))
+    return out
+
+
+def test_clips_are_shown_as_strips_of_frames(browser: Any, clips: Path) -> None:
+    opened = Opened(browser, clips)
+    opened.page.wait_for_timeout(300)
+    strips = opened.page.locator(".card .pair.strip")
+    assert strips.count() == 3
+    boxes = [canvas.bounding_box() for canvas in strips.first.locator("canvas").all()]
+    assert len(boxes) == 2
+    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"], "the noisy copy below, so that both have the full width"
+    assert boxes[0]["width"] > 3.5 * boxes[0]["height"], "four frames side by side"
+    opened.page.locator(".card").first.click()
+    assert opened.page.locator("dialog .pair.strip canvas").count() == 2
+    assert "label left" in opened.page.inner_text("dialog")
+    assert opened.complaints == []  # before reading pixels, which the browser remarks on
+    moved = """[...document.querySelectorAll('.card')].map((card) => {
+      const canvas = card.querySelector('canvas'), side = canvas.width / 4, context = canvas.getContext('2d');
+      const frames = [0, 1, 2, 3].map((k) => context.getImageData(k * side, 0, side, canvas.height).data.join());
+      return new Set(frames).size;
+    })"""
+    assert opened.page.evaluate(moved) == [4, 4, 4], "every frame differs from the others"
+    opened.page.context.close()

@@ -11,10 +11,13 @@ import pytest
 from ringfence.analysis import metrics, stage_summary
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Fixed, Sequential, TwoSided
+from ringfence.report.accuracy import radius_grid
 from ringfence.report.charts import chart, save
-from ringfence.report.figures import KINDS, drawn, figure, radius_grid
-from ringfence.report.lanes import gather
-from ringfence.report.sections import training_figures, training_log, variance_figures, variance_study
+from ringfence.report.extras import sort_out
+from ringfence.report.figure import drawn
+from ringfence.report.figures import KINDS, figure
+from ringfence.report.gather import gather
+from ringfence.report.lines import training_figures, variance_figures
 from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
 from ringfence.store import RunFolder
 
@@ -142,15 +145,13 @@ def test_training_logs_and_variance_studies_become_lines(tmp_path: Path) -> None
     folder = tmp_path / "t"
     folder.mkdir()
     (folder / "log.csv").write_text("epoch,loss,noisy_accuracy,held_out_accuracy\n1,2.5,0.5,\n2,nan,0.75,0.7\n")
-    log = training_log(folder)
-    assert log is not None
-    loss, accuracy = training_figures([("t", log)])
-    assert [(row["x"], row["y"]) for row in loss.rows] == [(1.0, 2.5)]
-    assert len(accuracy.rows) == 3
     study = tmp_path / "v.json"
     study.write_text('{"zeta_p": 0.1, "sizes": [{"k": 2, "radius": {"predicted": 0.5, "measured": 0.4}}]}')
-    found = variance_study(study)
-    assert found is not None
-    (radius,) = variance_figures([("v", found)])
+    runs, extras = sort_out([folder, study])
+    assert runs == []
+    trained = training_figures(extras.training)
+    assert [(row["x"], row["y"]) for row in trained["training-loss"].rows] == [(1.0, 2.5)]
+    assert len(trained["training-accuracy"].rows) == 3
+    (radius,) = variance_figures(extras.variance).values()
     assert [row["y"] for row in radius.rows] == [0.5, 0.4]
     assert chart(radius)["height"]

@@ -11,7 +11,7 @@ from ringfence.analysis import metrics
 from ringfence.errors import StoreError
 from ringfence.procedures import Softmax
 from ringfence.record import Record, StageTally
-from ringfence.report.lanes import gather, short_names
+from ringfence.report.gather import gather, short_names
 from ringfence.report.streams import streams_of
 from ringfence.store import RunFolder
 from ringfence.types import BINS, SCORE_EDGES

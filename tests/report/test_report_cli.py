@@ -31,6 +31,9 @@ def test_report_writes_a_page_and_prints_its_path(fake_run: FakeRun, tmp_path: P
     assert out.read_text().startswith("<!doctype html>")
     code, said = call("report", tmp_path / "a", "--out", out, "--json")
     assert json.loads(said)["bytes"] == len(out.read_bytes())
+    (run,) = json.loads(said)["runs"]
+    assert 0.5 < run["natural_accuracy"] < 1
+    assert run["certified_accuracy"]["0.0"] > 0
 
 
 def test_plot_writes_a_figure_and_its_numbers(fake_run: FakeRun, tmp_path: Path) -> None:
@@ -39,6 +42,34 @@ def test_plot_writes_a_figure_and_its_numbers(fake_run: FakeRun, tmp_path: Path)
     assert code == 0
     assert json.loads(said)["rows"][-1]["share"] == 1
     assert (tmp_path / "e.svg").exists()
+
+
+def test_plot_draws_trainings_and_studies_too(tmp_path: Path) -> None:
+    for place, member in enumerate(("member-0", "member-1")):
+        (tmp_path / "t" / member).mkdir(parents=True)
+        (tmp_path / "t" / member / "log.csv").write_text(f"epoch,loss\n1,{2 + place}\n")
+    study = tmp_path / "v.json"
+    study.write_text('{"zeta_p": 0.1, "sizes": [{"k": 2, "success": {"predicted": 0.5, "measured": 0.4}}]}')
+    out = tmp_path / "f.svg"
+    code, said = call("plot", tmp_path / "t", "--kind", "training-loss", "--out", out, "--json")
+    assert code == 0
+    assert [(row["run"], row["y"]) for row in json.loads(said)["rows"]] == [("t/member-0", 2), ("t/member-1", 3)]
+    code, said = call("plot", study, "--kind", "variance-success", "--out", out, "--json")
+    assert [row["y"] for row in json.loads(said)["rows"]] == [0.5, 0.4]
+    code, said = call("plot", study, "--kind", "curve", "--out", out)
+    assert code == 2
+    assert "These runs have variance-success" in said
+
+
+@pytest.mark.parametrize(
+    "sizes", ['[{"k": 2, "radius": 3}]', '[{"radius": {"predicted": 1}}]', "7", '[{"k": 1e999, "radius": {}}]']
+)
+def test_damaged_studies_are_refused_by_name(tmp_path: Path, sizes: str) -> None:
+    study = tmp_path / "v.json"
+    study.write_text(f'{{"zeta_p": 0.1, "sizes": {sizes}}}')
+    code, said = call("plot", study, "--kind", "variance-radius", "--out", tmp_path / "f.svg")
+    assert code == 2
+    assert "v.json" in said
 
 
 @pytest.mark.parametrize("words", [["--kind", "pie"], ["--out", "x.gif"], ["--width", "3"], ["--kind", "draws"]])

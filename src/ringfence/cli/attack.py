@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +12,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ringfence.cli.attack_job import AttackResult
+    from ringfence.store.attack import AttackResult
 
 
 def attack_command(
@@ -38,7 +35,9 @@ def attack_command(
     batch: Annotated[int, typer.Option(help="Inputs attacked at once.")] = 64,
     device: o.Device = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the attack's noise and of the fresh draws.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for the result and the broken inputs, as evidence.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for attack.json (ringfence report shows it) and the broken inputs.")
+    ] = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -47,7 +46,9 @@ def attack_command(
     Exit code 1 if a point inside a certified radius is predicted as another class by PREDICT with fresh draws.
     """
     with friendly():
-        from ringfence.cli.attack_job import AttackJob, run_attack, write_evidence
+        from ringfence.cli.attack_job import run_attack
+        from ringfence.cli.attack_target import AttackJob
+        from ringfence.store.attack import write_attack
 
         job = AttackJob(
             run=run,
@@ -70,34 +71,32 @@ def attack_command(
             device=device,
             seed=seed,
         )
-        found = run_attack(job, (lambda text: None) if quiet else remark)
+        found, points = run_attack(job, (lambda text: None) if quiet else remark)
         if out is not None:
-            write_evidence(found, out)
+            write_attack(found, points, out)
         if as_json:
-            answer = {**asdict(found), "broken": [one.described() for one in found.broken]}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
         else:
-            results.print(_table(found))
+            _print(found)
             _tell(found, quiet)
     if found.broken:
         raise typer.Exit(1)
 
 
-def _table(found: AttackResult) -> Table:
+def _print(found: AttackResult) -> None:
     from rich import box
     from rich.table import Table
 
     from ringfence.cli.tables import percent
 
-    title = f"Accuracy (%) under {found.attack} within radius r, {found.run}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    results.print(f"Accuracy (%) under {found.attack} within radius r, {found.run}", markup=False, soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for heading in ("r", "certified", "empirical"):
         table.add_column(heading, justify="right")
     for radius, certified, empirical in zip(found.radii, found.certified, found.empirical, strict=True):
         table.add_row(f"{radius:g}", percent(certified), percent(empirical))
-    table.caption = f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius"
-    table.caption_justify = "left"
-    return table
+    results.print(table)
+    results.print(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius", soft_wrap=True)
 
 
 def _tell(found: AttackResult, quiet: bool) -> None:
@@ -108,8 +107,11 @@ def _tell(found: AttackResult, quiet: bool) -> None:
             f"({one.votes} of {one.draws} fresh draws)",
             soft_wrap=True,
         )
-    if not found.broken and not quiet:
-        remark("no certificate was broken; the empirical accuracy is an upper bound on the true one.")
-    if found.broken and not quiet:
-        allowed = found.alpha * found.attacked
-        remark(f"at alpha {found.alpha:g}, up to {allowed:.2g} of {found.attacked} certificates may fail by chance.")
+    if quiet:
+        return
+    if found.broken:
+        words = f"up to {found.chance:.2g} of {found.attacked} certificates may fail by chance"
+        remark(f"at alpha {found.alpha:g}, {words}.")
+    else:
+        said = f"no certificate was broken ({found.attacked} attacked)"
+        remark(f"{said}; the empirical accuracy is an upper bound on the true one.")

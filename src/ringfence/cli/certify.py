@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers
+from ringfence.cli.groups import InputOptions, RunningOptions, grouped
 
 if TYPE_CHECKING:
     from ringfence.cli.ensemble import EnsembleChoice
@@ -17,6 +19,20 @@ if TYPE_CHECKING:
     from ringfence.store import RunFolder
 
 
+@dataclass(frozen=True)
+class EnsembleOptions:
+    """Which members vote how."""
+
+    members: o.MemberSpecs = None
+    vote: o.VoteNames = "soft"
+    member_weights: o.MemberWeights = None
+    weights_on: o.WeightsOn = "logits"
+    consensus: o.Consensus = None
+    prefixes: o.Prefixes = False
+    singles: o.Singles = False
+
+
+@grouped
 def certify_command(
     sigma: o.Sigma,
     out: o.Out,
@@ -52,26 +68,9 @@ def certify_command(
     bound: Annotated[str | None, typer.Option(help="softmax: betting, bernstein or hoeffding.")] = None,
     mechanism: o.MechanismName = "neyman-pearson",
     weights: o.Weights = None,
-    skip: o.Skip = 1,
-    limit: o.Limit = None,
-    stop_index: o.Max = None,
-    split: o.Split = "test",
-    size: o.Size = None,
-    mean: o.Mean = None,
-    std: o.Std = None,
-    classes: o.Classes = None,
-    batch: o.Batch = "auto",
-    device: o.Device = "auto",
-    precision: o.PrecisionName = "fp32",
-    compile: o.Compile = False,
-    seed: o.Seed = 0,
-    members: o.MemberSpecs = None,
-    vote: o.VoteNames = "soft",
-    member_weights: o.MemberWeights = None,
-    weights_on: o.WeightsOn = "logits",
-    consensus: o.Consensus = None,
-    prefixes: o.Prefixes = False,
-    singles: o.Singles = False,
+    inputs: InputOptions = InputOptions(),
+    running: RunningOptions = RunningOptions(),
+    ensemble: EnsembleOptions = EnsembleOptions(),
     split_alpha: o.SplitAlpha = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
@@ -103,25 +102,15 @@ def certify_command(
             settings,
             mechanism,
             weights,
-            skip,
-            limit,
-            stop_index,
-            split,
-            size,
-            mean,
-            std,
-            classes,
-            device,
-            batch,
-            precision,
-            compile,
-            seed,
-            ensemble=choose_ensemble(members, vote, member_weights, weights_on, consensus, prefixes, singles, name),
+            **vars(inputs),
+            **vars(running),
+            ensemble=choose_ensemble(ensemble, after=name == "after-smoothing"),
             split_alpha=split_alpha,
         )
         run_and_print(choices, out, as_json, quiet)
 
 
+@grouped
 def predict_command(
     sigma: o.Sigma,
     out: o.Out,
@@ -130,19 +119,8 @@ def predict_command(
     n: Annotated[int | None, typer.Option("--n", "--N", help="Draws per input (default 1000).")] = None,
     alpha: o.Alpha = 0.001,
     weights: o.Weights = None,
-    skip: o.Skip = 1,
-    limit: o.Limit = None,
-    stop_index: o.Max = None,
-    split: o.Split = "test",
-    size: o.Size = None,
-    mean: o.Mean = None,
-    std: o.Std = None,
-    classes: o.Classes = None,
-    batch: o.Batch = "auto",
-    device: o.Device = "auto",
-    precision: o.PrecisionName = "fp32",
-    compile: o.Compile = False,
-    seed: o.Seed = 0,
+    inputs: InputOptions = InputOptions(),
+    running: RunningOptions = RunningOptions(),
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -158,51 +136,30 @@ def predict_command(
             {"alpha": alpha, "n": n},
             "neyman-pearson",
             weights,
-            skip,
-            limit,
-            stop_index,
-            split,
-            size,
-            mean,
-            std,
-            classes,
-            device,
-            batch,
-            precision,
-            compile,
-            seed,
+            **vars(inputs),
+            **vars(running),
         )
         run_and_print(choices, out, as_json, quiet)
 
 
-def choose_ensemble(
-    members: str | None,
-    vote: str,
-    member_weights: str | None,
-    weights_on: str,
-    consensus: str | None,
-    prefixes: bool,
-    singles: bool,
-    procedure: str,
-) -> EnsembleChoice | None:
-    """What --members and its companions say; None without them."""
+def choose_ensemble(given: EnsembleOptions, after: bool = False) -> EnsembleChoice | None:
+    """What --members and its companions say; None without them. after: the members are smoothed first, then vote."""
     from ringfence.cli.ensemble import EnsembleChoice
     from ringfence.errors import ArgumentError
 
-    after = procedure == "after-smoothing"
-    if members is None:
-        if consensus or member_weights or prefixes or singles or after:
+    if given.members is None:
+        if after or replace(given, vote="soft", weights_on="logits") != EnsembleOptions():
             rule = "--consensus, --member-weights, --prefixes, --singles and after-smoothing need members"
             raise ArgumentError("--members", rule, "none", "Write --members a,b,c.")
         return None
     return EnsembleChoice(
-        members=tuple(part.strip() for part in members.split(",") if part.strip()),
-        votes=tuple(part.strip() for part in vote.split(",") if part.strip()),
-        consensus=whole_numbers(consensus, "--consensus") if consensus else (),
-        weights=tuple(numbers(member_weights, "--member-weights")) if member_weights else (),
-        weights_on=weights_on,
-        prefixes=prefixes,
-        singles=singles,
+        members=tuple(part.strip() for part in given.members.split(",") if part.strip()),
+        votes=tuple(part.strip() for part in given.vote.split(",") if part.strip()),
+        consensus=whole_numbers(given.consensus, "--consensus") if given.consensus else (),
+        weights=tuple(numbers(given.member_weights, "--member-weights")) if given.member_weights else (),
+        weights_on=given.weights_on,
+        prefixes=given.prefixes,
+        singles=given.singles,
         after_smoothing=after,
     )
 
@@ -243,7 +200,7 @@ def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> No
     if as_json:
         typer.echo(json.dumps(result_json(lanes, str(out)), indent=2, allow_nan=False))
         return
-    results.print(metrics_table(lanes))
+    results.print(metrics_table(lanes, results.width))
     if not quiet:
         remark(guarantee(choices, lanes[0].sound))
         remark(f"run folder: {out}")

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ringfence.analysis.compare import Comparison, RunSummary
 
 
+STEPS = 8
+"""Blocks of a curve in the terminal."""
+
+
 def compare_command(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     mechanism: Annotated[
@@ -54,7 +58,7 @@ def compare_command(
             }
             typer.echo(json.dumps(answer, indent=2, allow_nan=False))
             return
-        print_runs(summaries, above)
+        print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
         for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
             remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
@@ -100,22 +104,37 @@ def comparisons(
     return [compare(ours, theirs, above, gains) for ours, theirs in pairs]
 
 
-def print_runs(summaries: Sequence[RunSummary], above: float) -> None:
+def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> None:
     """Table 1 of paper 004, run by run in the order of sigma and n (so that figure 6 can be read off)."""
     from rich.table import Table
 
-    for run in sorted(summaries, key=lambda one: (one.sigma, one.n or 0)):
+    for bounds, run in sorted(runs, key=lambda one: (one[1].sigma, one[1].n or 0)):
         draws = "" if run.n is None else f", n {run.n:,}"
         promise = "" if run.sound else ", no proven guarantee"
         head = f"{run.path}: {run.procedure}, sigma {run.sigma:g}{draws}, alpha {run.alpha:g}{promise}"
+        reach, curves = certified_curves(bounds, [one.mechanism for one in run.mechanisms])
         facts = f"{run.inputs} inputs, top-1 {_share(run.top_1)}, {1000 * run.seconds:,.0f} ms/input"
+        facts += f"; curve: share certified above 0 to {reach:.3g}"
         results.print(f"{head}\n{facts}", markup=False, soft_wrap=True)
         table = Table()
-        for name in ("mechanism", "median radius", f"above {above:g}", "largest"):
-            table.add_column(name, justify="left" if name == "mechanism" else "right")
-        for one in run.mechanisms:
-            table.add_row(one.mechanism, f"{one.median_radius:.3f}", _share(one.above), _share(one.largest))
+        for name in ("mechanism", "median radius", f"above {above:g}", "largest", "curve"):
+            table.add_column(name, justify="left" if name in ("mechanism", "curve") else "right", no_wrap=True)
+        for one, curve in zip(run.mechanisms, curves, strict=True):
+            cells = (f"{one.median_radius:.3f}", _share(one.above), _share(one.largest), f"[cyan]{curve}[/]")
+            table.add_row(one.mechanism, *cells)
         results.print(table)
+
+
+def certified_curves(run: RunBounds, mechanisms: Sequence[str]) -> tuple[float, list[str]]:
+    """A radius R near the run's largest, and per mechanism the share of inputs above 0, R/8, ..., 7R/8 as blocks."""
+    import numpy as np
+
+    from ringfence.cli.tables import sparkline
+    from ringfence.mechanisms import MECHANISMS
+
+    radii = [run.radius(MECHANISMS[name]) for name in mechanisms]
+    reach = max((float(one[np.isfinite(one)].max(initial=0.0)) for one in radii), default=0.0)
+    return reach, [sparkline([float(np.mean(one > reach * step / STEPS)) for step in range(STEPS)]) for one in radii]
 
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:

@@ -1,9 +1,13 @@
-"""What ``rank`` and ``weights`` share: members, their hold-out inputs and their scores on them."""
+"""What ``rank``, ``weights`` and ``variance`` share: members, their hold-out inputs and their scores on them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfence.cli import options as o
 
 if TYPE_CHECKING:
     from torch import nn
@@ -12,24 +16,28 @@ if TYPE_CHECKING:
     from ringfence.data import Dataset
 
 
+Members = Annotated[str, typer.Option("--members", help="Model specs separated by commas (also arch@weights).")]
+Draws = Annotated[int, typer.Option(help="Noisy copies of every input.")]
+
+
 @dataclass(frozen=True)
 class HoldoutChoice:
     """Which members are compared on which noisy inputs; papers take test images 1, 21, 41, ..."""
 
-    members: str
-    sigma: float
-    data: str
-    first: int
-    skip: int
-    limit: int | None
-    split: str
-    size: int | None
-    mean: str | None
-    std: str | None
-    classes: int | None
-    draws: int
-    seed: int
-    device: str
+    members: Members
+    sigma: o.Sigma
+    data: o.Data = "default"
+    first: o.First = 1
+    skip: o.Skip = 20
+    limit: o.Limit = None
+    split: o.Split = "test"
+    size: o.Size = None
+    mean: o.Mean = None
+    std: o.Std = None
+    classes: o.Classes = None
+    draws: Draws = 10
+    seed: o.Seed = 0
+    device: o.Device = "auto"
 
     @property
     def specs(self) -> list[str]:

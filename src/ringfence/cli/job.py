@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ringfence.classifiers import facts
 from ringfence.cli.console import numbers
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
@@ -16,7 +17,7 @@ from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
 from ringfence.models import LoadedModel, load_model
 from ringfence.noise import Gaussian
 from ringfence.procedures import Given, Procedure, procedure
-from ringfence.sampling import ForwardPlan, check_seed, pick_device
+from ringfence.sampling import ForwardPlan, check_seed, count_classes, pick_device
 from ringfence.store import RunConfig
 
 
@@ -57,6 +58,7 @@ class Choices:
     batch: str = "auto"
     precision: str = "fp32"
     compile: bool = False
+    autotune: bool = False
     seed: int = 0
     ensemble: Composed | None = None
     split_alpha: bool = False
@@ -105,7 +107,7 @@ class Choices:
             batch = int(self.batch)
         else:
             raise ArgumentError("--batch", "must be auto or a number of rows", repr(self.batch), "Use auto.")
-        return Execution(self.device, batch, self.precision, self.compile)  # type: ignore[arg-type]
+        return Execution(self.device, batch, self.precision, self.compile, self.autotune)  # type: ignore[arg-type]
 
     def load(self) -> tuple[LoadedModel, Dataset, int]:
         """The model, the data and the number of classes."""
@@ -163,10 +165,9 @@ class Choices:
         )
 
     def _count_classes(self, model: LoadedModel, dataset: Dataset) -> int:
-        from ringfence.driver import count_classes
-
         known = self.classes or model.num_classes
         found = count_classes(model.module, dataset[0].x, pick_device(self.device))
+        facts(model.module, dataset[0].x)  # a core network must fit too, before a run folder is begun
         if known is not None and known != found:
             raise ArgumentError("--classes", f"the model returns {found} scores", known, f"Use --classes {found}.")
         dataset.check_labels(found)

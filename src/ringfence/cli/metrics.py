@@ -52,4 +52,4 @@ def metrics_command(
         if as_json:
             typer.echo(metrics_json(found))
         else:
-            results.print(metrics_table(found))
+            results.print(metrics_table(found, results.width, curve=True))

@@ -10,7 +10,7 @@ import typer
 Model = Annotated[
     str,
     typer.Option(
-        help="default, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar or an architecture."
+        help="default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture."
     ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]
@@ -35,6 +35,10 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Batch = Annotated[str, typer.Option(help="Rows per forward, or auto to measure the fastest.")]
 PrecisionName = Annotated[str, typer.Option("--precision", help="fp32 or bf16: the precision the classifier runs in.")]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
+Autotune = Annotated[
+    bool,
+    typer.Option("--autotune", help="With --compile: also try kernels, which takes minutes and pays in long runs."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]

@@ -13,9 +13,18 @@ from ringfence.cli.console import friendly, remark
 
 
 def plot_command(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders or logs.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders or logs; also what train, variance and attack wrote."),
+    ],
     out: Annotated[Path, typer.Option(help="The picture to write, .png, .svg or .pdf.")],
-    kind: Annotated[str, typer.Option(help="curve, ecdf, draws, stages, mechanisms, simplex or frontier.")] = "curve",
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="curve, ecdf, draws, stages, mechanisms, simplex, frontier, attacks, training-loss, "
+            "training-accuracy, variance-ratio, variance-success or variance-radius."
+        ),
+    ] = "curve",
     width: Annotated[int, typer.Option(help="Width of the plot in pixels.")] = 640,
     as_json: o.Json = False,
 ) -> None:
@@ -24,12 +33,13 @@ def plot_command(
         from ringfence.errors import ArgumentError
         from ringfence.report.charts import save
         from ringfence.report.figures import figure
-        from ringfence.report.lanes import gather
+        from ringfence.report.page import load
+        from ringfence.report.sections import other_figures
 
         if not 100 <= width <= 4000:
             raise ArgumentError("--width", "must lie between 100 and 4000 pixels", width, "The usual value is 640.")
-        material = gather(paths)
-        found = figure(kind, material.lanes)
+        material = load(paths, without_runs=True)
+        found = figure(kind, material.lanes, other_figures(material))
         save(found, out, width)
         if as_json:
             answer = {"figure": str(out), "kind": kind, "title": found.title, "rows": found.rows}

@@ -15,7 +15,7 @@ from ringfence.cli.console import friendly, remark, results
 def report_command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders or logs; also folders of train and variance --json files."),
+        typer.Argument(metavar="RUN...", help="Run folders or logs; also what train, variance and attack wrote."),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Certified robustness",
@@ -41,10 +41,13 @@ def report_command(
         write_atomically(out, page)
         found = [lane.metrics for lane in material.lanes]
         if as_json:
-            answer = {"report": str(out), "bytes": len(page), "runs": [one.to_dict() for one in found]}
+            asked = [material.natural(lane) for lane in material.lanes]
+            natural = [{"natural_accuracy": None if one is None else one.accuracy} for one in asked]
+            runs = [{**one.to_dict(), **more} for one, more in zip(found, natural, strict=True)]
+            answer = {"report": str(out), "bytes": len(page), "runs": runs}
             typer.echo(json.dumps(answer, indent=2, allow_nan=False))
             return
-        results.print(metrics_table(found, curve=True))
+        results.print(metrics_table(found, results.width, curve=True))
         for said in material.remarks:
             remark(said)
         remark(f"report: {out} ({len(page) / 1e6:.1f} MB)")

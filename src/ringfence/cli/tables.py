@@ -21,6 +21,14 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def milliseconds(seconds: float) -> str:
+    """Seconds as milliseconds, with a digit behind the point below 100."""
+    return f"{1000 * seconds:.1f}" if seconds < 0.1 else f"{1000 * seconds:.0f}"
+
+
+UNSOUND = "(paper: no guarantee)"
+"""The label of a run or lane with results in a `paper` form: it must not be folded away."""
+
 SAVED: dict[str, Callable[[RunMetrics], float | None]] = {
     "KCR%": lambda run: 100 * run.consensus.kcr if run.consensus else None,
     "fwd": lambda run: run.consensus.forwards_per_draw if run.consensus else None,
@@ -34,32 +42,62 @@ def sparkline(shares: Sequence[float | None]) -> str:
     return "".join(" " if share is None else "▁▂▃▄▅▆▇█"[min(7, int(8 * share))] for share in shares)
 
 
-def metrics_table(runs: Sequence[RunMetrics], curve: bool = False) -> Table:
-    """One line per run or lane: certified accuracy in percent per radius (and as a curve), then the summary figures."""
+def metrics_table(runs: Sequence[RunMetrics], width: int = 80, curve: bool = False) -> Table:
+    """One line per run or lane: certified accuracy in percent per radius, then the summary figures.
+
+    width: columns of the terminal. curve: also as a sparkline, where that fits beside all numbers. The label of
+    unsound runs goes below the table where it would push out a number.
+    """
+    for shape, below in ((curve, False), (False, False), (False, True)):
+        table, needed = _metrics_table(runs, shape, below)
+        if needed <= width:
+            break
+    return table
+
+
+def _metrics_table(runs: Sequence[RunMetrics], curve: bool, below: bool) -> tuple[Table, int]:
+    """The table, and the columns of a terminal that it needs at least."""
     radii = sorted({radius for run in runs for radius in run.certified_accuracy})
+    saved = {heading: of for heading, of in SAVED.items() if any(of(run) is not None for run in runs)}
+    columns: dict[str, Callable[[RunMetrics], str]] = {
+        **{f"{radius:g}": _certified_at(radius) for radius in radii},
+        "curve": lambda run: sparkline([run.certified_accuracy.get(radius) for radius in radii]),
+        "ACR": lambda run: number(run.acr),
+        "abst%": lambda run: percent(run.abstention),
+        "draws": lambda run: f"{run.draws / run.count:.0f}",
+        "ms": lambda run: milliseconds(run.seconds / run.count),
+        **{heading: _two_digits(of) for heading, of in saved.items()},
+    }
+    if not curve or len(radii) < 3:
+        del columns["curve"]
     paths = {run.path for run in runs}
     lanes = len(paths) == 1 and any(run.lane for run in runs)
     title = "Certified accuracy (%) at radius" + (f", {escape(paths.pop())}" if lanes else "")
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
-    table.add_column("lane" if lanes else "run", overflow="fold", min_width=12)
-    saved = [heading for heading, of in SAVED.items() if any(of(run) is not None for run in runs)]
-    shape = ["curve"] if curve and len(radii) > 2 else []
-    for heading in (*(f"{radius:g}" for radius in radii), *shape, "ACR", "abst%", "draws", "ms", *saved):
-        table.add_column(heading, justify="right", no_wrap=True)
+    unsound = not all(run.sound for run in runs)
+    label = " [yellow]*[/]" if below else f"\n[yellow]{UNSOUND}[/]"
+    least = len(UNSOUND) if unsound and not below else 12
+    table.add_column("lane" if lanes else "run", overflow="fold", min_width=least)
+    for heading in columns:
+        if heading == "curve":
+            table.add_column(heading, style="cyan", no_wrap=True)
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         name = run.lane or "" if lanes else run.path + (f" [{run.lane}]" if run.lane else "")
-        table.add_row(
-            escape(name) + ("" if run.sound else " [yellow](paper: no guarantee)[/]"),
-            *(percent(run.certified_accuracy.get(radius)) for radius in radii),
-            *(f"[cyan]{sparkline([run.certified_accuracy.get(radius) for radius in radii])}[/]" for _ in shape),
-            number(run.acr),
-            percent(run.abstention),
-            f"{run.draws / run.count:.0f}",
-            f"{1000 * run.seconds / run.count:.1f}",
-            *("-" if (value := SAVED[heading](run)) is None else f"{value:.2f}" for heading in saved),
-        )
+        table.add_row(escape(name) + ("" if run.sound else label), *(of(run) for of in columns.values()))
     counts = sorted({run.count for run in runs})
-    table.caption = f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} inputs; draws and ms per input"
+    table.caption = f"* {UNSOUND}; " if unsound and below else ""
+    table.caption += f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} inputs; draws and ms per input"
     table.caption += "; KCR% of draws decided by the first K members, fwd forwards per draw" if "fwd" in saved else ""
     table.caption_justify = "left"
-    return table
+    widths = (max(len(heading), *(len(of(run)) for run in runs)) for heading, of in columns.items())
+    return table, least + sum(1 + width for width in widths)
+
+
+def _certified_at(radius: float) -> Callable[[RunMetrics], str]:
+    return lambda run: percent(run.certified_accuracy.get(radius))
+
+
+def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetrics], str]:
+    return lambda run: "-" if (value := of(run)) is None else f"{value:.2f}"

@@ -3,68 +3,66 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results, whole_numbers
-from ringfence.cli.rank import Members
+from ringfence.cli.groups import grouped
+from ringfence.cli.holdout import HoldoutChoice
 
 
+@dataclass(frozen=True)
+class VarianceChoice(HoldoutChoice):
+    """The first twenty inputs, and enough draws for a covariance."""
+
+    first: o.First = 0
+    skip: o.Skip = 1
+    limit: o.Limit = 20
+    draws: Annotated[int, typer.Option(help="Draws that estimate the model, and as many that measure it.")] = 1000
+
+
+@grouped
 def variance_command(
-    members: Members,
-    sigma: o.Sigma,
-    data: o.Data = "default",
+    choice: VarianceChoice,
     k: Annotated[
         str | None, typer.Option("--k", help="Ensemble sizes, e.g. 2,3 (default: all up to the members).")
     ] = None,
-    draws: Annotated[int, typer.Option(help="Draws that estimate the model, and as many that measure it.")] = 1000,
     n: Annotated[int, typer.Option("--n", "--N", help="Draws of the certification that follows.")] = 1000,
     alpha: o.Alpha = 0.001,
     centre: Annotated[
         str, typer.Option(help="noisy: model the logits around their mean under noise; clean: paper 000's form.")
     ] = "noisy",
-    first: o.First = 0,
-    skip: o.Skip = 1,
-    limit: o.Limit = 20,
-    split: o.Split = "test",
-    size: o.Size = None,
-    mean: o.Mean = None,
-    std: o.Std = None,
-    classes: o.Classes = None,
-    seed: o.Seed = 0,
-    device: o.Device = "auto",
     as_json: o.Json = False,
 ) -> None:
     """Predict margin variance, success probability and radius of soft votes of k members, then certify and compare."""
     with friendly():
-        from ringfence.cli.holdout import HoldoutChoice
         from ringfence.cli.variance_study import Study
         from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
         from ringfence.procedures import Fixed
         from ringfence.sampling import check_seed
 
-        choice = HoldoutChoice(
-            members, sigma, data, first, skip, limit, split, size, mean, std, classes, draws, seed, device
-        )
         count = len(choice.specs)
         if count < 2:
             raise ArgumentError("--members", "needs at least two members to compare", count, "Name more.")
         sizes = whole_numbers(k, "--k") if k else tuple(range(1, count + 1))
         if not sizes or not all(1 <= one <= count for one in sizes):
             raise ArgumentError("--k", f"must lie between 1 and the {count} members", k, "Ask for fewer.")
-        if draws < 2:
-            raise ArgumentError("--draws", "must be at least 2", draws, "A thousand give a stable model.")
+        if choice.draws < 2:
+            raise ArgumentError("--draws", "must be at least 2", choice.draws, "A thousand give a stable model.")
         if centre not in ("noisy", "clean"):
             raise ArgumentError("--centre", "must be noisy or clean", repr(centre), "noisy is the default.")
-        check_seed(seed)
-        Gaussian(sigma), Fixed(alpha, n=n)  # refused here, before anything is loaded
-        study = Study(*choice.load(), sigma, sizes, draws, n, alpha, centre, seed, device)
+        check_seed(choice.seed)
+        Gaussian(choice.sigma), Fixed(alpha, n=n)  # refused here, before anything is loaded
+        study = Study(*choice.load(), choice.sigma, sizes, choice.draws, n, alpha, centre, choice.seed, choice.device)
         found = study.compare()
         if as_json:
-            typer.echo(json.dumps({"sigma": sigma, "n": n, "draws": draws, **found}, indent=2, allow_nan=False))
+            typer.echo(
+                json.dumps({"sigma": choice.sigma, "n": n, "draws": choice.draws, **found}, indent=2, allow_nan=False)
+            )
             return
         print_comparison(found)
         remark(f"{found['inputs']} inputs; zeta_p {found['zeta_p']:.3f}; ± is the standard error over inputs.")

@@ -10,45 +10,30 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results
-from ringfence.cli.rank import Draws, Members
+from ringfence.cli.groups import grouped
+from ringfence.cli.holdout import HoldoutChoice
 
 if TYPE_CHECKING:
     from ringfence.analysis.sween import LearnedWeights
 
 
+@grouped
 def weights_command(
-    members: Members,
-    sigma: o.Sigma,
-    data: o.Data = "default",
+    choice: HoldoutChoice,
     on: Annotated[str, typer.Option("--on", help="logits or softmax: what the weights multiply.")] = "logits",
     method: Annotated[str, typer.Option(help="gradient, grid, or both.")] = "both",
     step: Annotated[float, typer.Option(help="Step of the grid on the weight simplex.")] = 0.1,
-    first: o.First = 1,
-    skip: o.Skip = 20,
-    limit: o.Limit = None,
-    split: o.Split = "test",
-    size: o.Size = None,
-    mean: o.Mean = None,
-    std: o.Std = None,
-    classes: o.Classes = None,
-    draws: Draws = 10,
-    seed: o.Seed = 0,
-    device: o.Device = "auto",
     as_json: o.Json = False,
 ) -> None:
     """Learn the members' weights on noisy hold-out inputs: by gradient descent and by grid search (SWEEN)."""
     with friendly():
         from ringfence.analysis.sween import equal_weights, gradient_weights, grid_weights, written
-        from ringfence.cli.holdout import HoldoutChoice
         from ringfence.errors import ArgumentError
 
         if on not in ("logits", "softmax"):
             raise ArgumentError("--on", "must be logits or softmax", repr(on), "logits is the default.")
         if method not in ("gradient", "grid", "both"):
             raise ArgumentError("--method", "must be gradient, grid or both", repr(method), "Use both.")
-        choice = HoldoutChoice(
-            members, sigma, data, first, skip, limit, split, size, mean, std, classes, draws, seed, device
-        )
         scores = choice.scores()
         found: list[LearnedWeights] = [equal_weights(scores, on)]
         if method in ("gradient", "both"):
@@ -59,9 +44,9 @@ def weights_command(
             content = {
                 "members": choice.specs,
                 "on": on,
-                "sigma": sigma,
+                "sigma": choice.sigma,
                 "inputs": len(scores.labels),
-                "draws": draws,
+                "draws": choice.draws,
                 "learned": [{**asdict(one), "weights": list(one.weights)} for one in found],
             }
             typer.echo(json.dumps(content, indent=2, allow_nan=False))
@@ -70,7 +55,8 @@ def weights_command(
         for one in found[1:]:
             option = "" if on == "logits" else f" --weights-on {on}"
             results.print(f"{one.method}: --member-weights {written(one.weights)}{option}", soft_wrap=True)
-        remark(f"{len(scores.labels)} hold-out inputs, {draws} noisy copies each; fix the weights before certifying.")
+        seen = f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each"
+        remark(f"{seen}; fix the weights before certifying.")
 
 
 def print_weights(found: list[LearnedWeights]) -> None:

@@ -88,9 +88,10 @@ class Anytime(Procedure):
         if seen.any():
             hits, drawn, number = state["hits"][seen], state["drawn"][seen], state["look"][seen] + 1
             lower = SpendingClopperPearson(self.alpha).lower_at_look(hits, drawn, number)
-            upper = SpendingClopperPearson(self.beta).upper_at_look(hits, drawn, number)
             state["lower"][seen] = np.maximum(state["lower"][seen], lower)
-            state["upper"][seen] = np.minimum(state["upper"][seen], upper)
+            if self.tolerance > 0 or self.radii:  # nothing else asks for the upper bound, and it costs as much again
+                upper = SpendingClopperPearson(self.beta).upper_at_look(hits, drawn, number)
+                state["upper"][seen] = np.minimum(state["upper"][seen], upper)
         last = state["look"] == len(_looks(self.n, self.look, self.ratio)) - 1
         state["done"] = seen & (last | self._enough(state))
         state["look"] += seen & ~state["done"]

@@ -2,139 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from ringfence.analysis.stages import SEQUENTIAL, STAGED, stage_summary
 from ringfence.errors import ArgumentError
+from ringfence.report.accuracy import curve, ecdf
+from ringfence.report.figure import Figure, Row, drawn, names_of, rounded_down, steps
 from ringfence.report.lanes import Lane
-from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
-from ringfence.types import FloatArray
-
-Row = dict[str, Any]
-
-MOST_LANES = 12
-"""Lines that can still be told apart; where there are more, five evenly spaced lanes of each run are drawn."""
-_STEPS = (0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)
-_MOST_POINTS = 160
-_OUTSIDE = 0.025
-"""Probability left out on each side of a band of 95%."""
-
-
-@final
-@dataclass(frozen=True)
-class Figure:
-    """A figure before it is drawn: kind (one of KINDS), its words, its rows, and the names in them.
-
-    colours: number of each name's colour, so that a lane keeps its own in every figure of a page.
-    """
-
-    kind: str
-    title: str
-    caption: str
-    rows: list[Row]
-    names: list[str]
-    colours: list[int]
-
-
-def drawn(lanes: Sequence[Lane]) -> list[Lane]:
-    """The lanes that are drawn: all, or of a run with many lanes the first, the last and some between."""
-    chosen: list[Lane] = []
-    for run in dict.fromkeys(lane.run for lane in lanes):
-        own = [lane for lane in lanes if lane.run == run]
-        if len(lanes) > MOST_LANES and len(own) > 5:
-            own = [own[place] for place in np.unique(np.linspace(0, len(own) - 1, 5).round().astype(int))]
-        chosen += own
-    return chosen
-
-
-def radius_grid(largest: float) -> list[float]:
-    """Multiples of a round step from 0 to the first one at or above largest."""
-    step = next((step for step in _STEPS if largest / step <= _MOST_POINTS), largest / _MOST_POINTS)
-    return [round(step * place, 6) for place in range(int(np.ceil(largest / step)) + 1)]
-
-
-def accuracy_rows(lane: Lane, radii: Sequence[float] | None) -> list[Row]:
-    """Certified accuracy of one lane at these radii, with 95% bands over test sets of this size.
-
-    The bands are Clopper-Pearson: they speak of other inputs from the same source, not of the noise, which
-    alpha answers for.
-    """
-    reached = lane.metrics_at(radii).certified_accuracy
-    count = int(lane.labelled.sum())
-    if not reached or not count:
-        return []
-    hits = np.array([round(share * count) for share in reached.values()], np.int64)
-    low, high = clopper_pearson_lower(hits, count, _OUTSIDE), clopper_pearson_upper(hits, count, _OUTSIDE)
-    pairs = zip(reached.items(), low, high, strict=True)
-    return [
-        {"run": lane.name, "radius": r, "accuracy": share, "low": round(float(a), 6), "high": round(float(b), 6)}
-        for (r, share), a, b in pairs
-    ]
-
-
-def curve(lanes: Sequence[Lane]) -> Figure | None:
-    """Certified accuracy against radius; runs that tried known radii are points, all others steps."""
-    shown = [lane for lane in drawn(lanes) if lane.labelled.any()]
-    free = [lane for lane in shown if not lane.known_radius]
-    largest = max((float(lane.column("radius").max()) for lane in free), default=0.0)
-    rows: list[Row] = []
-    for lane in shown:
-        radii = tried(lane) if lane.known_radius else radius_grid(largest)
-        own = accuracy_rows(lane, radii)
-        if not lane.known_radius:  # beyond its first zero a curve has nothing to say
-            own = own[: next((place + 1 for place, row in enumerate(own) if not row["accuracy"]), len(own))]
-        rows += [{**row, "tried": lane.known_radius} for row in own]
-    if not rows:
-        return None
-    caption = (
-        "Share of the test inputs answered rightly with at least this radius. Bands: 95% intervals for a finite test "
-        "set (Clopper-Pearson). Dots: runs that tried only these radii. "
-        "Dashed rules: the most that a run's draws could prove if all of them agreed."
-    )
-    return Figure("curve", "Certified accuracy against radius", caption, rows + ceilings(shown), *_names(shown, lanes))
-
-
-def tried(lane: Lane) -> list[float]:
-    """0 and the radii that a known-radius lane tried to prove."""
-    larger = lane.config.procedure_settings.get("larger") or () if lane.config else ()
-    targets = {record.target for record in lane.records if record.target is not None}
-    return sorted({0.0, *targets, *map(float, larger)})
-
-
-def ceilings(lanes: Sequence[Lane]) -> list[Row]:
-    """The ideal radius of each lane's draws, one row per distinct one; lanes that share it are named together."""
-    found: dict[float, list[str]] = {}
-    for lane in lanes:
-        if lane.ceiling is not None and not lane.known_radius:
-            found.setdefault(round(lane.ceiling, 6), []).append(lane.name)
-    return [{"ceiling": radius, "run": names[0], "of": ", ".join(names)} for radius, names in found.items()]
-
-
-def ecdf(lanes: Sequence[Lane]) -> Figure | None:
-    """Distribution of p_A, estimated from the counts."""
-    shown = [lane for lane in drawn(lanes) if np.isfinite(lane.share).any()]
-    rows = [row for lane in shown for row in _steps(lane.name, lane.share[np.isfinite(lane.share)])]
-    if not rows:
-        return None
-    caption = (
-        "Share of the inputs whose chosen class got at most this share of the draws that bound it. "
-        "ACR is one number for this whole curve, and weights its right end most."
-    )
-    return Figure("ecdf", "Distribution of p_A", caption, rows, *_names(shown, lanes))
 
 
 def draws(lanes: Sequence[Lane]) -> Figure | None:
     """Share of the inputs decided within so many draws, for runs whose inputs differ in it."""
     shown = [lane for lane in drawn(lanes) if np.unique(lane.column("draws")).size > 1]
-    rows = [row for lane in shown for row in _steps(lane.name, lane.column("draws"))]
+    rows = [row for lane in shown for row in steps(lane.name, lane.column("draws"))]
     if not rows:
         return None
     caption = "Share of the inputs decided within so many draws; easy inputs stop early."
-    return Figure("draws", "Draws per input", caption, rows, *_names(shown, lanes))
+    return Figure("draws", "Draws per input", caption, rows, *names_of(shown, lanes))
 
 
 def stages(lanes: Sequence[Lane]) -> Figure | None:
@@ -152,7 +38,7 @@ def stages(lanes: Sequence[Lane]) -> Figure | None:
     if not rows:
         return None
     caption = "Percent of the inputs certified or given up at each stage or look (ASC and ASA of Horváth et al.)."
-    return Figure("stages", "Where inputs were decided", caption, rows, *_names(chosen, lanes))
+    return Figure("stages", "Where inputs were decided", caption, rows, *names_of(chosen, lanes))
 
 
 def mechanisms(lanes: Sequence[Lane]) -> Figure | None:
@@ -168,7 +54,7 @@ def mechanisms(lanes: Sequence[Lane]) -> Figure | None:
     if not rows:
         return None
     caption = "Mean radius over all inputs by each mechanism, from the same counts at the same alpha."
-    return Figure("mechanisms", "Radius by mechanism", caption, rows, *_names(chosen, lanes))
+    return Figure("mechanisms", "Radius by mechanism", caption, rows, *names_of(chosen, lanes))
 
 
 def simplex(lanes: Sequence[Lane]) -> Figure | None:
@@ -185,18 +71,18 @@ def simplex(lanes: Sequence[Lane]) -> Figure | None:
             {
                 "run": lane.name,
                 "input": int(lane.ids[place]),
-                "p_a": float(f"{p_a[place]:.6g}"),
-                "p_b": float(f"{p_b[place]:.6g}"),
-                "radius": float(f"{lane.records[place].radius:.4g}"),
+                "p_a": rounded_down(p_a[place], 5),
+                "p_b": -rounded_down(-p_b[place], 5),
+                "radius": rounded_down(lane.records[place].radius, 4),
             }
-            for place in kept
+            for place in kept[np.isfinite(p_a[kept]) & np.isfinite(p_b[kept])]
         ]
     if not rows:
         return None
     caption = (
         "Each dot is an input: lower bound on its class against upper bound on every other. At most 1,000 per run."
     )
-    return Figure("simplex", "Bounds on the simplex", caption, rows, *_names(chosen, lanes))
+    return Figure("simplex", "Bounds on the simplex", caption, rows, *names_of(chosen, lanes))
 
 
 def frontier(lanes: Sequence[Lane]) -> Figure | None:
@@ -232,30 +118,20 @@ KINDS: dict[str, Callable[[Sequence[Lane]], Figure | None]] = {
 """Every figure of lanes by name; each answers None where the lanes do not hold its data."""
 
 
-def figure(kind: str, lanes: Sequence[Lane]) -> Figure:
-    """The named figure of these lanes, or an error that says why there is none."""
-    if kind not in KINDS:
-        raise ArgumentError("--kind", f"must be one of {', '.join(KINDS)}", repr(kind), "Use curve.")
-    found = KINDS[kind](lanes)
+OTHERS = (
+    "attacks", "training-loss", "training-accuracy", "variance-ratio", "variance-success", "variance-radius",
+)  # fmt: skip
+"""Names of the figures about what was named beside runs."""
+
+
+def figure(kind: str, lanes: Sequence[Lane], others: Mapping[str, Figure] | None = None) -> Figure:
+    """The named figure of these lanes or among the others, or an error that says why there is none."""
+    known, beside = (*KINDS, *OTHERS), others or {}
+    if kind not in known:
+        raise ArgumentError("--kind", f"must be one of {', '.join(known)}", repr(kind), "Use curve.")
+    found = KINDS[kind](lanes) if kind in KINDS else beside.get(kind)
     if found is None:
-        others = [name for name, of in KINDS.items() if of(lanes)]
-        remedy = f"These runs have {', '.join(others)}." if others else "These runs have no figure."
+        there = [*(name for name, of in KINDS.items() if of(lanes)), *beside]
+        remedy = f"These runs have {', '.join(there)}." if there else "These runs have no figure."
         raise ArgumentError("--kind", "the runs must hold this figure's data", kind, remedy)
     return found
-
-
-def _steps(name: str, values: FloatArray) -> list[Row]:
-    """An empirical distribution function as (x, share) rows, thinned to what a screen can show."""
-    ordered = np.sort(values)
-    shares = np.arange(1, len(ordered) + 1) / len(ordered)
-    last = np.append(ordered[1:] != ordered[:-1], True)  # of equal values only the highest step counts
-    ordered, shares = ordered[last], shares[last]
-    kept = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _MOST_POINTS)).round().astype(int))
-    rows = [{"run": name, "x": float(f"{ordered[k]:.7g}"), "share": round(float(shares[k]), 6)} for k in kept]
-    return [{"run": name, "x": rows[0]["x"], "share": 0.0}, *rows]
-
-
-def _names(chosen: Sequence[Lane], lanes: Sequence[Lane]) -> tuple[list[str], list[int]]:
-    """Names of the chosen lanes, and their places among all lanes that are ever drawn."""
-    places = {lane.name: place for place, lane in enumerate(drawn(lanes))}
-    return [lane.name for lane in chosen], [places[lane.name] for lane in chosen]

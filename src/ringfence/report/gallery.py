@@ -63,11 +63,12 @@ def data_set(lane: Lane) -> str:
 def known_classes(name: str) -> Sequence[str]:
     """Names of the classes of public data sets; empty for others."""
     kind = name.partition("#")[0].partition(":")[0]
-    if kind not in ("default", "mnist", "cifar10"):
+    if kind not in ("default", "mnist", "cifar10", "mnist-motion"):
         return ()
     from ringfence.data.load import CIFAR10_CLASSES, DIGITS  # torch comes with it, which a page does not need
+    from ringfence.data.video import MOTIONS
 
-    return CIFAR10_CLASSES if kind == "cifar10" else DIGITS
+    return {"cifar10": CIFAR10_CLASSES, "mnist-motion": MOTIONS}.get(kind, DIGITS)
 
 
 def _lane(lane: Lane, data: str, keys: Sequence[Key]) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -12,13 +11,13 @@ from typing import Any, final
 import numpy as np
 
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
-from ringfence.errors import RingfenceError, StoreError
+from ringfence.errors import RingfenceError
 from ringfence.procedures import Procedure, procedure
 from ringfence.record import Record
-from ringfence.report.streams import Stream, streams_of
-from ringfence.store import CohenLog, InputInfo, RunConfig, RunFolder, StoreWarning, read_cohen
-from ringfence.store.parts import read_parts
-from ringfence.store.schema import from_table
+from ringfence.report.natural import Natural, natural
+from ringfence.report.streams import Stream
+from ringfence.store import CohenLog, InputInfo, RunConfig, RunFolder
+from ringfence.store.attack import AttackResult
 from ringfence.types import BoolArray, FloatArray, IntArray
 
 
@@ -29,6 +28,7 @@ class Lane:
 
     name: how the report calls it, unique among all lanes; records: by input id, their counts taken out and
     reduced to streams, one tuple per record. source gives metrics; config is None for a log.
+    natural: PREDICT's answers (records,) from the lane's own counts, None where it has none.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Lane:
     source: RunFolder | CohenLog
     records: Sequence[Record]
     streams: Sequence[tuple[Stream, ...]]
+    natural: IntArray | None = field(default=None, compare=False)
     found: dict[tuple[float, ...] | None, list[RunMetrics]] = field(default_factory=dict, compare=False)
     """Metrics of all lanes of the run by radii: shared by its lanes, so that the disk is read once."""
 
@@ -85,12 +86,12 @@ class Lane:
     @cached_property
     def test(self) -> Procedure | None:
         """The procedure with its settings; None for a log."""
-        if self.config is None:
-            return None
-        try:
-            return procedure(self.config.procedure, self.config.procedure_settings)
-        except RingfenceError:  # an imported log, whose procedure is not known
-            return None
+        return None if self.config is None else procedure_of(self.config)
+
+    @property
+    def claims_radius(self) -> bool:
+        """False for PREDICT, whose radius of 0 is no claim and not a poor one."""
+        return self.test is None or self.ceiling is not None
 
     @property
     def ceiling(self) -> float | None:
@@ -101,15 +102,47 @@ class Lane:
         return largest / float(self.config.lift.get("norm_bound", 1.0)) if largest > 0 else None
 
 
+def procedure_of(config: RunConfig) -> Procedure | None:
+    """The procedure with the run's settings; None for an imported log, whose procedure is not known."""
+    try:
+        return procedure(config.procedure, config.procedure_settings)
+    except RingfenceError:
+        return None
+
+
+@final
+@dataclass(frozen=True)
+class Training:
+    """The log of a training, and the names of its objective and that one's base where they are known."""
+
+    name: str
+    log: Path
+    objectives: frozenset[str] = frozenset()
+
+
+@final
+@dataclass(frozen=True)
+class Extras:
+    """What else was named beside runs, with short names."""
+
+    training: Sequence[Training] = ()
+    variance: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    attacks: Sequence[tuple[str, AttackResult]] = ()
+
+
 @final
 @dataclass(frozen=True)
 class Material:
-    """Everything that was found: lanes, the inputs of every run, and remarks for the reader."""
+    """Everything that was found: lanes, the inputs of every run, remarks for the reader, and what came beside runs."""
 
     lanes: Sequence[Lane]
     inputs: Mapping[str, Sequence[InputInfo]]
     remarks: Sequence[str]
-    extras: Mapping[str, Any]
+    extras: Extras = field(default_factory=Extras)
+
+    def natural(self, lane: Lane) -> Natural | None:
+        """Natural accuracy of a lane, by a predict run among the others where one speaks of the same classifier."""
+        return natural(lane, self.lanes)
 
     @property
     def runs(self) -> dict[str, list[Lane]]:
@@ -118,113 +151,3 @@ class Material:
         for lane in self.lanes:
             found.setdefault(lane.run, []).append(lane)
         return found
-
-
-def gather(paths: Sequence[str | Path], extras: Mapping[str, Any] | None = None) -> Material:
-    """Read run folders and Cohen-style logs; one that holds no record is refused, damage becomes a remark."""
-    names = short_names([str(path) for path in paths])
-    lanes: list[Lane] = []
-    inputs: dict[str, Sequence[InputInfo]] = {}
-    remarks: list[str] = []
-    for path, name in zip(paths, names, strict=True):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", StoreWarning)
-            found, pictures, said = _read(Path(path), name)
-        remarks += [str(one.message) for one in caught if issubclass(one.category, StoreWarning)] + said
-        lanes += found
-        inputs[name] = pictures
-    return Material(lanes, inputs, remarks, extras or {})
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """The last parts of the paths, as many as tell them apart; repeated paths are numbered."""
-    parts = [Path(path).parts or (path,) for path in paths]
-    names = []
-    for own in parts:
-        length = 1
-        while length < len(own) and sum(other[-length:] == own[-length:] for other in parts) > 1:
-            length += 1
-        names.append("/".join(own[-length:]))
-    seen: dict[str, int] = {}
-    for place, name in enumerate(names):
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:
-            names[place] = f"{name} ({seen[name]})"
-    return names
-
-
-def _read(path: Path, name: str) -> tuple[list[Lane], Sequence[InputInfo], list[str]]:
-    if path.is_file():
-        log = read_cohen(path)
-        return [Lane(name, name, "", log, _log_records(log), [()] * len(log))], [], list(log.notes)
-    run = RunFolder.open(path)
-    by_lane = _light_records(run)
-    if not by_lane:
-        raise StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
-    said = _shortfall(run, name, by_lane)
-    try:
-        inputs: Sequence[InputInfo] = run.inputs()
-    except StoreError as error:
-        inputs = []
-        said.append(f"{name}: the pictures could not be read ({error.received})")
-    shared: dict[tuple[float, ...] | None, list[RunMetrics]] = {}
-    lanes = []
-    for lane, rows in by_lane.items():
-        title = f"{name} · {lane}" if len(by_lane) > 1 else name
-        lanes.append(Lane(title, name, lane, run, [row for row, _ in rows], [own for _, own in rows], shared))
-    return lanes, inputs, said
-
-
-def _light_records(run: RunFolder) -> dict[str, list[tuple[Record, tuple[Stream, ...]]]]:
-    """Lane -> (record without counts, its streams) by input id, part by part: histograms of a run may not fit."""
-    found: dict[str, dict[int, tuple[Record, tuple[Stream, ...]]]] = {lane: {} for lane in run.config.lanes}
-
-    def hear(path: Path, error: Exception) -> None:
-        message = f"{path} is damaged and was left out; certify with the same --out makes it again"
-        run.damaged.append(path.name)
-        warnings.warn(StoreWarning(message), stacklevel=2)
-
-    for table in read_parts(run.path / "parts", None, hear):
-        for record in from_table(table):
-            empty = tuple(replace(entry, cells={}) for entry in record.stages)
-            light = (replace(record, stages=empty), streams_of(record))
-            found.setdefault(record.lane, {}).setdefault(record.input_id, light)
-    return {lane: [rows[one] for one in sorted(rows)] for lane, rows in found.items() if rows}
-
-
-def _shortfall(run: RunFolder, name: str, by_lane: Mapping[str, Sequence[object]]) -> list[str]:
-    """What is missing of a run that has not ended."""
-    asked, there = run.config.extra.get("count"), max(len(rows) for rows in by_lane.values())
-    if isinstance(asked, int) and there < asked:
-        return [f"{name}: the run is not finished, {there} of {asked} inputs are there; every number is about those"]
-    return []
-
-
-def _log_records(log: CohenLog) -> list[Record]:
-    rows: Iterable[tuple[Any, ...]] = zip(
-        log.idx.tolist(),
-        log.label.tolist(),
-        log.predict.tolist(),
-        log.radius.tolist(),
-        log.seconds.tolist(),
-        strict=True,
-    )
-    return [
-        Record(
-            input_id=one,
-            lane="",
-            label=None if label < 0 else label,
-            prediction=predict,
-            radius=radius,
-            p_a=float("nan"),
-            p_b=float("nan"),
-            alpha=float("nan"),
-            procedure="imported",
-            sound=False,
-            seed=0,
-            draws=0,
-            forwards=0,
-            seconds=seconds,
-        )
-        for one, label, predict, radius, seconds in rows
-    ]

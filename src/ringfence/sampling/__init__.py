@@ -1,5 +1,6 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
+from ringfence.sampling.counting import count_classes, vote_counts
 from ringfence.sampling.engine import Engine, Finished
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 from ringfence.sampling.probe import fastest_plan, pick_device
@@ -20,7 +21,9 @@ __all__ = [
     "Votes",
     "check_seed",
     "chunk_key",
+    "count_classes",
     "fastest_plan",
     "pick_device",
     "readouts",
+    "vote_counts",
 ]

@@ -114,7 +114,8 @@
     const [height, width] = pictures.sizes[picture] || [pictures.height, pictures.width];
     const frames = pictures.frames[picture] || 1;
     const box = document.createElement("span");
-    box.className = frames > 1 ? "pair strip" : "pair";
+    // Runs store a clip as frames side by side; such a picture, like any wide one, is shown above its noisy copy.
+    box.className = frames > 1 || width >= 2 * height ? "pair strip" : "pair";
     const canvases = [0, 1].map((noisy) => {
       const canvas = document.createElement("canvas");
       Object.assign(canvas, { width, height });
@@ -187,12 +188,12 @@
     head.append(element("strong", `#${items.id[item]}`), element("span", label === null ? "no label" : `label ${className(item, label)}`));
     const result = outcome(lane, item);
     const verdict = element("span", "", "line");
-    verdict.append(element("span", result === "abstained" ? result : `${result}: ${className(item, lane.prediction[item] ?? -1)}`, result), element("span", `r ${digits(at(lane.radius, item), 3)}`));
+    verdict.append(element("span", result === "abstained" ? result : `${result}: ${className(item, lane.prediction[item] ?? -1)}`, result), element("span", `r ${digits(at(lane.radius, item), 3)}`, "number"));
     button.append(...[pair(item, lane), head, verdict].filter((part) => part !== null));
     if (other && other !== lane && has(other, item)) {
       const line = element("span", "", "line");
       const gain = earned(lane, item) - earned(other, item);
-      line.append(element("span", `other r ${digits(at(other.radius, item), 3)}`), element("span", `${gain >= 0 ? "+" : "\u2212"}${Math.abs(gain).toFixed(3)}`));
+      line.append(element("span", `other r ${digits(at(other.radius, item), 3)}`), element("span", `${gain >= 0 ? "+" : "\u2212"}${Math.abs(gain).toFixed(3)}`, "number"));
       button.append(line);
     }
     const counted = bars(item, lane, 3);
@@ -243,7 +244,7 @@
     title.id = "detail-title";
     const about = element("p", `Data ${sets[items.set[item]].name}; label ${label === null ? "unknown" : className(item, label)}.`);
     const picture = pair(item, lane);
-    const drawn = element("p", picture && lane.sigma !== null ? `Beside it an illustration: the picture with noise of sigma ${lane.sigma}, drawn by this page.` : "", "hint");
+    const drawn = element("p", picture && lane.sigma !== null ? `The second picture is an illustration: the first with noise of sigma ${lane.sigma}, drawn by this page.` : "", "hint");
     const figures = element("div", "", "figures");
     const region = element("div", "", "scroll");
     region.tabIndex = 0;

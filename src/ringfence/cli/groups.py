@@ -1,0 +1,71 @@
+"""Groups of options that several commands share: a dataclass each, taken by a command as one argument."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from ringfence.cli import options as o
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """Which inputs are taken, and how the model wants them."""
+
+    skip: o.Skip = 1
+    limit: o.Limit = None
+    stop_index: o.Max = None
+    split: o.Split = "test"
+    size: o.Size = None
+    mean: o.Mean = None
+    std: o.Std = None
+    classes: o.Classes = None
+
+
+@dataclass(frozen=True)
+class RunningOptions:
+    """How the network runs, and from which seed."""
+
+    batch: o.Batch = "auto"
+    device: o.Device = "auto"
+    precision: o.PrecisionName = "fp32"
+    compile: o.Compile = False
+    autotune: o.Autotune = False
+    seed: o.Seed = 0
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with every parameter of a dataclass type spread into one option per field.
+
+    Typer reads the signature, so that is what is rewritten: each field keeps its own annotation and default.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if not dataclasses.is_dataclass(kind):
+            parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        types, fields = get_type_hints(kind, include_extras=True), dataclasses.fields(kind)
+        groups[name] = (kind, [field.name for field in fields])  # type: ignore[assignment]
+        for field in fields:
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            option = inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[field.name]
+            )
+            parameters.append(option)
+
+    @functools.wraps(command)
+    def spread(**given: Any) -> None:
+        for name, (build, fields) in groups.items():
+            given[name] = build(**{field: given.pop(field) for field in fields})
+        command(**given)
+
+    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return spread

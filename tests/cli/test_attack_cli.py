@@ -1,0 +1,75 @@
+"""``ringfence attack``: its result is stored, shown by the report, and never says more than the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from ringfence.store import RunFolder
+from ringfence.store.attack import read_attack
+
+Call = Callable[..., Result]
+SMALL = ("--steps", 2, "--copies", 2, "--n", 50, "--device", "cpu", "--quiet")
+
+
+@pytest.fixture
+def certified(call: Call, models: Path, dots: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Certify the ten dots with more options."""
+
+    def run(name: str, *options: object) -> Path:
+        words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.25, "--batch", 100, "--quiet"]
+        call("certify", *words, *options, "--out", tmp_path / name)
+        return tmp_path / name
+
+    return run
+
+
+def test_what_is_printed_is_what_is_stored(call: Call, certified: Callable[..., Path], tmp_path: Path) -> None:
+    run = certified("run", "--n", 200)
+    words = ("attack", run, *SMALL, "--radii", "0.5,0.1", "--out", tmp_path / "evidence")
+    printed = json.loads(call(*words, "--json").stdout)
+    stored = read_attack(tmp_path / "evidence" / "attack.json")
+    assert printed == stored.to_dict()
+    assert printed["radii"] == [0.1, 0.5]
+    assert (stored.run, stored.lane, stored.steps, stored.n) == ("run", "main", 2, 50)
+    assert stored.config_hash == RunFolder.open(run).config.digest
+    table = call(*words).stdout
+    assert "certified" in table
+    page = tmp_path / "report.html"
+    call("report", run, tmp_path / "evidence", "--out", page)
+    assert f"no certificate was broken ({stored.attacked} attacked)" in page.read_text()
+
+
+def test_a_known_radius_says_nothing_about_larger_ones(call: Call, certified: Callable[..., Path]) -> None:
+    run = certified("run", "--radius", 0.1, "--n", 2000)
+    words = ("attack", run, *SMALL, "--radii", "0.05,0.1,0.3")
+    found = json.loads(call(*words, "--json").stdout)
+    assert found["certified"][0] == found["certified"][1] > 0
+    assert found["certified"][2] is None
+    assert call(*words).stdout.splitlines()[-2].split()[1] == "-"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--procedure", "softmax", "--n", 200], "must certify the vote of one classifier"),
+        (["--procedure", "after-smoothing", "--n", 200], "must certify the vote of one classifier"),
+    ],
+)
+def test_other_classifiers_are_not_attacked(
+    call: Call, certified: Callable[..., Path], models: Path, options: list[object], message: str
+) -> None:
+    if "after-smoothing" in options:
+        options = [*options, "--members", f"{models}:build,{models}:build"]
+    assert message in call("attack", certified("run", *options), *SMALL, code=2).stderr.replace("\n", " ")
+
+
+def test_patches_are_not_attacked_as_whole_inputs(call: Call, tmp_path: Path) -> None:
+    words = ["--sigma", 0.5, "--limit", 1, "--n0", 20, "--n", 100, "--batch", 20, "--patches", 4, "--resize", 32]
+    call("smooth-reduce", "certify", *words, "--out", tmp_path / "run")
+    told = call("attack", tmp_path / "run", *SMALL, code=2).stderr.replace("\n", " ")
+    assert "must certify whole inputs" in told
