@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 CONSTRAINTS := -c constraints.txt
 
-.PHONY: demo test test-slow check docs format bench clean
+.PHONY: demo test test-slow test-gpu check docs format bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,11 @@ test: $(VENV)/dev.stamp
 
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -m "slow and not gpu"
+
+# On a machine with a GPU; PYTHON may be one that has torch with CUDA and pytest already. Shape checks (in addopts)
+# are left out: they do not compile.
+test-gpu:
+	PYTHONPATH=src:tests/laws $(PYTHON) -m pytest -o addopts="--import-mode=importlib" -m gpu tests/gpu
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .

@@ -1,0 +1,106 @@
+"""What only a GPU can show: run ``make test-gpu`` where there is one (RINGFENCE_TEST_DEVICE=cpu tries the tests)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, kstest, norm
+from torch import nn
+from toys import Buckets
+
+import ringfence as rf
+from ringfence.classifiers import KConsensus, SoftVote, score
+from ringfence.classifiers.architectures import resnet
+from ringfence.data import Input
+from ringfence.sampling import Forward, ForwardPlan
+from ringfence.training import DeviceData, Schedule, TrainingPlan, train
+from ringfence.training.objectives import Gaussian
+
+DEVICE = os.environ.get("RINGFENCE_TEST_DEVICE", "cuda")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+    pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="no CUDA device is visible"),
+]
+SIGMA = 0.5
+INPUTS = [Input(i, torch.tensor([0.2 * i, 0.0, 0.0]), None, str(i)) for i in range(5)]
+
+
+def counts(classifier: nn.Module, plan: ForwardPlan, procedure: rf.Fixed, seed: int = 0) -> list[tuple[object, ...]]:
+    """What the records say: class, bound and draws of every input, in order."""
+    execution = rf.Execution(DEVICE, plan=plan)
+    found = rf.certify(
+        classifier, INPUTS, noise=rf.Gaussian(SIGMA), procedure=procedure, seed=seed, execution=execution
+    )
+    return sorted((one.input_id, one.prediction, one.p_a, one.draws) for one in found)
+
+
+@pytest.mark.parametrize("batch", [100, 777, 4096])
+def test_counts_do_not_depend_on_the_batch(batch: int) -> None:
+    procedure = rf.Fixed(n0=150, n=5_050)
+    assert counts(Buckets(), ForwardPlan(batch), procedure) == counts(Buckets(), ForwardPlan(512), procedure)
+
+
+def test_bounds_hold_as_often_as_they_say() -> None:
+    """P(class 0) of an input at x is Phi(-x / sigma): the bound must lie below it, but for a share alpha."""
+    alpha, runs = 0.05, 60
+    wrong = 0
+    for seed in range(runs):
+        for number, prediction, bound, _ in counts(Buckets([0.0]), ForwardPlan(2048), rf.Fixed(alpha, n=500), seed):
+            truth = norm.cdf((1 if prediction else -1) * 0.2 * int(str(number)) / SIGMA)
+            wrong += float(str(bound)) > truth
+    assert wrong <= binom.ppf(1 - 1e-6, runs * len(INPUTS), alpha)
+
+
+def test_the_noise_is_gaussian_and_new_in_every_chunk() -> None:
+    noise = rf.Gaussian(SIGMA)
+    out = torch.empty(64, 100, 50, device=DEVICE)
+    for number, chunk in enumerate(out):
+        noise.fill(chunk, 1234 + number)
+    values = out.flatten().cpu().numpy() / SIGMA
+    assert kstest(values[::7], "norm").pvalue > 1e-6
+    firsts = out[:, 0, 0].cpu().numpy()
+    assert len(np.unique(firsts)) == len(firsts)
+
+
+def test_the_compiled_half_precision_network_is_nearly_the_plain_one() -> None:
+    torch.manual_seed(0)
+    network = resnet(8).eval()
+    x = torch.rand(256, 3, 32, 32, device=DEVICE)
+    device = torch.device(DEVICE)
+    plain = Forward(network, ForwardPlan(256), device, 10)(x).scores
+    fast = ForwardPlan(256, "bf16", channels_last=True, compile=True, fold=True)
+    again = Forward(network, fast, device, 10)(x).scores
+    assert (plain - again).abs().max() < 0.1 * plain.abs().max()
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_compiled_ensembles_answer_as_plain_ones(stacked: bool) -> None:
+    torch.manual_seed(0)
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 4)).eval() for _ in range(5)]
+    x = torch.randn(512, 3, 2, 2, device=DEVICE)
+    for ensemble in (SoftVote(members), KConsensus(members, 2)):
+        plan = ForwardPlan(512, compile=True, stacked=stacked, parts=2)
+        found = Forward(ensemble, plan, torch.device(DEVICE), 4)(x)
+        with torch.inference_mode():
+            expected = score(ensemble.to(DEVICE), x)
+        assert torch.allclose(found.scores.squeeze(1), expected.scores, atol=1e-5)
+        assert torch.equal(torch.as_tensor(found.work).cpu(), torch.as_tensor(expected.work).cpu())
+
+
+def test_a_recorded_step_trains_as_a_plain_one(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = DeviceData(torch.rand(256, 1, 4, 4, generator=generator), torch.arange(256) % 3, 3)
+    plan = TrainingPlan(Gaussian(), sigma=0.2, epochs=3, batch=64, schedule=Schedule(lr=0.05), seed=1)
+    weights = []
+    for graph in (False, True):
+        torch.manual_seed(0)
+        member = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
+        (trained,) = train(replace(plan, graph=graph), [member], data, tmp_path / str(graph), device=DEVICE)
+        weights.append(torch.cat([one.flatten() for one in trained.parameters()]))
+    assert torch.allclose(*weights, atol=1e-5)
