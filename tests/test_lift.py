@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ringfence.errors import ArgumentError
-from ringfence.lift import MODES, Identity, Linear, Paper, RandomPatches, noise_place
+from ringfence.lift import MODES, Identity, Linear, Paper, Placed, RandomPatches, noise_place
 from ringfence.operators import Crops, SubVideos, clips, resize
 
 CROPS = Crops(size=8, resize=11, count=4)
@@ -73,12 +73,55 @@ def test_random_patches_are_drawn_once_per_input() -> None:
         assert crops.on(10, 10, key).norm_bound <= lift.norm_bound
 
 
-def test_the_random_factor_covers_every_draw_of_per_patch_input() -> None:
+RANDOM = [
+    Crops(size=8, resize=20, count=3, sampling="random", seed=5),
+    Crops(size=8, pad=3, count=5, sampling="random"),
+    Crops(size=9, crop=4, count=2, kind="bicubic", sampling="random", seed=1),
+    Crops(size=6, resize=11, count=1, sampling="random"),
+    Crops(size=10, count=3, sampling="random"),  # nowhere to move: the places take no bits
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("crops", RANDOM, ids=str)
+def test_every_row_of_a_batch_is_cut_where_its_own_input_says(mode: str, crops: Crops) -> None:
+    if mode == "resized" and crops.on(10, 10).before is None:
+        pytest.skip("nothing is resized")
+    lift, rest = noise_place(mode, crops, SHAPE)
+    x = torch.rand(7, *SHAPE)
+    ids = [4, 9, 4, 0, 123, 9, 10_000]
+    lifted = torch.stack([lift.at(one, key) for one, key in zip(x, ids, strict=True)])
+    expected = torch.stack([crops.on(10, 10, key)(one) for one, key in zip(x, ids, strict=True)])
+    torch.testing.assert_close(rest(lifted), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(lift(x[0]), lift.at(x[0], 0))
+    settings = lift.settings()
+    assert settings["name"] == mode
+    assert settings["operator"] == crops.settings()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_random_factor_covers_every_draw(mode: str) -> None:
     crops = Crops(size=8, resize=11, count=5, sampling="random")
-    lift = noise_place("per-patch-input", crops, SHAPE).lift
-    assert 5**0.5 <= lift.norm_bound <= 5**0.5 * (1 + 1e-6)
-    assert isinstance(lift, Linear)
-    assert lift.operator.norm_bound <= lift.norm_bound
+    lift = noise_place(mode, crops, (1, 10, 10)).lift
+    for key in range(20):
+        jacobian = torch.autograd.functional.jacobian(lambda x, key=key: lift.at(x, key), torch.zeros(1, 10, 10))
+        true = float(torch.linalg.matrix_norm(jacobian.reshape(-1, 100).double(), 2))
+        assert true <= lift.norm_bound * (1 + 1e-6)
+    resizing = resize((10, 10), (11, 11)).norm_bound
+    factors = {"input": 1, "resized": resizing, "patch": 5**0.5 * resizing, "per-patch-input": 5**0.5}
+    assert lift.norm_bound == pytest.approx(factors[mode], rel=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["input", "resized", "per-patch-input"])
+def test_a_perturbed_input_keeps_its_patches(mode: str) -> None:
+    """The places are a constant of the id: what an adversary adds to x moves by A and nothing else."""
+    crops = Crops(size=8, resize=20, count=3, sampling="random", seed=5)
+    lift, rest = noise_place(mode, crops, SHAPE)
+    assert isinstance(lift, Placed)
+    x, delta = torch.rand(SHAPE), torch.rand(SHAPE) - 0.5
+    moved = lift.at(x + delta, 7) - lift.at(x, 7)
+    assert float(moved.norm()) <= lift.norm_bound * float(delta.norm()) * (1 + 1e-5)
+    torch.testing.assert_close(rest(lift.at(x + delta, 7)[None])[0], crops.on(10, 10, 7)(x + delta), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("mode", ["patch", "per-patch-input"])

@@ -1,9 +1,9 @@
-"""Writes results/smooth_reduce.md from the stored numbers, and the figure of the linear example.
+"""Writes results/smooth_reduce.md from the stored numbers, and the figures of docs/smooth-reduce.md.
 
     python tools/smooth_reduce_table.py
 
-Reads results/smooth_reduce/*.json: studies (``ringfence smooth-reduce study``, its study.json) and video.json
-(tools/smooth_reduce_video.py). A further data set is a further study file there.
+Reads results/smooth_reduce/*/study.json (``ringfence smooth-reduce study``, kept by tools/smooth_reduce_pack.py) and
+the run folders in results/smooth_reduce/video (tools/smooth_reduce_video.py). A further data set is a further study.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import torch
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
+from ringfence.analysis.metrics import metrics_by_lane
+from ringfence.cli.smooth_reduce_histograms import draw_histograms
 from ringfence.cli.smooth_reduce_study import table
 from ringfence.lift import MODES, noise_place
 from ringfence.operators import Crops
+from ringfence.store import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "results" / "smooth_reduce"
@@ -66,15 +69,14 @@ def study_section(path: Path) -> str:
     fair = {name: row for name, row in sound.items() if row["forwards"] <= 1.05 * rows["base"]["forwards"]}
     best_name, best = max(fair.items(), key=lambda pair: pair[1]["acr"])
     any_name, any_best = max(sound.items(), key=lambda pair: pair[1]["acr"])
-    verdict = "above" if best["acr"] > base else "below"
     lines = [
-        f"## {path.stem}: model `{facts['model']}`, data `{facts['data']}`, sigma {facts['sigma']:g}, "
+        f"## {path.parent.name}: model `{facts['model']}`, data `{facts['data']}`, sigma {facts['sigma']:g}, "
         f"{rows['base']['inputs']} inputs",
         "",
         table(facts["arms"]),
-        f"At equal compute the best sound form is `{best_name}` with ACR {best['acr']:.3f}, {verdict} the base's "
-        f"{base:.3f}; with as many draws as the base, and so k times its forwards, `{any_name}` reaches "
-        f"{any_best['acr']:.3f}.",
+        f"At equal compute the best sound form is `{best_name}` with ACR {best['acr']:.3f}, "
+        f"{beside(best['acr'], base)} the base's {base:.3f}; with as many draws as the base, and so k times its "
+        f"forwards, `{any_name}` reaches {any_best['acr']:.3f}, {beside(any_best['acr'], base)} it.",
     ]
     if "paper-patch-mean" in rows and "patch-mean" in rows:
         claimed, worth = rows["paper-patch-mean"]["acr"], rows["patch-mean"]["acr"]
@@ -82,40 +84,55 @@ def study_section(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def video_section(path: Path) -> str:
-    """The video tasks."""
-    facts = json.loads(path.read_text())
-    rows: list[dict[str, Any]] = facts["arms"]
-    lines = [
-        f"## Video: sigma {facts['sigma']:g} (trained at {facts['trained']:g}), n {facts['n']}, n0 10, alpha 0.001",
-        "",
-    ]
-    lines += [
-        "| task | Smooth-Reduce-(t,m) | factor | inputs | forwards | ACR | right % | abstained % |",
-        "|" + "---|" * 8,
-    ]
-    for row in rows:
-        name = row["name"] if row["sound"] else f"**{row['name']}: no guarantee**"
-        cells = [row["task"], name, f"{row['factor']:.4f}", str(row["inputs"]), f"{row['forwards']:.0f}"]
-        cells += [f"{row['acr']:.3f}", f"{100 * row['accuracy']:.0f}", f"{100 * row['abstention']:.0f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+def beside(value: float, other: float) -> str:
+    return "above" if value > other else "below" if value < other else "equal to"
+
+
+def video_section(folders: list[Path]) -> str:
+    """The video tasks, one line per run and lane; the noise mode ``patch`` with what the paper would claim."""
+    head = ["task", "sigma", "Smooth-Reduce-(t,m)", "noise", "factor", "clips", "forwards", "ACR", "right %"]
+    head += ["abstained %", "paper's ACR: **UNSOUND**"]
+    lines = ["## Video", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for folder in folders:
+        run = RunFolder.open(folder)
+        mode, factor = run.config.extra["smooth_reduce"]["mode"], run.config.lift["norm_bound"]
+        found = {one.lane or "main": one for one in metrics_by_lane(run, (0.0,))}
+        for lane in run.config.lanes:
+            one = found[lane]
+            name = lane if lane != "main" else named(run.config.extra["smooth_reduce"])
+            cells = [folder.name.partition("-")[0], f"{run.config.sigma:g}", name, mode, f"{factor:.4f}"]
+            cells += [str(one.count), f"{one.forwards / one.count:.0f}", f"{one.acr:.3f}"]
+            cells += [f"{100 * one.accuracy:.0f}", f"{100 * one.abstention:.0f}"]
+            cells.append("-" if mode == "input" else f"{(one.acr or 0) * factor:.3f}")
+            lines.append("| " + " | ".join(cells) + " |")
+    settings = run.config.procedure_settings
+    lines += ["", f"n0 {settings['n0']}, n {settings['n']}, alpha {settings['alpha']:g}; k sub-videos spread evenly."]
     return "\n".join(lines) + "\n"
 
 
+def named(reducing: dict[str, Any]) -> str:
+    """A run of one way to reduce, as the lanes are named."""
+    cut = reducing["clips"]
+    return f"({cut['frames']},{reducing['chunk']}) {reducing['reduce']} k={cut['count']}"
+
+
 def main() -> None:
-    studies = [study_section(path) for path in sorted(NUMBERS.glob("*.json")) if path.name != "video.json"]
-    video = NUMBERS / "video.json"
+    studies = sorted(NUMBERS.glob("*/study.json"))
+    videos = sorted(file.parent for file in (NUMBERS / "video").glob("*/config.json"))
     parts = [
         "# Smooth-Reduce: what is left of the gain\n",
         "Written by `tools/smooth_reduce_table.py` from `results/smooth_reduce/`; the mathematics is in "
         "[docs/smooth-reduce.md](../docs/smooth-reduce.md). Certified accuracy in percent at each radius; `fair` runs "
         "and noise modes use as many network forwards as the base (k patches, n/k draws). Rows marked unsound "
         "reproduce the paper and prove nothing.\n",
-        *studies,
-        *([video_section(video)] if video.exists() else []),
+        *(study_section(path) for path in studies),
+        *([video_section(videos)] if videos else []),
     ]
     (ROOT / "results" / "smooth_reduce.md").write_text("\n".join(parts))
     draw_example(ROOT / "docs" / "img" / "smooth-reduce-linear.png")
+    shown = [entry for path in studies for entry in json.loads(path.read_text())["histograms"]]
+    if shown:
+        draw_histograms(shown, ROOT / "docs" / "img" / "smooth-reduce-histograms.png")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,24 @@ def test_labels_must_be_there_and_agree() -> None:
         compose(component(), {0.5: component()}, component(label=np.array([1, 0, 0, 0])))
 
 
+def test_radii_are_needed_and_a_known_radius_stays_known() -> None:
+    proved = component(radius=np.full(4, 0.5))
+    for certification, selection in ((component(), proved), (proved, component())):
+        with pytest.raises(StoreError, match="log: must have radii"):
+            compose(certification, {0.5: selection}, component())
+    (known,) = compose(replace(proved, target=0.5), {0.5: proved}, component())
+    assert known.target == 0.5
+    assert measure(known, [0.0, 0.5]).acr is None
+
+
+def test_a_smoothed_core_answers_naturally_by_predict() -> None:
+    proved = component(radius=np.full(4, 0.5), natural=np.array([0, 0, 0, 0]))
+    smoothed = component(predict=np.full(4, ABSTAIN), natural=np.array([1, 0, 0, 1]))
+    (found,) = compose(proved, {0.0: replace(proved, predict=np.zeros(4, np.int64))}, smoothed)
+    assert measure(found, [0.0]).natural_accuracy == 1.0
+    assert found.prediction.tolist() == [ABSTAIN] * 4
+
+
 def test_radii_must_make_sense() -> None:
     ones = np.ones(2, np.int64)
     answers = Answers(0.5, ones, ones, np.array([0.5, 0.0]), ones, np.ones(2))
@@ -125,3 +143,7 @@ def test_the_best_theta() -> None:
     assert [point and point.theta for point in found] == [0.5, 1.0, None]
     with pytest.raises(ArgumentError, match="name one of the two"):
         best_theta(points)
+    with pytest.raises(ArgumentError, match=r"accuracy: must lie in \[0, 1\]; got 95"):
+        best_theta(points, accuracy=95)
+    with pytest.raises(ArgumentError, match="acr: must be finite"):
+        best_theta(points, acr=float("nan"))

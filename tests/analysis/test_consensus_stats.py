@@ -38,3 +38,5 @@ def test_lanes_are_known_by_their_run() -> None:
     assert consensus_of(config(consensus=[1, 2]), "consensus-1") == (3, 1)
     assert consensus_of(config(consensus=[1, 2]), "soft-3") is None
     assert consensus_of(config(consensus=[]), "main") is None
+    denoised = ["default", "denoised:dncnn@d.pt+default", "default:1"]
+    assert consensus_of(config(consensus=[2], members=denoised), "main") is None, "two forwards in one member"

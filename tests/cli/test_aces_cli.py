@@ -10,7 +10,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from ringfence.analysis.aces_runs import AcesRun
 from ringfence.cli import app
+from ringfence.store import RunFolder
 
 Call = Callable[..., Result]
 LOGS = Path(__file__).parents[1] / "fixtures" / "aces"
@@ -28,6 +30,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "alone": ["certify", *SMALL],
         "quieter": ["certify", *SMALL, "--sigma", "0.5"],
         "known": ["aces", "run", "--core", "default:1", "--thetas", "0.1,0.3", "--radius", "0.2", *SMALL],
+        "paper": ["aces", "run", "--core", "default:1", "--thetas", "1", "--radius", "0.2", "--form", "paper", *SMALL],
+        "predict": ["aces", "run", "--core", "default:1", "--thetas", "0,1", "--procedure", "predict", *SMALL],
+        "answers": ["certify", *SMALL, "--procedure", "predict"],
+        "target": ["certify", *SMALL, "--radius", "0.2"],
     }
     for name, command in words.items():
         result = CliRunner().invoke(app, [*command, "--out", str(folder / name)])
@@ -58,6 +64,33 @@ def test_a_run_folder_in_place_of_every_component(call: Call, runs: dict[str, Pa
     assert found[0]["certified_selection_rate"]["0.0"] == 0
 
 
+def test_logs_and_run_folders_mix(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    grid = AcesRun.read(RunFolder.open(runs["grid"])).selection()[0.2]
+    assert grid.radius is not None
+    assert grid.natural is not None
+    columns = zip(grid.idx, grid.predict, grid.radius, grid.natural, strict=True)
+    rows = ["idx\tpredict\tradius\tunperturbed predict", *("\t".join(map(str, row)) for row in columns)]
+    (tmp_path / "other_selection_0.22").write_text("\r\n".join(rows))
+    words = ["aces", "compose", "--certification", runs["grid"], "--core", runs["grid"], "--selection", runs["grid"]]
+    found = json.loads(call(*words, "--selection", tmp_path / "other_selection_0.22", "--json").stdout)
+    assert set(found) == {"thetas"}
+    by_theta = {entry.pop("theta"): entry for entry in found["thetas"]}
+    assert list(by_theta) == sorted([0.22, *(round(0.05 * k, 2) for k in range(21))])
+    assert by_theta[0.22] == by_theta[0.2]
+    twice = call(*words, "--selection", runs["grid"], code=2).output
+    assert "each theta stands once" in twice
+
+
+def test_components_know_what_their_runs_can_tell(call: Call, runs: dict[str, Path]) -> None:
+    words = ["aces", "compose", "--selection", runs["grid"], "--core", runs["grid"], "--certification"]
+    known = json.loads(call(*words, runs["target"], "--json").stdout)["thetas"][-1]
+    assert (known["acr"], known["natural_accuracy"]) == (None, None)
+    assert set(known["certified_accuracy"]) == {"0.0", "0.2"}
+    assert "only tried to prove the radius 0.2" in call(*words, runs["target"], "--radii", "0.5", code=2).output
+    assert "must have radii" in call(*words, runs["answers"], code=2).output
+    assert "components need a fixed number of draws" in call(*words, runs["known"], code=2).output
+
+
 def test_the_frontier(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
     words = ["aces", "frontier", runs["grid"], "--baseline", runs["alone"], "--baseline", runs["quieter"]]
     words += ["--out", tmp_path / "figures"]
@@ -73,6 +106,7 @@ def test_the_frontier(call: Call, runs: dict[str, Path], tmp_path: Path) -> None
     found = json.loads(call(*words, "--json").stdout)
     assert [entry["theta"] for entry in found["thetas"]] == [round(0.05 * k, 2) for k in range(21)]
     assert [entry["sigma"] for entry in found["baseline"]] == [1.0, 0.5]
+    assert set(found["baseline"][0]) == KEYS - {"theta"} | {"sigma"}
     assert found["baseline"][0]["acr"] == pytest.approx(found["thetas"][-1]["acr"], rel=1e-6)
 
 
@@ -83,7 +117,32 @@ def test_runs_verify_continue_and_know_their_radius(call: Call, runs: dict[str, 
     found = json.loads(call(*again, "--out", runs["known"]).stdout)["thetas"]
     assert [entry["acr"] for entry in found] == [None, None]
     assert set(found[0]["certified_accuracy"]) == {"0.0", "0.2"}
-    assert "needs natural accuracy and ACR" in call("aces", "frontier", runs["known"], code=2).output
+    for name in ("known", "predict"):
+        assert "needs natural accuracy and ACR" in call("aces", "frontier", runs[name], code=2).output
+
+
+def test_what_a_run_without_all_radii_tells(call: Call, runs: dict[str, Path]) -> None:
+    words = ["aces", "run", "--core", "default:1", *SMALL, "--json"]
+    paper = [*words, "--thetas", "1", "--radius", "0.2", "--form", "paper", "--out", runs["paper"]]
+    known = json.loads(call(*paper).stdout)["thetas"]
+    assert known[0]["certified_selection_rate"] == {"0.0": 1.0, "0.2": 1.0}
+    predict = [*words, "--thetas", "0,1", "--procedure", "predict", "--out", runs["predict"]]
+    none, every = json.loads(call(*predict).stdout)["thetas"]
+    assert (none["certified_selection_rate"], every["certified_selection_rate"]) == ({"0.0": 0.0}, {"0.0": 1.0})
+    assert none["acr"] is every["acr"] is None
+    assert none["natural_accuracy"] == none["certified_accuracy"]["0.0"]
+
+
+def test_bad_wishes_for_the_frontier_are_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    words = ["aces", "frontier", runs["grid"], "--out", tmp_path / "figures"]
+    assert "accuracy: must lie in [0, 1]; got 95" in call(*words, "--accuracy", "95", code=2).output
+    assert "acr: must be finite and not negative" in call(*words, "--acr", "-1", code=2).output
+    for name in ("answers", "target"):
+        assert "a baseline has radii from a fixed" in call(*words, "--baseline", runs[name], code=2).output
+    call("certify", *SMALL, "--limit", "2", "--out", tmp_path / "fewer")
+    fewer = call(*words, "--baseline", tmp_path / "fewer", code=2).output
+    assert "missing, the first is index" in fewer
+    assert not (tmp_path / "figures").exists()
 
 
 @pytest.mark.parametrize(
@@ -96,15 +155,19 @@ def test_runs_verify_continue_and_know_their_radius(call: Call, runs: dict[str, 
         (["--select", "default:2"], "must have two outputs"),
         (["--form", "loose"], "form"),
         (["--core", "FACTORY"], "must have the certification network's 10 classes"),
+        (["--core", "NARROW"], "core: must accept a batch of shape (1, 1, 28, 28)"),
+        (["--select", "FACTORY"], "select: must return two scores per input"),
     ],
 )
 def test_bad_runs_are_refused(call: Call, words: list[str], message: str, tmp_path: Path) -> None:
-    three = "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 3))\n"
-    (tmp_path / "three.py").write_text(three)
-    words = [f"{tmp_path / 'three.py'}:build" if word == "FACTORY" else word for word in words]
+    build = "def {}():\n    return nn.Sequential(nn.Flatten(), nn.Linear({}, 3))\n"
+    (tmp_path / "nets.py").write_text(f"from torch import nn\n{build.format('three', 784)}{build.format('narrow', 9)}")
+    named = {"FACTORY": f"{tmp_path / 'nets.py'}:three", "NARROW": f"{tmp_path / 'nets.py'}:narrow"}
+    words = [named.get(word, word) for word in words]
     words = words if "--core" in words else [*words, "--core", "default:1"]
     found = call("aces", "run", *SMALL, "--limit", "1", *words, "--out", tmp_path / "run", code=2)
     assert message in found.output
+    assert not (tmp_path / "run").exists()
 
 
 def test_bad_components_are_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:

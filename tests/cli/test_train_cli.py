@@ -117,6 +117,26 @@ def test_drt_starts_from_trained_members_and_the_result_is_certified(
     assert all(a >= b for a, b in zip(found["empirical"], found["certified"], strict=True))
 
 
+def test_a_selector_is_trained_and_used(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    call("train", *tiny, "--out", tmp_path / "net", "--epochs", 4, "--lr", 0.1, *SMALL)
+    spec = f"{tiny[3]}@{tmp_path / 'net' / 'final-0.safetensors'}"
+    few = [word if word != 0.2 else 0.6 for word in SMALL if word != "--quiet"]
+    words = ["train", *tiny, "--objective", "select", "--classifier", spec, "--set", "n=200", "--epochs", 2, *few]
+    told = call(*words, "--out", tmp_path / "one", "--set", "eta=0.7", "--base", "consistency").output
+    assert "of 96 training inputs" in told
+    assert "select with: ringfence aces run --certify" in told
+    counts = tmp_path / "one" / "selection.safetensors"
+    stamp = counts.stat().st_mtime_ns
+    for weights in ("final-0.safetensors", "member-0/last.json"):
+        (tmp_path / "one" / weights).unlink()
+    call(*words, "--out", tmp_path / "one", "--set", "eta=0.8")
+    assert counts.stat().st_mtime_ns == stamp, "another eta counts nothing anew"
+    select = f"{tiny[3]}@{tmp_path / 'one' / 'final-0.safetensors'}"
+    common = ["--certify", spec, "--core", spec, "--classes", 3, "--data", tiny[1], "--sigma", 0.6, "--n", 100]
+    told = call("aces", "run", *common, "--select", select, "--thetas", "0,0.5,1", "--out", tmp_path / "run", "--json")
+    assert [entry["theta"] for entry in json.loads(told.stdout)["thetas"]] == [0.0, 0.5, 1.0]
+
+
 def test_a_false_certificate_is_broken_with_evidence(call: Call, tiny: list[str], tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

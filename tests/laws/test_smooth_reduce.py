@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.classifiers.patches import Patches
+from ringfence.data import Input
 from ringfence.lift import MODES, Lift, noise_place
 from ringfence.operators import Crops
 
@@ -32,13 +33,15 @@ class MeanPixel(nn.Module):
         return torch.stack([-value, value], 1)
 
 
-def claim_and_truth(mode: str, crops: Crops, side: int, weights: Tensor, form: str = "sound") -> tuple[float, float]:
+def claim_and_truth(
+    mode: str, crops: Crops, side: int, weights: Tensor, form: str = "sound", input_id: int = 0
+) -> tuple[float, float]:
     """(claimed radius, true distance) of an input at which the smoothed classifier is right with probability P."""
     lift, rest = noise_place(mode, crops, (1, side, side), form)
     classifier = Patches(MeanPixel(weights), rest)
     x = torch.zeros(1, side, side, requires_grad=True)
-    (onto_input,) = torch.autograd.grad(classifier(lift(x)[None])[0, 1], x)
-    lifted = torch.zeros_like(lift(x.detach())).requires_grad_()
+    (onto_input,) = torch.autograd.grad(classifier(lift.at(x, input_id)[None])[0, 1], x)
+    lifted = lift.at(x.detach(), input_id).requires_grad_()
     (onto_lifted,) = torch.autograd.grad(classifier(lifted[None])[0, 1], lifted)
     margin = norm.ppf(P) * SIGMA * float(onto_lifted.norm())
     return SIGMA * norm.ppf(P) / lift.norm_bound, margin / float(onto_input.norm())
@@ -69,8 +72,8 @@ def test_the_example_of_the_issue() -> None:
 def test_no_sound_mode_exceeds_the_truth(mode: str, crops: Crops) -> None:
     draw = torch.Generator().manual_seed(0)
     smooth = torch.ones(1, 8, 8) / 64
-    for weights in (smooth, *(torch.randn(1, 8, 8, generator=draw) for _ in range(5))):
-        claim, truth = claim_and_truth(mode, crops, 10, weights)
+    for input_id, weights in enumerate((smooth, *(torch.randn(1, 8, 8, generator=draw) for _ in range(5)))):
+        claim, truth = claim_and_truth(mode, crops, 10, weights, input_id=input_id)
         assert claim <= truth * (1 + 1e-5)
 
 
@@ -111,3 +114,32 @@ def test_through_the_whole_engine(mode: str, form: str) -> None:
         assert 0.5 * truth < record.radius <= truth
     elif mode in ("patch", "per-patch-input"):
         assert record.radius > 1.5 * truth
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_patches_through_the_engine_are_those_of_each_input(mode: str) -> None:
+    """One image under six ids in shared batches: each is right exactly as often as its own patches say."""
+    crops = Crops(size=6, resize=14, count=3, sampling="random", seed=11)
+    x = torch.linspace(0, 1, 10).repeat(1, 10, 1) * torch.linspace(0.2, 1, 10)[:, None]
+    weights = torch.full((1, 6, 6), 1 / 36)
+    threshold, draws, ids = 0.3, 4000, [0, 1, 2, 5, 7, 40]
+    lift, rest = noise_place(mode, crops, (1, 10, 10))
+    classifier = Patches(MeanPixel(weights, threshold), rest)
+    expected = {}
+    for one in ids:
+        lifted = lift.at(x, one).requires_grad_()
+        value = classifier(lifted[None])[0, 1]
+        (slope,) = torch.autograd.grad(value, lifted)
+        expected[one] = float(norm.cdf(float(value.detach()) / (SIGMA * float(slope.norm()))))
+    assert max(expected.values()) - min(expected.values()) > 0.2  # so that mixed-up patches would be seen
+    found = rf.certify(
+        classifier,
+        [Input(one, x, None, "") for one in ids],
+        noise=rf.Gaussian(SIGMA),
+        procedure=rf.Fixed(n=draws),
+        lift=lift,
+        execution=rf.Execution(batch=1000),
+    )
+    for record in found:
+        share = record.stages[-1].cells["votes"][1] / draws
+        assert abs(share - expected[record.input_id]) < 6 * 0.5 / draws**0.5

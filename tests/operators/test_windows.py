@@ -21,7 +21,8 @@ CROPS = [
 @pytest.mark.parametrize("crops", CROPS, ids=str)
 def test_patches_are_the_explicit_matrices(crops: Crops) -> None:
     x = torch.rand(3, 2, 10, 10, dtype=torch.float64)
-    patches, windows = crops(x), crops.on(10, 10)
+    windows = crops.on(10, 10)
+    patches = windows(x)
     assert patches.shape == (3, len(windows.positions), 2, crops.size, crops.size)
     torch.testing.assert_close(patches, windows.explicit(x))
     dense = torch.from_numpy(windows.explicit.dense())

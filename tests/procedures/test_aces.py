@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom
+from torch import Tensor, nn
 from toys import Buckets
 
 import ringfence as rf
@@ -29,7 +32,17 @@ PROCEDURES: list[Procedure] = [
     AcesCertify(n=600, lower_share=0.5),
     AcesPredict(n=300),
     AcesSequential(0.3, n=1000),
+    AcesSequential(0.3, n=1000, form="paper"),
 ]
+ALONE: list[Procedure] = [
+    rf.Fixed(n=600),
+    rf.Fixed(alpha=0.0005, n=600),
+    rf.TwoSided(n=600),
+    rf.Predict(alpha=0.0005, n=300),  # half of alpha is kept for the selector
+    rf.Sequential(0.3, n=1000),
+    rf.Sequential(0.3, alpha=0.0005, n=1000),
+]
+"""The certification network alone, at the level that its class has in each of PROCEDURES."""
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +50,26 @@ def digits() -> Any:
     return rf.load_dataset("default", skip=50)
 
 
-def aces(thetas: tuple[float, ...] = GRID) -> Aces:
-    return Aces(rf.load_model("default").module, EntropySelector(thetas), rf.load_model("default:1").module)
+class Rolled(nn.Module):
+    """Another network's scores moved by one class, so that it never answers as the others do."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.net(x)
+        return scores.roll(1, -1)
 
 
-def run(procedure: Procedure, digits: Any, sigma: float = 1.0, config_hash: str = "") -> list[rf.Record]:
-    model = aces()
+def aces(core: nn.Module | None = None) -> Aces:
+    return Aces(rf.load_model("default").module, EntropySelector(GRID), core or rf.load_model("default:1").module)
+
+
+def run(
+    procedure: Procedure, digits: Any, sigma: float = 1.0, config_hash: str = "", core: nn.Module | None = None
+) -> list[rf.Record]:
+    model = aces(core)
     options: Any = {"noise": rf.Gaussian(sigma), "execution": FAST, "lanes": model.names, "config_hash": config_hash}
     found = rf.certify(model, digits, procedure=procedure, **options)
     return sorted(found, key=lambda record: (record.input_id, record.lane))
@@ -78,21 +105,65 @@ def test_records_are_replayed_from_their_counts_and_facts(tmp_path: Path, proced
     assert {one.what for one in rf.verify(rf.RunFolder.open(tmp_path / "other"))} == {"prediction"}
 
 
-def test_the_two_ends_and_the_way_between(digits: Any) -> None:
-    records = run(AcesCertify(n=1000), digits)
-    lanes = {name: [r for r in records if r.lane == name] for name in aces().names}
-    assert [r.facts["core"] for r in lanes["theta=0.00"]] == [r.prediction for r in lanes["theta=0.00"]]
-    assert {r.radius for r in lanes["theta=0.00"]} == {0.0}
-    alone = rf.certify(
-        rf.load_model("default").module, digits, noise=rf.Gaussian(1.0), procedure=rf.Fixed(n=1000), execution=FAST
-    )
-    for everything, plain in zip(lanes["theta=1.00"], sorted(alone, key=lambda r: r.input_id), strict=True):
-        assert everything.prediction == plain.prediction
-        assert everything.radius == pytest.approx(plain.radius, rel=1e-8)
-        assert everything.stages[1].cells["votes"].tolist() == plain.stages[1].cells["votes"].tolist()
-    acr = [np.mean([r.radius * r.correct for r in lane]) for lane in lanes.values()]
-    assert acr == sorted(acr)  # the shares of the bit are monotone on the same draws, so is the radius
+@pytest.mark.parametrize(("together", "alone"), list(zip(PROCEDURES, ALONE, strict=True)), ids=str)
+def test_theta_1_is_the_certification_network_and_theta_0_the_core(
+    together: Procedure, alone: Procedure, digits: Any
+) -> None:
+    network, core = rf.load_model("default").module, Rolled(rf.load_model("default:1").module)
+    records = run(together, digits, core=core)
+    plain = rf.certify(network, digits, noise=rf.Gaussian(1.0), procedure=alone, execution=FAST)
+    everything = [r for r in records if r.lane == "theta=1.00"]
+    for ours, theirs in zip(everything, sorted(plain, key=lambda r: r.input_id), strict=True):
+        assert ours.prediction == theirs.prediction
+        assert ours.radius == pytest.approx(theirs.radius, rel=1e-8)
+        for mine, other in zip(ours.stages, theirs.stages, strict=True):
+            assert mine.cells["votes"].tolist() == other.cells["votes"].tolist()
+    clean = [int(core(item.x[None]).argmax()) for item in digits]
+    nothing = [r for r in records if r.lane == "theta=0.00"]
+    assert [r.prediction for r in nothing] == clean
+    assert {r.radius for r in nothing} == {0.0}
+
+
+def test_in_between_acr_rises_and_natural_accuracy_falls_within_noise() -> None:
+    """ACR: the thresholds share their draws, so that no noise is allowed for: the bit's share, hence every radius, can
+    only rise with theta. Natural accuracy falls because the network under noise is worse than the core; single inputs
+    may go the other way. If it never rose in truth, more gains than losses between two thresholds would be fair coin
+    flips at best: exact sign tests over all pairs of thresholds, one false alarm in a thousand."""
+    inputs = rf.load_dataset("default", skip=10)
+    records = run(AcesCertify(n0=20, n=300), inputs, sigma=1.5)
+    state = [[r for r in records if r.lane == name] for name in aces().names]
+    acr = [np.mean([r.radius * r.correct for r in lane]) for lane in state]
+    assert acr == sorted(acr)
     assert acr[0] == 0 < acr[2] < acr[-1]
+    right = np.array([[r.correct for r in lane] for lane in map(natural, state)])
+    pairs = list(combinations(right, 2))
+    gains = np.array([(later & ~earlier).sum() for earlier, later in pairs])
+    losses = np.array([(earlier & ~later).sum() for earlier, later in pairs])
+    assert (binom.sf(gains - 1, gains + losses, 0.5) > 0.001 / len(pairs)).all()
+    # The same test on the way back fails, so it can.
+    assert (binom.sf(losses - 1, gains + losses, 0.5) < 0.001 / len(pairs)).any()
+
+
+def natural(lane: list[rf.Record]) -> list[rf.Record]:
+    """PREDICT's answers from the draws that certified."""
+    test = AcesPredict(n=300)
+    facts = {"core": np.array([r.facts["core"] for r in lane])}
+    cells = {name: np.stack([r.stages[1].cells[name] for r in lane]) for name in ("votes", "bits")}
+    state = test.update(test.start(len(lane), Given(10, 1.5, facts=facts)), Tally(cells, np.full(len(lane), 300)))
+    answers = test.conclude(state).prediction.tolist()
+    return [replace(r, prediction=answer) for r, answer in zip(lane, answers, strict=True)]
+
+
+def test_an_input_goes_from_the_core_to_the_class_and_never_back(digits: Any) -> None:
+    """As theta rises, PREDICT answers with the core, then perhaps not at all, then with the class: exactly so, because
+    the thresholds share their draws."""
+    records = run(AcesPredict(n=300), digits, sigma=1.5)
+    for path in zip(*[iter(records)] * len(GRID), strict=True):
+        answers = [r.prediction for r in path]
+        changes = [one for at, one in enumerate(answers) if at == 0 or one != answers[at - 1]]
+        assert len(changes) <= 3
+        assert changes[0] == path[0].facts["core"]
+        assert len(changes) < 3 or changes[1] == ABSTAIN
 
 
 def test_counts_are_those_of_the_same_draws(digits: Any) -> None:
@@ -172,6 +243,13 @@ def test_levels_of_the_two_accountings() -> None:
     for name, wrong in (("form", "loose"), ("lower_share", 0.0), ("alpha", 0.0), ("n", 0)):
         with pytest.raises(ArgumentError, match=name):
             AcesCertify(**{name: wrong})
+    sharp, paper = (AcesSequential(0.3, n=1000, form=form) for form in ("sharp", "paper"))  # type: ignore[arg-type]
+    assert paper.spent == half.spent
+    assert sharp.spent == AcesCertify().spent == {"selection or class, whichever decides": 0.001}
+    assert paper.design(0.7).certify_at.tolist() == rf.Sequential(0.3, 0.0005, n=1000).design(0.7).certify_at.tolist()
+    assert (paper.design(0.7).certify_at > sharp.design(0.7).certify_at).any()
+    with pytest.raises(ArgumentError, match="form"):
+        AcesSequential(0.3, form="loose")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="radius: no outcome"):
         AcesSequential(5.0).start(1, Given(3, 0.5))
 

@@ -35,6 +35,21 @@ def test_rows_are_ordered_by_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [GOOD.replace("\n", "\r\n"), GOOD.rstrip("\n"), f"{GOOD}\n\n", f"\ufeff{GOOD}", GOOD.replace("\n20", "\n\n20")],
+    ids=["CRLF", "no last newline", "empty lines at the end", "byte-order mark", "an empty line between"],
+)
+def test_line_ends_and_empty_lines_do_not_matter(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log").write_bytes(text.encode())
+    found, plain = read_component(tmp_path / "log"), read_component(write(tmp_path / "plain"))
+    assert found.radius is not None
+    assert plain.radius is not None
+    assert found.radius.tolist() == plain.radius.tolist() == [0.0, 0.25]
+    assert found.natural is not None
+    assert (found.idx.tolist(), found.predict.tolist(), found.natural.tolist()) == ([0, 20], [-1, 1], [0, 1])
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "must be a component log"),
@@ -44,6 +59,8 @@ def test_rows_are_ordered_by_index(tmp_path: Path) -> None:
         ("idx\tpredict\n1\tx\n", r"line 2: predict must be a number; got 'x'"),
         ("idx\tpredict\n1\tnan\n", r"line 2: predict must be a number"),
         ("idx\tpredict\n1\t1\n2\t-7\n", r"line 3: predict must be at least -1; got -7"),
+        ("idx\tpredict\n1\t1\n2\t0.5\n", r"line 3: predict must be a whole number; got 0\.5"),
+        ("idx\tpredict\n1\t1\n\n2\t-7\n", r"line 4: predict must be at least -1"),
         ("idx\tpredict\tradius\n1\t1\t-0.5\n", r"line 2: radius must be at least 0"),
         ("idx\tpredict\n1\t1\n1\t0\n", "idx 1 twice"),
     ],

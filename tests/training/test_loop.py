@@ -197,7 +197,7 @@ def test_settings_of_a_folder_may_not_change(tmp_path: Path) -> None:
     (tmp_path / "member-0").mkdir()
     (tmp_path / "member-0" / "last.json").write_text("{}")
     freeze_settings(tmp_path, {"plan": {"sigma": 0.5}})
-    with pytest.raises(StoreError, match="continued with its own settings"):
+    with pytest.raises(StoreError, match=r"own settings; got plan\.sigma 0\.25 now, 0\.5 before\."):
         freeze_settings(tmp_path, {"plan": {"sigma": 0.25}})
 
 

@@ -28,7 +28,6 @@ from ringfence.training.objectives import (
     SmoothMix,
     Stability,
     build_objective,
-    selection_labels,
 )
 
 SIGMA, INPUTS, CLASSES = 0.4, 5, 3
@@ -476,21 +475,14 @@ def test_denoisers() -> None:
     assert all(one.grad is None and one.requires_grad for one in classifier.parameters())
 
 
-def test_selection_labels_count_right_noisy_copies() -> None:
-    from ringfence.training import DeviceData
-
-    class Bright(nn.Module):
-        """Class 1 where the first pixel exceeds one half."""
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.stack([torch.full((len(x),), 0.5), x[:, 0, 0, 0]], dim=1)
-
-    x = torch.full((4, 1, 2, 2), 0.5)
-    x[:, 0, 0, 0] = torch.tensor([0.9, 0.55, 0.55, 0.1])  # right with probability .977, .599, .401 and .977
-    data = DeviceData(x, torch.tensor([1, 1, 0, 0]), 2)
-    for eta, labels in ((0.5, [1, 1, 0, 1]), (0.95, [1, 0, 0, 1])):
-        objective = Select(eta=eta)
-        assert selection_labels(Bright(), data, 0.2, objective).y.tolist() == labels
+@pytest.mark.parametrize("base", [Gaussian(), SmoothAdv(steps=2), Consistency(), Macer(copies=2), SmoothMix()])
+def test_select_is_its_base_on_other_labels(base: Objective) -> None:
+    member = net(0)
+    ours, theirs = (measured(one, [member]) for one in (Select(base), base))  # type: ignore[arg-type]
+    assert Select(base).copies == base.copies  # type: ignore[arg-type]
+    assert {name: number(value) for name, value in ours.terms.items()} == {
+        name: number(value) for name, value in theirs.terms.items()
+    }
 
 
 @pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - {"denoise-mse", "denoise-stability"}))
@@ -529,7 +521,25 @@ def test_settings_come_as_text_and_unknown_ones_are_named() -> None:
         build_objective("drt", {"rho3": "1"})
     with pytest.raises(ArgumentError, match="must be a float"):
         build_objective("drt", {"rho1": "much"})
-    with pytest.raises(ArgumentError, match="belongs to the objective drt"):
+    with pytest.raises(ArgumentError, match="belongs to the objectives drt and select"):
         build_objective("gaussian", {}, "smoothadv")
+    with pytest.raises(ArgumentError, match="of drt must be one of gaussian, smoothadv; got 'macer'"):
+        build_objective("drt", {}, "macer")
     with pytest.raises(ArgumentError, match="must be at least 0"):
         build_objective("drt", {"rho1": "-1"})
+
+
+def test_select_hands_to_its_base_what_is_not_its_own() -> None:
+    built = build_objective("select", {"eta": "0.95", "n": "200", "weight": "20", "copies": "3"}, "consistency")
+    assert built == Select(Consistency(weight=20, copies=3), eta=0.95, n=200)
+    assert build_objective("select", {}) == Select(Gaussian())
+    with pytest.raises(ArgumentError, match="of select must be one of gaussian, smoothadv, consistency"):
+        build_objective("select", {}, "drt")
+    for settings, message in (
+        ({"eta": "0"}, r"--set eta: must lie in \(0, 1\]"),
+        ({"eta": "1.5"}, "--set eta: must lie"),
+        ({"n": "0"}, "--set n: must be at least 1"),
+        ({"base": "macer"}, "select has the settings"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            build_objective("select", settings)

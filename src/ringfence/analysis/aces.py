@@ -66,9 +66,8 @@ def compose(certification: Component, selection: Mapping[float, Component], core
     Otherwise, where the core agrees with a proved class: that class, radius 0. Otherwise abstention: a selector that
     abstained has selected nothing (the authors' code counts its -1 as selected).
     """
-    parts = [certification, core, *selection.values()]
-    for part in parts[1:]:
-        _same_inputs(certification, part)
+    for part in (core, *selection.values()):
+        same_inputs(certification, part)
     label = certification.label if certification.label is not None else core.label
     if label is None:
         remedy = "Give a certification or core log with a label column."
@@ -78,6 +77,10 @@ def compose(certification: Component, selection: Mapping[float, Component], core
         if len(differ):
             rule, received = f"must have the labels of {certification.source}", f"another label at index {differ[0]}"
             raise StoreError(core.source, rule, received, "Join logs of one data set.")
+    for part in (certification, *selection.values()):
+        if part.radius is None:
+            rule, remedy = "must have radii", "Give the results of CERTIFY, with a column radius."
+            raise StoreError(part.source, rule, "none", remedy)
     return [_joined(theta, label, certification, part, core) for theta, part in selection.items()]
 
 
@@ -111,6 +114,10 @@ def best_theta(
     usable = [(p.natural_accuracy, p.acr, p) for p in points if p.natural_accuracy is not None and p.acr is not None]
     if (accuracy is None) == (acr is None):
         raise ArgumentError("accuracy, acr", "name one of the two", (accuracy, acr), "Ask twice for both.")
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise ArgumentError("accuracy", "must lie in [0, 1]", accuracy, "Write 0.95 for 95%.")
+    if acr is not None and not 0 <= acr < np.inf:
+        raise ArgumentError("acr", "must be finite and not negative", acr, "Give a mean l2 radius such as 0.4.")
     if accuracy is not None:
         enough = [(robust, natural, -p.theta, p) for natural, robust, p in usable if natural >= accuracy]
     else:
@@ -120,22 +127,23 @@ def best_theta(
 
 
 def _joined(theta: float, label: IntArray, certification: Component, selection: Component, core: Component) -> Answers:
-    rows = len(certification.idx)
-    radius = np.zeros(rows) if certification.radius is None else certification.radius
-    bit_radius = np.zeros(rows) if selection.radius is None else selection.radius
-    prediction = answer(selection.predict, certification.predict, core.predict)
+    assert certification.radius is not None
+    assert selection.radius is not None
     certified = (selection.predict == 1) & (certification.predict != ABSTAIN)
     natural = None
     if selection.natural is not None and certification.natural is not None:
-        natural = answer(selection.natural, certification.natural, core.predict)
+        natural = answer(
+            selection.natural, certification.natural, core.predict if core.natural is None else core.natural
+        )
     return Answers(
         theta,
         label,
-        prediction,
-        np.where(certified, np.minimum(radius, bit_radius), 0.0),
+        answer(selection.predict, certification.predict, core.predict),
+        np.where(certified, np.minimum(certification.radius, selection.radius), 0.0),
         selection.predict,
-        bit_radius,
+        selection.radius,
         natural,
+        certification.target,
     )
 
 
@@ -146,7 +154,7 @@ def answer(bit: IntArray, chosen: IntArray, core: IntArray) -> IntArray:
     return np.where(by_class, chosen, np.where(bit == 0, core, ABSTAIN))
 
 
-def _same_inputs(one: Component, other: Component) -> None:
+def same_inputs(one: Component, other: Component) -> None:
     """Refuse different index sets, naming the first input that is missing somewhere."""
     for there, here in ((one, other), (other, one)):
         missing = np.setdiff1d(there.idx, here.idx)

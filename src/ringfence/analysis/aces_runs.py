@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ringfence.analysis.aces import Answers, ThetaMetrics, measure
+from ringfence.analysis.aces import Answers, ThetaMetrics, measure, same_inputs
 from ringfence.errors import StoreError
 from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Predict, Procedure, State, procedure
@@ -78,19 +78,26 @@ class AcesRun:
         thetas = np.array([*self.lanes, 1.0])
         return thetas[np.where(reached.any(0), reached.argmax(0), len(self.lanes))]
 
+    @property
+    def measured(self) -> str:
+        """What the selector compares with theta."""
+        selector = (self.run.config.extra.get("ensemble") or {}).get("select", "entropy")
+        return "entropy" if selector == "entropy" else "score of the core"
+
     # One theta -------------------------------------------------------------------------------------------
 
     def _answers(self, theta: float, records: Sequence[Record]) -> Answers:
         label, prediction = _labels(records), np.array([record.prediction for record in records], np.int64)
         radius, test = np.array([record.radius for record in records]), self._test()
-        bit, bit_radius = np.full(len(records), ABSTAIN), np.zeros(len(records))
-        natural = prediction if test.name == AcesPredict.name else None
-        if isinstance(test, AcesCertify):
-            state = self._replayed(records, test)
-            lower = test.bounds(state)[0]
-            bit, bit_radius = self._signed(state["bit"], lower)
-            natural = self._natural(records, test)
-        return Answers(theta, label, prediction, radius, bit, bit_radius, natural, test.target)
+        state, nothing = self._replayed(records, test), np.zeros(len(records))
+        if isinstance(test, AcesPredict):  # no radius was tried, so the run can tell about radius 0 alone
+            return Answers(theta, label, prediction, radius, test.bits(state), nothing, prediction, target=0.0)
+        if isinstance(test, AcesSequential):
+            bit = np.where(state["selected"], state["bit"], ABSTAIN)
+            return Answers(theta, label, prediction, radius, bit, nothing + test.radius * (bit == 1), None, test.target)
+        assert isinstance(test, AcesCertify)
+        bit, bit_radius = self._signed(state["bit"], test.bounds(state)[0])
+        return Answers(theta, label, prediction, radius, bit, bit_radius, self._natural(records, test))
 
     def _natural(self, records: Sequence[Record], test: AcesCertify) -> IntArray:
         predict = AcesPredict(test.alpha, test.n, test.form)
@@ -101,9 +108,7 @@ class AcesRun:
         lower, state = self._half_bound(records, "picks")
         test = AcesPredict(self._test().alpha, self._n, "paper")
         fair = test.update(test.start(len(records), self._given(records)), _tally(records, -1))
-        passed = [test.majority(fair, bit) <= test.alpha / 2 for bit in (0, 1)]
-        natural = np.where(passed[1], 1, np.where(passed[0], 0, ABSTAIN))
-        return self._component(records[0].lane, records, lower, state["bit"], natural)
+        return self._component(records[0].lane, records, lower, state["bit"], test.bits(fair))
 
     def _half_bound(self, records: Sequence[Record], counted: str) -> tuple[FloatArray, State]:
         """Lower bounds (inputs,) at alpha/2 on what the n0 draws chose, and the state they come from."""
@@ -128,8 +133,10 @@ class AcesRun:
 
     def _replayed(self, records: Sequence[Record], test: Procedure) -> State:
         state = test.start(len(records), self._given(records))
-        for step in range(len(records[0].stages)):
-            state = test.update(state, _tally(records, step))
+        steps = np.array([len(record.stages) for record in records])
+        for step in range(steps.max()):
+            live = np.flatnonzero(steps > step)
+            state[live] = test.update(state[live], _tally([records[at] for at in live.tolist()], step))
         return state
 
     def _given(self, records: Sequence[Record]) -> Given:
@@ -153,13 +160,15 @@ def plain_component(run: RunFolder) -> Component:
     lanes = {record.lane for record in records}
     if len(lanes) != 1:
         raise StoreError(str(run.path), "must hold one lane", sorted(lanes), "Certify one classifier.")
+    radius = np.array([record.radius for record in records])
     return Component(
         str(run.path),
         _ids(records),
         np.array([record.prediction for record in records], np.int64),
-        np.array([record.radius for record in records]),
+        None if run.config.procedure == Predict.name else radius,  # PREDICT claims none
         natural_predictions(run, records),
         _labels(records),
+        records[0].target,
     )
 
 
@@ -195,14 +204,14 @@ def _core(records: Sequence[Record]) -> IntArray:
     return np.array([record.facts.get("core", ABSTAIN) for record in records], np.int64)
 
 
-def baseline(run: RunFolder, radii: Sequence[float]) -> ThetaMetrics:
-    """An ordinary run in the frontier's figures, everything selected (paper 002, D.4); theta is its sigma."""
+def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMetrics:
+    """An ordinary run on the core's inputs in the frontier's figures, everything selected (paper 002, D.4); theta is
+    its sigma."""
     part = plain_component(run)
     if part.natural is None or part.radius is None:
-        remedy = "Certify with --procedure fixed or two-sided."
-        raise StoreError(
-            str(run.path), "must have a fixed number of draws and its counts", run.config.procedure, remedy
-        )
+        rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with --procedure fixed."
+        raise StoreError(str(run.path), rule, f"a run of {run.config.procedure}", remedy)
+    same_inputs(core, part)
     everything = np.ones(len(part.idx), np.int64)
     endless = np.full(len(part.idx), np.inf)
     label = part.label if part.label is not None else np.full(len(part.idx), ABSTAIN)

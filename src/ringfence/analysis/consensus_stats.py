@@ -52,10 +52,13 @@ def consensus_stats(members: int, agree: int, forwards: int, draws: int) -> Cons
 
 
 def consensus_of(config: RunConfig, lane: str) -> tuple[int, int] | None:
-    """(k, K) of the K-consensus that a lane of a run is; None where it is something else."""
+    """(k, K) of the K-consensus that a lane of a run is; None where it is something else.
+
+    None for denoised members too: two forwards each, and four of them may be two members or four.
+    """
     ensemble: Mapping[str, Any] = config.extra.get("ensemble") or {}
     members, asked = len(ensemble.get("members", ())), list(ensemble.get("consensus", ()))
-    if not asked:
+    if not asked or any(str(spec).startswith("denoised:") for spec in ensemble.get("members", ())):
         return None
     if lane == "main":
         return members, int(asked[0])

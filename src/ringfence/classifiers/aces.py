@@ -107,7 +107,13 @@ class Aces(Classifier):
         """The core network's class on the clean input (*shape)."""
         home = next(self.core.parameters(), x)
         batch = x.unsqueeze(0).to(home.device, torch.float32)
-        scores = score(self.core.eval(), batch).scores
+        try:
+            scores = score(self.core.eval(), batch).scores
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            rule, remedy = f"must accept a batch of shape {tuple(batch.shape)}", "Use a network for this data."
+            raise ClassifierError("core", rule, error, remedy) from error
         if not self._checked:
             classes = score(self.certify.eval(), batch).scores.shape[-1]
             if scores.dim() != 2 or scores.shape[1] != classes:

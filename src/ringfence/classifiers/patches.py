@@ -12,7 +12,7 @@ from ringfence.classifiers.base import Classifier, Scored, score
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.operators import Crops
 
-__all__ = ["REDUCTIONS", "Crops", "Patches", "Reduction", "reduced"]
+__all__ = ["REDUCTIONS", "Crops", "Patches", "Reduction", "combined", "reduced"]
 
 Reduction = Literal["mean", "max"]
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "max")
@@ -50,7 +50,11 @@ def reduced(classifier: nn.Module, patches: Tensor, reduce: str) -> Scored:
     rows, count = patches.shape[:2]
     every, work = score(classifier, patches.flatten(0, 1))
     every = every.view(rows, count, *every.shape[1:])
-    combined = every.mean(1) if reduce == "mean" else every.softmax(-1).amax(1)
-    combined = combined.masked_fill(~torch.isfinite(every).all(1).all(-1, keepdim=True), torch.nan)
     total = work * count if isinstance(work, int) else work.view(rows, count, *work.shape[1:]).sum(1)
-    return Scored(combined, total)
+    return Scored(combined(every, reduce), total)
+
+
+def combined(every: Tensor, reduce: str) -> Tensor:
+    """Scores (B, k, ..., K) of k patches as one: mean logits, or the largest softmax score per class."""
+    one = every.mean(1) if reduce == "mean" else every.softmax(-1).amax(1)
+    return one.masked_fill(~torch.isfinite(every).all(1).all(-1, keepdim=True), torch.nan)

@@ -11,19 +11,22 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results
+from ringfence.cli.groups import InputOptions, RunningOptions, grouped
 
 if TYPE_CHECKING:
-    from ringfence.analysis.aces import ThetaMetrics
+    from ringfence.analysis.aces import Answers, ThetaMetrics
     from ringfence.analysis.aces_runs import AcesRun
 
 aces_app = typer.Typer(help="Accurate and certified: decide per input between a certified and a strong network (ACES).")
 
 PROCEDURES = {"fixed": "aces", "two-sided": "aces", "sequential": "aces-sequential", "predict": "aces-predict"}
 MOST_ROWS = 21
+CERTIFIED = "Certified accuracy (%) at radius"
 Radii = Annotated[str | None, typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1).")]
 
 
 @aces_app.command("run")
+@grouped
 def run_command(
     sigma: o.Sigma,
     out: o.Out,
@@ -46,19 +49,8 @@ def run_command(
     beta: Annotated[float | None, typer.Option(help="Give-up error of sequential (default .001).")] = None,
     look: Annotated[int | None, typer.Option(help="Draws between the first looks of sequential (default 100).")] = None,
     form: Annotated[str | None, typer.Option(help="sharp, or paper: alpha/2 each, sound and looser.")] = None,
-    skip: o.Skip = 1,
-    limit: o.Limit = None,
-    stop_index: o.Max = None,
-    split: o.Split = "test",
-    size: o.Size = None,
-    mean: o.Mean = None,
-    std: o.Std = None,
-    classes: o.Classes = None,
-    batch: o.Batch = "auto",
-    device: o.Device = "auto",
-    precision: o.PrecisionName = "fp32",
-    compile: o.Compile = False,
-    seed: o.Seed = 0,
+    inputs: InputOptions = InputOptions(),
+    running: RunningOptions = RunningOptions(),
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -90,23 +82,12 @@ def run_command(
             sigma=sigma,
             procedure=PROCEDURES[name],
             settings=settings,
-            skip=skip,
-            limit=limit,
-            stop_index=stop_index,
-            split=split,
-            size=size,
-            mean=mean,
-            std=std,
-            classes=classes,
-            device=device,
-            batch=batch,
-            precision=precision,
-            compile=compile,
-            seed=seed,
+            **vars(inputs),
+            **vars(running),
             ensemble=AcesChoice(certify, select, core, parse_thetas(thetas)),
         )
         run = AcesRun.read(certify_folder(choices, out, quiet))
-        points = _points(run, None)
+        points = _points(run.answers(), None)
         if as_json:
             typer.echo(_as_json(points))
             return
@@ -115,7 +96,7 @@ def run_command(
             share = f"{1 - choices.test.alpha:g}"
             remark(f"guarantee: for each input and theta, with probability at least {share}, the claim holds.")
             remark("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
-            remark(f"run folder: {out}; see ringfence aces frontier {out}")
+            remark(f"run folder: {out}" + ("" if points[0].acr is None else f"; see ringfence aces frontier {out}"))
 
 
 @aces_app.command("compose")
@@ -131,12 +112,12 @@ def compose_command(
 ) -> None:
     """Join components that were evaluated apart, for every threshold, without any model."""
     with friendly():
-        from ringfence.analysis.aces import USUAL_RADII, compose, measure
+        from ringfence.analysis.aces import compose
         from ringfence.cli.aces_job import certification_part, core_part, selection_parts
 
-        asked = list(USUAL_RADII) if radii is None else numbers(radii, "--radii")
+        asked = None if radii is None else numbers(radii, "--radii")
         found = compose(certification_part(certification), selection_parts(selection), core_part(core))
-        points = [measure(one, asked) for one in found]
+        points = _points(found, asked)
         if as_json:
             typer.echo(_as_json(points))
         else:
@@ -166,12 +147,12 @@ def frontier_command(
         from ringfence.store import RunFolder
 
         found = AcesRun.read(RunFolder.open(run))
-        points = _points(found, None if radii is None else numbers(radii, "--radii"))
+        points = _points(found.answers(), None if radii is None else numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):
             rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
             raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure}", remedy)
         asked = list(points[0].certified_accuracy)
-        others = [baseline_figures(RunFolder.open(path), asked) for path in baseline or []]
+        others = [baseline_figures(RunFolder.open(path), asked, found.core()) for path in baseline or []]
         chosen = {
             "accuracy": None if accuracy is None else best_theta(points, accuracy=accuracy),
             "acr": None if acr is None else best_theta(points, acr=acr),
@@ -179,24 +160,27 @@ def frontier_command(
         pictures = _draw(found, points, others, asked, out or run / "figures")
         if as_json:
             best = {name: point.to_dict() if point else None for name, point in chosen.items()}
-            entries = {"baseline": [{"sigma": one.theta, **one.to_dict()} for one in others], "best": best}
-            typer.echo(_as_json(points, **entries))
+            alone = [one.to_dict() for one in others]
+            entries = [{"sigma": one.pop("theta"), **one} for one in alone]
+            typer.echo(_as_json(points, baseline=entries, best=best))
             return
         _print(points)
+        most = {"accuracy": max(p.natural_accuracy or 0.0 for p in points), "acr": max(p.acr or 0.0 for p in points)}
         asked_for = {"accuracy": f"natural accuracy >= {accuracy}", "acr": f"ACR >= {acr}"}
         for name, asking in (("accuracy", accuracy), ("acr", acr)):
             if asking is not None:
-                results.print(f"{asked_for[name]}: {_place(chosen[name])}")
+                point = chosen[name]
+                found_it = _place(point) if point else f"no theta reaches it, the most is {most[name]:.3f}"
+                results.print(f"{asked_for[name]}: {found_it}")
         for one in others:
             results.print(f"baseline: {_place(one, 'sigma')}")
         remark(f"written: {', '.join(map(str, pictures))}")
 
 
-def _points(run: AcesRun, radii: Sequence[float] | None) -> list[ThetaMetrics]:
+def _points(answers: Sequence[Answers], radii: Sequence[float] | None) -> list[ThetaMetrics]:
     """Figures of every theta; the usual radii as far as a known-radius run can tell."""
     from ringfence.analysis.aces import USUAL_RADII, measure
 
-    answers = run.answers()
     target = answers[0].target
     usual = USUAL_RADII if target is None else sorted({0.0, target})
     return [measure(one, usual if radii is None else radii) for one in answers]
@@ -206,10 +190,8 @@ def _as_json(points: Sequence[ThetaMetrics], **further: Any) -> str:
     return json.dumps({"thetas": [point.to_dict() for point in points], **further}, indent=2, allow_nan=False)
 
 
-def _place(point: ThetaMetrics | None, name: str = "theta") -> str:
+def _place(point: ThetaMetrics, name: str = "theta") -> str:
     """A point of the frontier in words."""
-    if point is None:
-        return "no theta reaches it"
     share = 100 * (point.natural_accuracy or 0.0)
     return f"{name} {point.theta:g}, natural accuracy {share:.1f}%, ACR {point.acr or 0.0:.3f}"
 
@@ -224,14 +206,16 @@ def _print(points: Sequence[ThetaMetrics]) -> None:
     step = -(-(len(points) - 1) // (MOST_ROWS - 1)) if len(points) > MOST_ROWS else 1
     shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
     radii = [f"{radius:g}" for radius in points[0].certified_accuracy]
-    for title in ("Certified accuracy (%) at radius", "Certified selection rate (%) at radius"):
+    for title in (CERTIFIED, "Certified selection rate (%) at radius"):
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for heading in ("theta", "natural%", "ACR", "abst%", *radii):
             table.add_column(heading, justify="right", no_wrap=True)
         for point in shown:
-            shares = point.certified_accuracy if "accuracy" in title else point.certified_selection_rate
+            shares = point.certified_accuracy if title == CERTIFIED else point.certified_selection_rate
             figures = [percent(point.natural_accuracy), number(point.acr), percent(point.abstention)]
             table.add_row(f"{point.theta:g}", *figures, *(percent(share) for share in shares.values()))
+        if title != CERTIFIED:
+            results.print()
         results.print(table)
     if len(shown) < len(points):
         remark(f"{len(shown)} of {len(points)} thresholds are shown; --json has them all")
@@ -250,12 +234,17 @@ def _draw(
     frontier = shapes(figsize=(3.6 * (1 + len(positive)), 3.4), dpi=110, layout="constrained")
     for place, radius in enumerate([None, *positive]):
         plot_frontier(points, frontier.add_subplot(1, 1 + len(positive), place + 1), radius, others)
+    frontier.legend(*frontier.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=8)
     answers = run.answers()
     everything = answers[-1]
     at = positive[0] if positive else 0.0
     certifiable = (everything.prediction == everything.label) & (everything.radius >= at)
     medians = shapes(figsize=(4.6, 3.2), dpi=110, layout="constrained")
-    plot_medians(run.medians(), certifiable, medians.add_subplot(), f"at {at:g} with theta {everything.theta:g}")
+    ax = medians.add_subplot()
+    plot_medians(
+        run.medians(), certifiable, list(run.lanes), ax, f"certified at {at:g} with theta {everything.theta:g}"
+    )
+    ax.set_xlabel(f"median {run.measured} over the noise")
     selection = shapes(figsize=(4.6, 3.4), dpi=110, layout="constrained")
     plot_selection(answers[:: max(1, (len(answers) - 1) // 10)], selection.add_subplot())
     written = []

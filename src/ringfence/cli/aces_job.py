@@ -11,9 +11,8 @@ from typing import Any
 from ringfence.analysis.aces_runs import AcesRun, is_aces, plain_component
 from ringfence.classifiers import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_names
 from ringfence.cli.console import numbers
-from ringfence.cli.ensemble import load_member
 from ringfence.errors import ArgumentError
-from ringfence.models import LoadedModel
+from ringfence.models import LoadedModel, load_model
 from ringfence.store import RunFolder
 from ringfence.store.component_logs import Component, read_component, selection_logs
 
@@ -41,17 +40,22 @@ class AcesChoice:
 
     def load(self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None) -> LoadedModel:
         """The models, loaded and composed; their digest covers all of them."""
-        certify, core = (load_member(spec, mean, std, classes) for spec in (self.certify, self.core))
+        specs = (self.certify, self.core)
+        certify, core = (load_model(spec, num_classes=classes, mean=mean, std=std) for spec in specs)
         if None not in (certify.num_classes, core.num_classes) and certify.num_classes != core.num_classes:
             rule = f"must have the certification network's {certify.num_classes} classes"
             raise ArgumentError("--core", rule, f"{core.num_classes} classes", "Use networks for the same classes.")
         selector: Selector = EntropySelector(self.thetas)
         digests = [certify.digest, core.digest]
         if self.select != "entropy":
-            chosen = load_member(self.select, mean, std, None)
+            head, colon, _ = self.select.partition("@")[0].rpartition(":")
+            # A factory must be told; weights tell themselves, and are refused below with what they have.
+            told = 2 if colon and head.partition(":")[0] not in ("default", "zoo", "denoised") else None
+            chosen = load_model(self.select, num_classes=told, mean=mean, std=std)
             if chosen.num_classes not in (None, 2):
                 received = f"{chosen.num_classes} outputs"
-                raise ArgumentError("--select", "must have two outputs, (core, certify)", received, "Use entropy.")
+                remedy = "Use entropy, or train one with ringfence train --objective select."
+                raise ArgumentError("--select", "must have two outputs, (core, certify)", received, remedy)
             selector = NetworkSelector(chosen.module, self.thetas)
             digests.append(chosen.digest)
         digest = blake2b("".join(digests).encode(), digest_size=16).hexdigest()
@@ -83,10 +87,19 @@ def certification_part(path: Path) -> Component:
 
 
 def selection_parts(paths: Sequence[Path]) -> dict[float, Component]:
-    """The selector's results per theta: an ACES run folder, or logs."""
-    if len(paths) == 1 and (paths[0] / "config.json").exists():
-        return AcesRun.read(RunFolder.open(paths[0])).selection()
-    return {theta: _bits(read_component(path)) for theta, path in selection_logs(paths).items()}
+    """The selector's results per theta, ascending: ACES run folders, logs, or some of both."""
+    found: dict[float, Component] = {}
+    for path in paths:
+        if (path / "config.json").exists():
+            parts = AcesRun.read(RunFolder.open(path)).selection()
+        else:
+            parts = {theta: _bits(read_component(log)) for theta, log in selection_logs([path]).items()}
+        for theta, part in parts.items():
+            if theta in found:
+                received = f"{theta:g} also in {found[theta].source}"
+                raise ArgumentError(part.source, "each theta stands once", received, "Give one of the two.")
+            found[theta] = part
+    return dict(sorted(found.items()))
 
 
 def core_part(path: Path) -> Component:

@@ -54,6 +54,7 @@ class HoldoutChoice:
         from ringfence.cli.console import numbers
         from ringfence.cli.ensemble import EnsembleChoice
         from ringfence.data import load_dataset
+        from ringfence.sampling import count_classes, pick_device
 
         mean = numbers(self.mean, "--mean") if self.mean else None
         std = numbers(self.std, "--std") if self.std else None
@@ -67,6 +68,8 @@ class HoldoutChoice:
             num_classes=loaded[0].num_classes,
             first=self.first,
         )
+        for one in loaded if len(dataset) else ():
+            count_classes(one.module, dataset[0].x, pick_device(self.device))  # do they take these inputs at all?
         return [one.module for one in loaded], dataset
 
     def scores(self) -> Holdout:

@@ -109,6 +109,14 @@ class Choices:
             raise ArgumentError("--batch", "must be auto or a number of rows", repr(self.batch), "Use auto.")
         return Execution(self.device, batch, self.precision, self.compile, self.autotune)  # type: ignore[arg-type]
 
+    @property
+    def most(self) -> int | None:
+        """How many inputs at most: --limit, and those below Cohen's --max."""
+        if self.stop_index is None:
+            return self.limit
+        reached = -(-self.stop_index // self.skip)
+        return reached if self.limit is None else min(self.limit, reached)
+
     def load(self) -> tuple[LoadedModel, Dataset, int]:
         """The model, the data and the number of classes."""
         mean = numbers(self.mean, "--mean") if self.mean else None
@@ -117,14 +125,10 @@ class Choices:
             model = self.ensemble.load(mean, std, self.classes)
         else:
             model = load_model(self.model, weights=self.weights, num_classes=self.classes, mean=mean, std=std)
-        limit = self.limit
-        if self.stop_index is not None:
-            reached = -(-self.stop_index // self.skip)
-            limit = reached if limit is None else min(limit, reached)
         dataset = load_dataset(
             self.data,
             skip=self.skip,
-            limit=limit,
+            limit=self.most,
             split=self.split,  # type: ignore[arg-type]
             size=self.size,
             num_classes=model.num_classes,

@@ -85,12 +85,11 @@ def _time(model: str, data: str, weights: Any, device: str, answer: dict[str, An
 
     from ringfence.data import load_dataset
     from ringfence.models import load_model
-    from ringfence.sampling import Forward, fastest_plan, pick_device
+    from ringfence.sampling import Forward, count_classes, fastest_plan, pick_device
 
     loaded, dataset, place = load_model(model, weights=weights), load_dataset(data, limit=1), pick_device(device)
     x = dataset[0].x
-    with torch.inference_mode():
-        classes = loaded.num_classes or int(loaded.module(x[None]).shape[-1])
+    classes = count_classes(loaded.module, x, place)
     plan = fastest_plan(loaded.module, tuple(x.shape), classes, place)
     forward, batch = Forward(loaded.module, plan, place, classes), torch.rand(plan.batch, *x.shape, device=place)
     begin, rounds = time.perf_counter(), 0

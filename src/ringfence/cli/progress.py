@@ -23,17 +23,17 @@ class Report(Protocol):
 
 
 @contextmanager
-def show_progress(total: int, done: int, quiet: bool) -> Iterator[Report]:
+def show_progress(total: int, done: int, quiet: bool, doing: str = "certifying") -> Iterator[Report]:
     """A callback for certify; total inputs, done of them already before this session."""
     if quiet:
         yield lambda progress: None
     elif is_terminal():
-        yield from _bar(total, done)
+        yield from _bar(total, done, doing)
     else:
-        yield _Lines(total, done)
+        yield _Lines(total, done, doing)
 
 
-def _bar(total: int, done: int) -> Iterator[Report]:
+def _bar(total: int, done: int, doing: str) -> Iterator[Report]:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -44,7 +44,7 @@ def _bar(total: int, done: int) -> Iterator[Report]:
     )
 
     columns = (
-        TextColumn("certifying"),
+        TextColumn(doing),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
@@ -53,15 +53,15 @@ def _bar(total: int, done: int) -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=remarks, transient=True) as bar:
-        task = bar.add_task("certify", total=total, completed=done, rate="")
+        task = bar.add_task(doing, total=total, completed=done, rate="")
         yield lambda progress: bar.update(task, completed=done + progress.inputs, rate=_rate(progress))
 
 
 class _Lines:
     """One line every few seconds, for logs."""
 
-    def __init__(self, total: int, done: int) -> None:
-        self._total, self._done, self._last = total, done, time.monotonic()
+    def __init__(self, total: int, done: int, doing: str) -> None:
+        self._total, self._done, self._doing, self._last = total, done, doing, time.monotonic()
 
     def __call__(self, progress: Progress, /) -> None:
         """A line, unless the last one is recent."""
@@ -69,8 +69,10 @@ class _Lines:
             return
         self._last = time.monotonic()
         done = self._done + progress.inputs
-        left = (self._total - done) * progress.seconds / progress.inputs if progress.inputs else float("nan")
-        remark(f"{done}/{self._total} inputs, {_rate(progress)}, about {left:.0f} s left")
+        told = f"{self._doing}: {done}/{self._total} inputs, {_rate(progress)}"
+        if progress.inputs:  # before the first is decided nobody knows how long one takes
+            told += f", about {(self._total - done) * progress.seconds / progress.inputs:.0f} s left"
+        remark(told)
 
 
 def _rate(progress: Progress) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results, whole_numbers
+from ringfence.cli.groups import InputOptions, RunningOptions, grouped
 
 if TYPE_CHECKING:
     from ringfence.cli.job import Choices
@@ -26,7 +27,9 @@ ResizeKind = Annotated[str, typer.Option(help="bilinear or bicubic: only linear 
 Pad = Annotated[int, typer.Option(help="Or pad with so many zeros on every side first.")]
 Crop = Annotated[int | None, typer.Option(help="Or cut patches of this side and upsample them to the patch size.")]
 PatchStride = Annotated[int | None, typer.Option(help="All patches on this stride, instead of a number.")]
-SamplingName = Annotated[str, typer.Option("--sampling", help="dense, or random with replacement from the seed.")]
+SamplingName = Annotated[
+    str, typer.Option("--sampling", help="dense, or random with replacement, drawn once per input from the seed.")
+]
 Reduce = Annotated[str, typer.Option(help="mean of the logits, or max of the softmax scores.")]
 Mode = Annotated[
     str,
@@ -43,6 +46,7 @@ N0 = Annotated[int, typer.Option("--n0", "--N0", help="Draws that choose the cla
 
 
 @smooth_reduce_app.command("certify")
+@grouped
 def certify_command(
     sigma: o.Sigma,
     out: o.Out,
@@ -72,17 +76,8 @@ def certify_command(
     ] = 10000,
     alpha: o.Alpha = 0.001,
     weights: o.Weights = None,
-    skip: o.Skip = 1,
-    limit: o.Limit = None,
-    split: o.Split = "test",
-    size: o.Size = None,
-    mean: o.Mean = None,
-    std: o.Std = None,
-    classes: o.Classes = None,
-    batch: o.Batch = "auto",
-    device: o.Device = "auto",
-    precision: o.PrecisionName = "fp32",
-    seed: o.Seed = 0,
+    inputs: InputOptions = InputOptions(),
+    running: RunningOptions = RunningOptions(),
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -99,23 +94,15 @@ def certify_command(
             "fixed" if radius is None else "sequential",
             settings,
             weights=weights,
-            skip=skip,
-            limit=limit,
-            split=split,
-            size=size,
-            mean=mean,
-            std=std,
-            classes=classes,
-            device=device,
-            batch=batch,
-            precision=precision,
-            seed=seed,
+            **vars(inputs),
+            **vars(running),
         )
         Reducing(None, chunk, reduce, mode, form, strict)  # type: ignore[arg-type]
         loaded: Loaded = load(choices, frames)
-        side = patch_size or min(loaded.dataset.shape[-2:])
-        asked = {"count": patches, "resize": resize, "pad": pad or None, "crop": crop, "stride": patch_stride}
-        described = _describe(asked, side, resize_kind, sampling, seed, clip_count, clip_frames, clip_stride)
+        side = min(loaded.dataset.shape[-2:])
+        asked = {"count": patches, "size": patch_size, "resize": resize, "pad": pad or None, "crop": crop}
+        asked["stride"] = patch_stride
+        described = _describe(asked, side, resize_kind, sampling, running.seed, clip_count, clip_frames, clip_stride)
         reducing = Reducing(described, chunk, reduce, mode, form, strict)  # type: ignore[arg-type]
         _run_and_print(choices, reducing, loaded, out, as_json, quiet)
 
@@ -136,9 +123,12 @@ def _describe(
     from ringfence.operators import Crops
 
     wants_patches = any(value is not None for value in asked.values())
+    if not wants_patches and (kind, sampling) != ("bilinear", "dense"):
+        rule = "--resize-kind and --sampling speak of patches"
+        raise ArgumentError("--patches", rule, "none", "Add e.g. --patches 4 --resize 36.")
     if clip_count is None and clip_frames is None and clip_stride is None:
-        given = {name: value for name, value in asked.items() if value is not None}
-        return Crops(size=side, kind=kind, sampling=sampling, seed=seed, **given) if wants_patches else None  # type: ignore[arg-type]
+        given = {"size": side, **{name: value for name, value in asked.items() if value is not None}}
+        return Crops(kind=kind, sampling=sampling, seed=seed, **given) if wants_patches else None  # type: ignore[arg-type]
     if wants_patches:
         raise ArgumentError("--clips", "go without --patches, --resize, --pad and --crop", "both", "Choose one.")
     if clip_frames is None:
@@ -167,7 +157,7 @@ def _run_and_print(choices: Choices, reducing: Reducing, loaded: Any, out: Path,
         facts = {**result_json([found], str(out)), "lift": run.config.lift, "smooth_reduce": reducing.settings()}
         typer.echo(json.dumps(facts, indent=2, allow_nan=False))
         return
-    results.print(metrics_table([found]))
+    results.print(metrics_table([found], results.width))
     if not quiet:
         remark(guarantee(choices, found.sound))
         remark(f"run folder: {out}")
@@ -184,6 +174,7 @@ def in_words(lift: Lift) -> str:
 
 
 @smooth_reduce_app.command("study")
+@grouped
 def study_command(
     sigma: o.Sigma,
     out: Annotated[Path, typer.Option(help="Folder of the study: one run each, study.json, study.md, figures.")],
@@ -203,17 +194,8 @@ def study_command(
     strict: Strict = False,
     histograms: Annotated[int, typer.Option(help="Inputs whose scores of the two top classes are drawn.")] = 2,
     weights: o.Weights = None,
-    skip: o.Skip = 1,
-    limit: o.Limit = None,
-    split: o.Split = "test",
-    size: o.Size = None,
-    mean: o.Mean = None,
-    std: o.Std = None,
-    classes: o.Classes = None,
-    batch: o.Batch = "auto",
-    device: o.Device = "auto",
-    precision: o.PrecisionName = "fp32",
-    seed: o.Seed = 0,
+    inputs: InputOptions = InputOptions(),
+    running: RunningOptions = RunningOptions(),
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -233,21 +215,12 @@ def study_command(
             "fixed",
             {"alpha": alpha, "n0": n0, "n": n},
             weights=weights,
-            skip=skip,
-            limit=limit,
-            split=split,
-            size=size,
-            mean=mean,
-            std=std,
-            classes=classes,
-            device=device,
-            batch=batch,
-            precision=precision,
-            seed=seed,
+            **vars(inputs),
+            **vars(running),
         )
         loaded = load(choices)
-        side = patch_size or min(loaded.dataset.shape[-2:])
+        side = min(loaded.dataset.shape[-2:]) if patch_size is None else patch_size
         larger = whole_numbers(resizes, "--resizes") if resizes else tuple(round(side * f) for f in (1.125, 1.25, 1.5))
-        planned = arms(side, whole_numbers(counts, "--counts"), larger, n, paper, seed)
+        planned = arms(side, whole_numbers(counts, "--counts"), larger, n, paper, running.seed)
         facts = run_study(choices, planned, loaded, out, histograms, None if quiet else remark)
         typer.echo(json.dumps(facts, indent=2, allow_nan=False) if as_json else (out / "study.md").read_text())

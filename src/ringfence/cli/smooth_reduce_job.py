@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ from ringfence.cli.console import numbers
 from ringfence.cli.job import Choices
 from ringfence.data import Dataset, load_dataset
 from ringfence.data.video import motion_dataset
-from ringfence.driver import Progress, count_classes
+from ringfence.driver import Progress
 from ringfence.engines import certify_into
 from ringfence.engines.local import default_radii
 from ringfence.errors import ArgumentError
 from ringfence.lift import Identity, Lift, noise_place
 from ringfence.models import LoadedModel, load_model
 from ringfence.operators import Crops, check_clips, clips
-from ringfence.sampling import pick_device
+from ringfence.sampling import ForwardPlan, count_classes, pick_device
 from ringfence.store import RunConfig, RunFolder
 
 MOTION = "mnist-motion"
@@ -66,6 +66,9 @@ class Reducing:
         """The classifier behind the noise and the lift before it, for inputs of this shape."""
         inner = network if self.chunk is None else Chunks(network, self.chunk)
         if self.patches is None:
+            if (self.reduce, self.mode, self.form) != ("mean", "input", "sound"):
+                rule = "--mode, --reduce and --form speak of patches or clips"
+                raise ArgumentError("--patches", rule, "none", "Add e.g. --patches 4 --resize 36, or --clips.")
             return inner, Identity()
         if isinstance(self.patches, SubVideoChoice):
             if len(shape) != 4:
@@ -100,10 +103,10 @@ def load(choices: Choices, frames: int = 64, clip_count: int = 800) -> Loaded:
     model = load_model(choices.model, weights=choices.weights, num_classes=choices.classes, mean=mean, std=std)
     head, _, place = choices.data.partition(":")
     if head == MOTION:
-        dataset = motion_dataset(place, choices.split, frames, clip_count).every(choices.skip, choices.limit)
+        dataset = motion_dataset(place, choices.split, frames, clip_count).every(choices.skip, choices.most)
     else:
         split: Any = choices.split
-        dataset = load_dataset(choices.data, skip=choices.skip, limit=choices.limit, split=split, size=choices.size)
+        dataset = load_dataset(choices.data, skip=choices.skip, limit=choices.most, split=split, size=choices.size)
     return Loaded(model, dataset)
 
 
@@ -114,8 +117,9 @@ def certify(
     out: Path,
     on_start: Callable[[RunFolder, Lift], None] = lambda run, lift: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    plan: ForwardPlan | None = None,
 ) -> tuple[RunFolder, RunMetrics]:
-    """One run into its folder (or the rest of it), and its metrics."""
+    """One run into its folder (or the rest of it), and its metrics; a plan spares measuring the fastest one."""
     classifier, lift = reducing.compose(loaded.model.module, loaded.dataset.shape)
     lifted = lift(loaded.dataset[0].x)
     num_classes = count_classes(classifier, lifted, pick_device(choices.device))
@@ -132,7 +136,7 @@ def certify(
         procedure=choices.test,
         mechanisms=choices.mechanisms,
         lift=lift,
-        execution=choices.execution,
+        execution=replace(choices.execution, plan=plan),
         on_progress=on_progress,
     )
     return run, metrics_by_lane(run, default_radii(run), str(out))[0]

@@ -1,27 +1,34 @@
-"""The study of Smooth-Reduce: every ablation of paper 003 as a list of runs, their table, and score histograms."""
+"""The study of Smooth-Reduce: every ablation of paper 003 as a list of runs, and their table."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from ringfence.classifiers.patches import REDUCTIONS, Patches
+from ringfence.analysis.metrics import RunMetrics
+from ringfence.classifiers.patches import REDUCTIONS
 from ringfence.cli.job import Choices
+from ringfence.cli.smooth_reduce_histograms import draw_histograms, forwards, histogram
 from ringfence.cli.smooth_reduce_job import Loaded, Reducing, certify
+from ringfence.cli.smooth_reduce_progress import in_words, show_forwards
+from ringfence.driver import Progress
+from ringfence.errors import ArgumentError
 from ringfence.lift import MODES
 from ringfence.operators import Crops
-from ringfence.sampling import pick_device
-from ringfence.sampling.seeds import CHUNK, chunk_key
+from ringfence.sampling import ForwardPlan, pick_device
+from ringfence.store import RunFolder
 from ringfence.store.atomic import write_atomically
 
-BINS = 40
-HISTOGRAM_DRAWS = 1000
+RATE_ROWS = 100
+LEAST_BATCH = 20
+CALIBRATED = 0.01
+"""The alpha the paper gives its own method in a comparison with a baseline at 0.001."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +41,23 @@ class Arm:
     n: int
     alpha: float | None = None
 
+    @property
+    def patches(self) -> int:
+        """Network forwards of a draw."""
+        crops = self.reducing.patches
+        return crops.count or 1 if isinstance(crops, Crops) else 1
+
+    def settings(self, choices: Choices) -> dict[str, Any]:
+        """Those of the procedure; equal compute divides the draws that choose the class, too."""
+        n0 = max(1, round(choices.settings["n0"] * self.n / choices.settings["n"]))
+        return {**choices.settings, "n0": n0, "n": self.n, "alpha": self.alpha or choices.settings["alpha"]}
+
 
 def arms(side: int, counts: Sequence[int], resizes: Sequence[int], n: int, paper: bool, seed: int) -> list[Arm]:
     """Every run, the base first. All but the numbers of patches compare at equal compute: n forwards, n/k draws."""
+    for name, values in (("--counts", counts), ("--resizes", resizes)):
+        if not values:
+            raise ArgumentError(name, "needs at least one whole number", "none", "Leave it out for the usual ones.")
     k, larger = counts[0], resizes[0]
     crops = Crops(size=side, resize=larger, count=k)
     fair = max(1, n // k)
@@ -61,7 +82,7 @@ def arms(side: int, counts: Sequence[int], resizes: Sequence[int], n: int, paper
                 found.append(Arm("paper form", f"paper-{mode}-{reduce}", published, fair))
     if paper:
         published = Reducing(crops, None, "mean", "patch", "paper")
-        found.append(Arm("paper form, calibrated", "paper-calibrated", published, fair, 0.01))
+        found.append(Arm("paper form, calibrated", "paper-calibrated", published, fair, CALIBRATED))
     return found
 
 
@@ -74,98 +95,125 @@ def run_study(
     tell: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Every arm into its own run folder, then study.json and study.md; running it again continues."""
-    rows: list[dict[str, Any]] = []
     for arm in planned:
-        share = arm.n / choices.settings["n"]  # equal compute divides the draws that choose the class, too
-        draws = {"n0": max(1, round(choices.settings["n0"] * share)), "n": arm.n}
-        settings = {**choices.settings, **draws, "alpha": arm.alpha or choices.settings["alpha"]}
-        ours = replace(choices, settings=settings)
-        run, found = certify(ours, arm.reducing, loaded, out / "runs" / arm.name)
-        factor = run.config.lift["norm_bound"]
-        rows.append(
-            {
-                "question": arm.question,
-                "name": arm.name,
-                "sound": found.sound,
-                "mode": arm.reducing.mode if arm.reducing.patches else "-",
-                "form": arm.reducing.form,
-                "reduce": arm.reducing.reduce if arm.reducing.patches else "-",
-                "factor": factor,
-                "factor_left_out": run.config.lift.get("norm_left_out"),
-                "alpha": settings["alpha"],
-                "draws": found.draws / found.count,
-                "forwards": found.forwards / found.count,
-                "acr": found.acr,
-                "abstention": found.abstention,
-                "certified_accuracy": {f"{r:g}": share for r, share in found.certified_accuracy.items()},
-                "inputs": found.count,
-            }
+        arm.reducing.compose(loaded.model.module, loaded.dataset.shape)  # refuse what does not fit before any sampling
+    crops = next(arm.reducing.patches for arm in planned if isinstance(arm.reducing.patches, Crops))
+    shown = range(min(histograms, len(loaded.dataset)))
+    costs = [remaining(choices, arm, loaded, out) for arm in planned]
+    total = sum(costs) + len(shown) * forwards(crops, loaded.dataset.shape)
+    if tell and any(costs):
+        seconds = total * seconds_per_forward(choices, loaded)
+        tell(
+            f"{len(planned)} runs of {len(loaded.dataset)} inputs, {total:,} network forwards to do: roughly "
+            f"{in_words(seconds)} here; fewer with --limit, --n and --counts"
         )
-        if tell:
-            label = "" if found.sound else "  PAPER FORM, UNSOUND"
-            tell(f"{arm.name}: ACR {found.acr or 0:.3f}, factor {factor:.4g}{label}")
-    shown = [_histogram(choices, loaded, planned, index) for index in range(min(histograms, len(loaded.dataset)))]
-    facts = {"sigma": choices.sigma, "model": choices.model, "data": choices.data, "arms": rows, "histograms": shown}
+    rows: list[dict[str, Any]] = []
+    before = 0
+    with show_forwards(total, quiet=tell is None) as meter:
+        for arm, cost in zip(planned, costs, strict=True):
+
+            def report(progress: Progress, arm: Arm = arm, before: int = before) -> None:
+                meter(arm.name, before + progress.draws * arm.patches)
+
+            # A study is of the data, wherever they lie.
+            ours = replace(choices, settings=arm.settings(choices), data=loaded.dataset.name)
+            folder, plan = out / "runs" / arm.name, smaller_plan(choices, arm, out)
+            run, found = certify(ours, arm.reducing, loaded, folder, on_progress=report, plan=plan)
+            before += cost
+            rows.append(describe(arm, run, found))
+            if tell:
+                label = "" if found.sound else "  PAPER FORM, UNSOUND"
+                tell(f"{arm.name}: ACR {found.acr or 0:.3f}, factor {rows[-1]['factor']:.4g}{label}")
+        drawn = []
+        for index in shown:
+            meter("histograms", before)
+            drawn.append(histogram(choices, loaded, crops, index))
+            before += forwards(crops, loaded.dataset.shape)
+    weights = choices.weights.name if choices.weights else None
+    facts = {"sigma": choices.sigma, "model": choices.model, "weights": weights, "data": loaded.dataset.name}
+    facts |= {"arms": rows, "histograms": drawn}
     write_atomically(out / "study.json", json.dumps(facts, indent=1, allow_nan=False).encode())
-    write_atomically(out / "study.md", table(rows).encode())
-    if shown:
-        draw_histograms(shown, out / "histograms.png")
+    write_atomically(out / "study.md", (headline(facts) + table(rows)).encode())
+    if drawn:
+        draw_histograms(drawn, out / "histograms.png")
     return facts
+
+
+def smaller_plan(choices: Choices, arm: Arm, out: Path) -> ForwardPlan | None:
+    """The plan measured for the base, its batch divided by the number of patches: measuring all would take minutes."""
+    base = out / "runs" / "base"
+    if choices.batch != "auto" or arm.reducing.patches is None or not (base / "forward.json").exists():
+        return None
+    plan = ForwardPlan(**RunFolder.open(base).forward_plans()[-1])
+    return replace(plan, batch=max(LEAST_BATCH, plan.batch // arm.patches))
+
+
+def remaining(choices: Choices, arm: Arm, loaded: Loaded, out: Path) -> int:
+    """Network forwards that an arm still needs."""
+    folder = out / "runs" / arm.name
+    done = len(RunFolder.open(folder).done_ids()) if (folder / "config.json").exists() else 0
+    settings = arm.settings(choices)
+    return (len(loaded.dataset) - done) * int(settings["n0"] + settings["n"]) * arm.patches
+
+
+@torch.inference_mode()
+def seconds_per_forward(choices: Choices, loaded: Loaded) -> float:
+    """Drawing noise and one forward of the network, measured on a small batch; the best of three."""
+    device = pick_device(choices.device)
+    network = loaded.model.module.to(device).eval()
+    noise, times = torch.empty(RATE_ROWS, *loaded.dataset.shape, device=device), []
+    for key in range(4):
+        begin = time.perf_counter()
+        choices.noise.fill(noise, key)
+        float(network(noise).sum())  # reading one number waits for the device
+        times.append(time.perf_counter() - begin)
+    return min(times[1:]) / RATE_ROWS
+
+
+def describe(arm: Arm, run: RunFolder, found: RunMetrics) -> dict[str, Any]:
+    """One row of the study."""
+    patched = arm.reducing.patches is not None
+    return {
+        "question": arm.question,
+        "name": arm.name,
+        "sound": found.sound,
+        "mode": arm.reducing.mode if patched else "-",
+        "form": arm.reducing.form,
+        "reduce": arm.reducing.reduce if patched else "-",
+        "factor": run.config.lift["norm_bound"],
+        "factor_left_out": run.config.lift.get("norm_left_out"),
+        "alpha": run.config.procedure_settings["alpha"],
+        "draws": found.draws / found.count,
+        "forwards": found.forwards / found.count,
+        "acr": found.acr,
+        "abstention": found.abstention,
+        "certified_accuracy": {f"{r:g}": share for r, share in found.certified_accuracy.items()},
+        "inputs": found.count,
+    }
+
+
+def headline(facts: dict[str, Any]) -> str:
+    """What was run, in front of the table."""
+    inputs = facts["arms"][0]["inputs"]
+    return (
+        f"# Smooth-Reduce: model `{facts['model']}`, data `{facts['data']}`, sigma {facts['sigma']:g}, {inputs} inputs"
+        "\n\nCertified accuracy in percent at each radius. `fair` runs and noise modes use as many network forwards as "
+        "the base (k patches, n/k draws). Rows marked unsound reproduce the paper and prove nothing.\n\n"
+    )
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The study as a Markdown table, one line a run; unsound ones say so."""
     radii = sorted({float(r) for row in rows for r in row["certified_accuracy"]})
-    head = ["run", "question", "noise", "factor", "draws", "forwards", "ACR", "abstained %", *(f"{r:g}" for r in radii)]
+    head = ["run", "question", "noise", "factor", "alpha", "draws", "forwards", "ACR", "abstained %"]
+    head += [f"{r:g}" for r in radii]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         name = row["name"] if row["sound"] else f"**{row['name']} (unsound: no guarantee)**"
         factor = f"{row['factor']:.4f}" if row["sound"] else f"1 instead of {row['factor_left_out']:.4f}"
         acr = "-" if row["acr"] is None else f"{row['acr']:.3f}"
         shares = [f"{100 * row['certified_accuracy'].get(f'{r:g}', 0.0):.1f}" for r in radii]
-        cost = [f"{row['draws']:.0f}", f"{row['forwards']:.0f}"]
+        cost = [f"{row['alpha']:g}", f"{row['draws']:.0f}", f"{row['forwards']:.0f}"]
         cells = [name, row["question"], row["mode"], factor, *cost, acr, f"{100 * row['abstention']:.1f}", *shares]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-@torch.inference_mode()
-def _histogram(choices: Choices, loaded: Loaded, planned: Sequence[Arm], index: int) -> dict[str, Any]:
-    """Softmax scores of the two top classes under noise on the input: base, mean and max (paper 003, figure 11)."""
-    item, device = loaded.dataset[index], pick_device(choices.device)
-    network = loaded.model.module.to(device)
-    first = next(arm.reducing.patches for arm in planned if isinstance(arm.reducing.patches, Crops))
-    kinds: dict[str, torch.nn.Module] = {"base": network}
-    for reduce in REDUCTIONS:
-        kinds[reduce] = Patches(network, first, reduce)
-    scores: dict[str, list[torch.Tensor]] = {name: [] for name in kinds}
-    for chunk in range(HISTOGRAM_DRAWS // CHUNK):
-        noise = torch.empty(CHUNK, *item.x.shape, device=device)
-        choices.noise.fill(noise, chunk_key(choices.seed, item.id, -2, chunk))  # a stage that no certificate uses
-        for name, classifier in kinds.items():
-            answer = classifier.eval()(item.x.to(device) + noise)
-            scores[name].append((answer if name == "max" else answer.softmax(-1)).float().cpu())
-    found: dict[str, Any] = {"input": item.id, "label": item.label, "bins": BINS, "counts": {}}
-    for name, parts in scores.items():
-        values = torch.cat(parts)
-        top = values.mean(0).topk(2).indices.tolist()
-        counts = [np.histogram(values[:, one].numpy(), BINS, (0, 1))[0].tolist() for one in top]
-        spread = [float(values[:, one].std()) for one in top]
-        found["counts"][name] = {"classes": top, "counts": counts, "deviations": spread}
-    return found
-
-
-def draw_histograms(shown: Sequence[dict[str, Any]], path: Path) -> None:
-    """One row an input, one column a classifier; the top class in blue, the second in orange."""
-    from ringfence.report import need
-
-    figure = need("matplotlib.figure").Figure(figsize=(9, 2.4 * len(shown)), dpi=110, layout="constrained")
-    axes = figure.subplots(len(shown), 3, squeeze=False, sharex=True)
-    edges = np.linspace(0, 1, BINS + 1)
-    for row, entry in zip(axes, shown, strict=True):
-        for ax, (name, part) in zip(row, entry["counts"].items(), strict=True):
-            for counts, label, colour in zip(part["counts"], part["classes"], ("tab:blue", "tab:orange"), strict=True):
-                ax.stairs(counts, edges, fill=True, alpha=0.6, color=colour, label=f"class {label}")
-            ax.set_title(f"input {entry['input']}: {name}", fontsize=9)
-            ax.legend(fontsize=7)
-    figure.savefig(path)

@@ -14,7 +14,7 @@ from ringfence.analysis.ranking import holdout_scores
 from ringfence.analysis.sween import grid_weights
 from ringfence.classifiers import Lanes, Weighted, lane_names
 from ringfence.data import load_dataset
-from ringfence.driver import Execution, count_classes
+from ringfence.driver import Execution
 from ringfence.engines import certify_into
 from ringfence.errors import ArgumentError
 from ringfence.lift import Identity
@@ -22,7 +22,7 @@ from ringfence.mechanisms import neyman_pearson
 from ringfence.models import load_model, state_digest
 from ringfence.noise import Gaussian
 from ringfence.procedures import Fixed
-from ringfence.sampling import pick_device
+from ringfence.sampling import count_classes, pick_device
 from ringfence.store import RunConfig, RunFolder
 from ringfence.training.job import TrainJob, run_job
 

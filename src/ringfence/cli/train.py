@@ -31,8 +31,8 @@ def train_command(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the training; the same command again continues it.")],
     recipe: Annotated[str | None, typer.Option(help="A paper's settings by name, e.g. paper001-mnist-0.5.")] = None,
-    objective: Annotated[str | None, typer.Option(help="gaussian, smoothadv, consistency, macer, ... , drt.")] = None,
-    base: Annotated[str | None, typer.Option(help="What DRT regularises: gaussian or smoothadv.")] = None,
+    objective: Annotated[str | None, typer.Option(help="gaussian, smoothadv, macer, ..., drt, select.")] = None,
+    base: Annotated[str | None, typer.Option(help="What drt or select builds upon (default gaussian).")] = None,
     members: Annotated[int | None, typer.Option(help="How many networks; independent unless drt, adp or gal.")] = None,
     arch: Annotated[str | None, typer.Option(help="lenet, resnet20, ..., dncnn, or file.py:factory.")] = None,
     sigma: Annotated[float | None, typer.Option(help="Noise level, in [0,1] pixel units.")] = None,
@@ -47,7 +47,7 @@ def train_command(
     rho1: Annotated[float | None, typer.Option(help="DRT: weight of gradient diversity.")] = None,
     rho2: Annotated[float | None, typer.Option(help="DRT: weight of confidence margins.")] = None,
     init: Annotated[Path | None, typer.Option(help="Folder of a training to start from (DRT fine-tunes).")] = None,
-    classifier: Annotated[str | None, typer.Option(help="denoise-stability: the fixed classifier's spec.")] = None,
+    classifier: Annotated[str | None, typer.Option(help="denoise-stability, select: the fixed classifier.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay (default 1e-4).")] = None,
     momentum: Annotated[float | None, typer.Option(help="Nesterov momentum (default 0.9).")] = None,
     noise_warmup: Annotated[int | None, typer.Option(help="Epochs over which sigma grows.")] = None,
@@ -121,6 +121,8 @@ def train_command(
             devices=devices,
             tensorboard=tensorboard,
         )
+        if job.objective == "select":
+            count_labels(job, quiet)
         with show_training(job, quiet) as report:
             files = run_parallel(job, parallel, report)
         if export is not None:
@@ -134,9 +136,7 @@ def train_command(
         for one in files:
             results.print(str(one), soft_wrap=True, markup=False)
         if not quiet:
-            remark(
-                f"certify with: ringfence certify --model {job.arch} --weights {files[0]} --sigma {_sigma(job):g} ..."
-            )
+            remark(_what_next(job, files[0]))
 
 
 def make_job(
@@ -192,6 +192,29 @@ def make_job(
     )
 
 
+def count_labels(job: TrainJob, quiet: bool) -> None:
+    """Count, with progress, what the labels of ``select`` are made from; what is counted stays in the job's folder."""
+    from ringfence.cli.progress import show_progress
+    from ringfence.driver import Progress
+    from ringfence.sampling import pick_device
+    from ringfence.training.checkpoints import freeze_settings
+    from ringfence.training.job import right_answers
+    from ringfence.training.objectives import Select
+
+    objective = job.plan(0).objective
+    if job.finished or not isinstance(objective, Select):
+        return
+    freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
+    answers = right_answers(job)
+    total = len(answers.hits)
+    with show_progress(total, answers.done, quiet, "labelling") as report:
+        answers.count(pick_device(job.device), lambda *seen: report(Progress(*seen)))
+    worth = int(answers.labels(objective.eta).y.sum())
+    if not quiet:
+        enough = f"right on a share of at least {objective.eta:g} of {objective.n} noisy copies"
+        remark(f"labels: {job.classifier} is {enough} for {worth} of {total} training inputs")
+
+
 @contextmanager
 def show_training(job: TrainJob, quiet: bool) -> Iterator[Report]:
     """A callback for run_job: bars on a terminal, plain lines elsewhere."""
@@ -204,15 +227,10 @@ def show_training(job: TrainJob, quiet: bool) -> Iterator[Report]:
 
 
 def _bars(job: TrainJob) -> Iterator[Report]:
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[told]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=remarks, transient=True) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[told]}"))
+    with Progress(*columns, console=remarks, transient=True, expand=True) as bar:
         tasks: dict[int, TaskID] = {}
 
         def show(member: int, status: Status, /) -> None:
@@ -220,7 +238,7 @@ def _bars(job: TrainJob) -> Iterator[Report]:
                 name = "ensemble" if job.joint else f"member {member}"
                 tasks[member] = bar.add_task(name, total=status.epochs * status.steps, told="")
             done = (status.epoch - 1) * status.steps + status.step
-            bar.update(tasks[member], completed=done, told=describe(status))
+            bar.update(tasks[member], completed=done, told=_in_short(status))
 
         yield show
 
@@ -250,6 +268,13 @@ def describe(status: Status) -> str:
     return f"{where}: {terms}, noisy accuracy {100 * status.accuracy:.2f}%{held}, about {status.left:.0f} s left"
 
 
+def _in_short(status: Status) -> str:
+    """The same for a bar beside it in a narrow window; terms and step are in the log."""
+    held = "" if status.held_out is None else f", held out {100 * status.held_out:.1f}%"
+    told = f"epoch {status.epoch}/{status.epochs}, loss {status.loss:.3g}, noisy {100 * status.accuracy:.1f}%{held}"
+    return f"{told}, {status.left:.0f} s left"
+
+
 def _pairs(words: list[str]) -> dict[str, Any]:
     from ringfence.errors import ArgumentError
 
@@ -260,6 +285,16 @@ def _pairs(words: list[str]) -> dict[str, Any]:
             raise ArgumentError("--set", "must be name=value", repr(word), "Write e.g. --set rho1=0.5.")
         found[name.strip().replace("-", "_")] = value.strip()
     return found
+
+
+def _what_next(job: TrainJob, weights: Path) -> str:
+    if job.objective == "select":
+        parts = f"--certify {job.classifier} --select {job.arch}@{weights} --core SPEC"
+        return f"select with: ringfence aces run {parts} --sigma {_sigma(job):g} ..."
+    model = f"{job.arch}@{weights}"
+    if job.objective.startswith("denoise"):
+        model = f"denoised:{model}+{job.classifier or 'CLASSIFIER'}"
+    return f"certify with: ringfence certify --model {model} --sigma {_sigma(job):g} ..."
 
 
 def _sigma(job: TrainJob) -> float:

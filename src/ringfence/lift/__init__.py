@@ -3,5 +3,17 @@
 from ringfence.lift.base import Identity, Lift
 from ringfence.lift.linear import Linear, Paper, RandomPatches
 from ringfence.lift.modes import FORMS, MODES, NoisePlace, noise_place
+from ringfence.lift.placed import Placed
 
-__all__ = ["FORMS", "MODES", "Identity", "Lift", "Linear", "NoisePlace", "Paper", "RandomPatches", "noise_place"]
+__all__ = [
+    "FORMS",
+    "MODES",
+    "Identity",
+    "Lift",
+    "Linear",
+    "NoisePlace",
+    "Paper",
+    "Placed",
+    "RandomPatches",
+    "noise_place",
+]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Lift(ABC):
-    """x -> A x; a perturbation of l2 norm r becomes one of at most norm_bound * r, so radii are divided by it."""
+    """x -> A x, or A x + b: a perturbation of l2 norm r becomes one of at most norm_bound * r, which divides radii."""
 
     name: ClassVar[str]
 
@@ -29,9 +29,10 @@ class Lift(ABC):
         """The lifted input: (*shape) -> (*lifted shape)."""
 
     def at(self, x: Tensor, input_id: int) -> Tensor:
-        """The lifted input, for lifts that draw their map once per input from its id; norm_bound covers them all.
+        """The lifted input, for lifts that draw A or b once per input from its id; norm_bound covers them all.
 
-        The id may not depend on x: an adversary who could choose the map would not be covered.
+        The id may not depend on x: a perturbed input keeps its id and so its map. An adversary who could choose the
+        map would not be covered.
         """
         return self(x)
 

@@ -15,17 +15,16 @@ from ringfence.operators import Crops, Operator
 @final
 @dataclass(frozen=True)
 class Linear(Lift):
-    """x -> A x for an operator, computed in float64; bound replaces the operator's own, for maps drawn at random."""
+    """x -> A x for an operator, computed in float64."""
 
     operator: Operator
     mode: str
-    bound: float | None = None
     name: ClassVar[str] = "linear"
 
     @property
     def norm_bound(self) -> float:
-        """The certified norm of the operator, or of all it might have been."""
-        return self.operator.norm_bound if self.bound is None else self.bound
+        """The certified norm of the operator."""
+        return self.operator.norm_bound
 
     def __call__(self, x: Tensor) -> Tensor:
         """A x, rounded once: the norm is that of the float64 matrices."""

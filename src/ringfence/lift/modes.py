@@ -10,7 +10,8 @@ from torch import Tensor
 from ringfence.errors import ArgumentError
 from ringfence.lift.base import Identity, Lift
 from ringfence.lift.linear import Linear, Paper, RandomPatches
-from ringfence.operators import Crops, Given, SubVideos
+from ringfence.lift.placed import Placed
+from ringfence.operators import Crops, Given, PlacedCrops, Places, SubVideos, Windows
 
 MODES = ("input", "resized", "patch", "per-patch-input")
 FORMS = ("sound", "paper")
@@ -26,7 +27,7 @@ class NoisePlace(NamedTuple):
 def noise_place(
     mode: str, patches: Crops | SubVideos, shape: tuple[int, ...], form: str = "sound", strict: bool = False
 ) -> NoisePlace:
-    """How a mode splits the way from the input (..., H, W) or (T, C, H, W) to its patches (METHODS 8).
+    """How a mode splits the way from the input (C, H, W) or (T, C, H, W) to its patches (METHODS 8).
 
     input: one draw on the image, factor 1. resized: one draw after the resize, ||Rz||. patch: independent draws
     on every patch, ||[M_1; ...; M_k]||. per-patch-input: f(M_i (x + z_i)), sqrt(lambda_max(sum_i M_i^+ M_i)).
@@ -44,22 +45,35 @@ def noise_place(
 
 
 def _images(mode: str, crops: Crops, shape: tuple[int, ...]) -> NoisePlace:
+    if len(shape) != 3:
+        raise ArgumentError("patches", "are cut from images (C, H, W)", tuple(shape), "Use clips for videos.")
     size = (shape[-2], shape[-1])
     windows = crops.on(*size)  # refuses what does not fit, in every mode
-    scattered = crops.sampling == "random"
+    if mode == "resized" and windows.before is None:
+        rule = "resized noise needs a resize or padding before the crops"
+        raise ArgumentError("mode", rule, "neither", "Give a resize, or use input.")
+    if crops.sampling == "random":
+        return _scattered(mode, crops, windows)
     if mode == "input":
         return NoisePlace(Identity(), crops)
-    if mode == "resized":
-        if windows.before is None:
-            rule = "resized noise needs a resize or padding before the crops"
-            raise ArgumentError("mode", rule, "neither", "Give a resize, or use input.")
+    if mode == "resized" and windows.before is not None:
         return NoisePlace(Linear(windows.before, mode), windows.crops_alone())
     if mode == "patch":
-        return NoisePlace(RandomPatches(crops, size) if scattered else Linear(windows, mode), Given())
+        return NoisePlace(Linear(windows, mode), Given())
     isometries, colour = windows.explicit.polar()
-    # Partial isometries have norm 1 (up to rounding), so k of them, wherever they lie, have sqrt(k).
-    bound = (len(windows.positions) * (1 + 1e-9)) ** 0.5 if scattered else None
-    return NoisePlace(Linear(isometries, mode, bound), colour)
+    return NoisePlace(Linear(isometries, mode), colour)
+
+
+def _scattered(mode: str, crops: Crops, windows: Windows) -> NoisePlace:
+    """Patches drawn once per input: behind the noise every row is cut where the strip below it says."""
+    if mode == "patch":
+        return NoisePlace(RandomPatches(crops, windows.shape), Given())
+    count = len(windows.positions)
+    copies = count if mode == "per-patch-input" else 1
+    before, rest = (windows.before, windows.crops_alone()) if mode == "resized" else (None, windows)
+    places = Places(rest.shape, rest.room)
+    lift = Placed(crops, windows.shape, places, mode, before, copies)
+    return NoisePlace(lift, PlacedCrops(places, rest, count // copies))
 
 
 def _videos(mode: str, subvideos: SubVideos) -> NoisePlace:

@@ -2,6 +2,7 @@
 
 from ringfence.operators.base import Operator
 from ringfence.operators.choose import Crops, check_clips, clips
+from ringfence.operators.places import PlacedCrops, Places
 from ringfence.operators.separable import Colour, Separable, Stack, pad, resize
 from ringfence.operators.windows import Given, SubVideos, Windows
 
@@ -10,6 +11,8 @@ __all__ = [
     "Crops",
     "Given",
     "Operator",
+    "PlacedCrops",
+    "Places",
     "Separable",
     "Stack",
     "SubVideos",

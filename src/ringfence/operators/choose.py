@@ -25,7 +25,8 @@ class Crops:
 
     size: side of what the network sees; resize: side the image is brought to first; pad: zeros around it;
     crop: side cut from the image and upsampled to size. Dense: count patches on an even grid, or all on a stride;
-    random: uniform with replacement, from the seed. Calling it maps (..., C, H, W) to (..., k, C, size, size).
+    random: uniform with replacement, drawn for every input from the seed and its id, which takes a noise mode
+    (``ringfence.lift.noise_place``). Calling dense ones maps (..., C, H, W) to (..., k, C, size, size).
     """
 
     size: int
@@ -53,7 +54,10 @@ class Crops:
             raise ArgumentError("patch", "sides must be at least 1", asdict(self), "Give positive sizes.")
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(..., C, H, W) -> (..., k, C, size, size)."""
+        """(..., C, H, W) -> (..., k, C, size, size), dense patches only."""
+        if self.sampling == "random":
+            rule = "random patches are drawn once per input, and a batch does not say which inputs its rows are"
+            raise ArgumentError("operator", rule, "a batch", "Use lift, rest = noise_place(mode, crops, shape).")
         return self.on(x.shape[-2], x.shape[-1])(x)
 
     def on(self, height: int, width: int, key: int = 0) -> Windows:

@@ -70,6 +70,12 @@ class Windows(Operator):
         return Stack(rows, columns, [(tops.index(top), lefts.index(left)) for top, left in self.positions])
 
     @property
+    def room(self) -> tuple[int, int]:
+        """The last top row and left column a patch may begin at."""
+        height, width = self.shape if self.before is None else (len(self.before.rows), len(self.before.columns))
+        return height - self.size[0], width - self.size[1]
+
+    @property
     def norm_bound(self) -> float:
         """The norm of the stack, bounded from above."""
         return self.explicit.norm_bound

@@ -207,12 +207,10 @@ class AcesPredict(Procedure):
 
     def conclude(self, state: State) -> Decisions:
         """The tests; nothing is claimed about probabilities."""
-        done, half = state["done"], self.alpha / 2
-        to_core = done & (self.majority(state, 0) <= half)
-        to_certify = done & (self.majority(state, 1) <= (half if self.form == "paper" else self.alpha))
-        sure = done & (rank_test(state["hits"], state["rival"]) <= half)
-        by_class = sure & (to_certify | (~to_core & (state["core"] == state["top"])))
-        prediction = np.where(by_class, state["top"], np.where(to_core, state["core"], ABSTAIN)).astype(np.int64)
+        bit, sure = self.bits(state), state["done"] & (rank_test(state["hits"], state["rival"]) <= self.alpha / 2)
+        by_class = sure & ((bit == 1) | ((bit != 0) & (state["core"] == state["top"])))
+        answer = np.where(by_class, state["top"], np.where(bit == 0, state["core"], ABSTAIN))
+        prediction = answer.astype(np.int64)
         rows = len(state)
         return Decisions(prediction, np.zeros(rows), np.ones(rows), radius=np.zeros(rows))
 
@@ -220,10 +218,15 @@ class AcesPredict(Procedure):
         """No radius is claimed."""
         return 0.0
 
-    def majority(self, state: State, bit: int) -> FloatArray:
-        """P(Bin(n, 1/2) >= count of the bit): is it the more probable one? Invalid draws count against it."""
-        count = state["bits"][:, bit]
-        return rank_test_one_sided(count, state["drawn"] - count)
+    def bits(self, state: State) -> IntArray:
+        """The bit (rows,) whose test passes, ABSTAIN where neither does; invalid draws count against both.
+
+        P(Bin(n, 1/2) >= count) <= level: is the bit the more probable one?
+        """
+        zero, one = (rank_test_one_sided(count, state["drawn"] - count) for count in state["bits"].T)
+        level = self.alpha / 2 if self.form == "paper" else self.alpha
+        passed = np.where(one <= level, 1, np.where(zero <= self.alpha / 2, 0, ABSTAIN))
+        return np.where(state["done"], passed, ABSTAIN)
 
 
 def _radius(p_a: FloatArray, p_b: FloatArray, scale: FloatArray) -> FloatArray:

@@ -8,55 +8,42 @@ from itertools import pairwise
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import ndtri
 
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import one_sided
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_radius, check_reachable, check_share
-from ringfence.stats import AlphaLedger, GroupSequentialDesign, group_sequential_design
-from ringfence.types import ABSTAIN, IntArray, Tally
+from ringfence.procedures.base import Decisions, Given, State
+from ringfence.procedures.sequential_looks import SequentialLooks
+from ringfence.stats import AlphaLedger
+from ringfence.types import ABSTAIN, Tally
 
 RUNNING, CERTIFIED, GAVE_UP = 0, 1, 2
 
 
 @final
 @dataclass(frozen=True)
-class Sequential(Procedure):
+class Sequential(SequentialLooks):
     """n0 draws choose the class and are discarded; then, at looks n_1 < n_2 < ... fixed beforehand, S_k
     successes among the draws with index below n_k certify if S_k >= u_k and give up if S_k <= v_k.
 
     P(certify) <= alpha for every p_A < p0 = Phi(r/sigma), exactly; beta costs power, never soundness.
-    The looks grow by ratio (None: 1.1, or 1.25 where look is 1000 or more).
     larger: an ascending grid of radii above the target, tested on the same path up to the stop; the
     largest is reported such that it and all smaller ones crossed their own boundary (no extra alpha).
     """
 
-    radius: float
-    alpha: float = 0.001
-    beta: float = 0.001
-    n0: int = 100
-    n: int = 110_000
-    look: int = 100
-    ratio: float | None = None
     larger: tuple[float, ...] = ()
     name: ClassVar[str] = "sequential"
 
     def __post_init__(self) -> None:
-        check_radius("radius", self.radius)
-        check_share("alpha", self.alpha)
-        check_share("beta", self.beta)
-        for name in ("n0", "n", "look"):
-            check_count(name, getattr(self, name))
+        super().__post_init__()
         object.__setattr__(self, "larger", tuple(self.larger))
         grid = (self.radius, *self.larger)
         if any(a >= b for a, b in pairwise(grid)):
             raise ArgumentError("larger", "must ascend from the radius", self.larger, "Sort the radii.")
 
     @property
-    def target(self) -> float:
-        """The radius asked about."""
-        return self.radius
+    def level(self) -> float:
+        """All of it."""
+        return self.alpha
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -65,40 +52,13 @@ class Sequential(Procedure):
         ledger.take("group-sequential test", self.alpha)
         return ledger.spent
 
-    def design(self, p0: float) -> GroupSequentialDesign:
-        """The boundaries for one hypothesis p_A < p0; cached, the same looks for every p0."""
-        ratio = self.ratio if self.ratio is not None else 1.1 if self.look < 1000 else 1.25
-        return group_sequential_design(p0, self.alpha, self.beta, self.n, self.look, ratio)
-
     def start(self, rows: int, given: Given) -> State:
         """p0 per row and radius of the grid, divided by the lift's norm and rounded up."""
-        check_reachable(
-            self.radius, self.largest_radius(given.sigma) / given.norm_bound, given.sigma, "Raise n or sigma."
-        )
         grid = np.array([self.radius, *self.larger])
         size = (len(grid),)
-        fields = [
-            ("top", "i8"),
-            ("hits", "i8"),
-            ("look", "i4"),
-            ("verdict", "i1"),
-            ("p0", "f8"),
-            ("grid", "f8", size),
-            ("crossed", "?", size),
-        ]
-        state = new_state(rows, fields)
+        state = self._begun(rows, given, [("verdict", "i1"), ("grid", "f8", size), ("crossed", "?", size)])
         state["grid"] = one_sided.probability_for(grid * given.norm_bound, given.sigma)
-        state["p0"] = state["grid"][:, 0]
         return state
-
-    def request(self, state: State) -> IntArray:
-        """n0, then as many draws as the next look needs."""
-        if not len(state):
-            return np.zeros(0, np.int64)
-        looks = self.design(float(state["p0"][0])).looks
-        upcoming = looks[np.minimum(state["look"], len(looks) - 1)]
-        wanted = np.where(state["stage"] == 0, self.n0, upcoming - state["drawn"])
-        return np.where(state["done"], 0, wanted).astype(np.int64)
 
     def update(self, state: State, tally: Tally) -> State:
         """Choose the class; or one look: integer comparisons for all rows at once."""
@@ -129,8 +89,3 @@ class Sequential(Procedure):
         p_a = np.concatenate([np.zeros((len(state), 1)), state["grid"]], axis=1)[np.arange(len(state)), reached]
         prediction = np.where(reached > 0, state["top"], ABSTAIN).astype(np.int64)
         return Decisions(prediction, p_a, 1.0 - p_a, grid[reached])
-
-    def largest_radius(self, sigma: float) -> float:
-        """If all N draws agree, p0^N <= alpha: sigma * PhiInv(alpha^(1/N))."""
-        last = -(-self.n // self.look) * self.look
-        return float(-sigma * ndtri(-np.expm1(np.log(self.alpha) / last)) * (1 - 1e-9))

@@ -28,7 +28,8 @@ _NATURAL = "unperturbed predict"
 class Component:
     """One component's answers, arrays of shape (rows,); None stands for a column that the source does not have.
 
-    idx: inputs, ascending; predict: class (selection: bit), -1 abstained; natural: the answer of PREDICT.
+    idx: inputs, ascending; predict: class (selection: bit), -1 abstained; natural: the answer of PREDICT;
+    target: the one radius that was tried, None where the largest was sought.
     """
 
     source: str
@@ -37,6 +38,7 @@ class Component:
     radius: FloatArray | None = None
     natural: IntArray | None = None
     label: IntArray | None = None
+    target: float | None = None
 
 
 def read_component(path: str | Path) -> Component:
@@ -48,26 +50,26 @@ def read_component(path: str | Path) -> Component:
     if "idx" not in header or "predict" not in header:
         rule = "must be a component log (tab-separated columns, idx and predict among them)"
         raise StoreError(str(path), rule, f"the first line {' '.join(header)[:80]!r}", "Check the file.")
-    rows = [line.split("\t") for line in lines[1:] if line.strip()]
-    for number, row in enumerate(rows, start=2):
+    rows = [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if number > 1 and line.strip()]
+    for number, row in rows:
         if len(row) != len(header):
             rule = f"must have {len(header)} columns"
             raise StoreError(f"{path}, line {number}", rule, len(row), "Mend or remove this line.")
     if not rows:
         raise StoreError(str(path), "must hold at least one row", "none", "Give a log that holds results.")
 
-    def column(name: str, least: float) -> FloatArray:
-        place = header.index(name)
-        values = [_number(row[place], f"{path}, line {number}", name) for number, row in enumerate(rows, start=2)]
-        wrong = next((number for number, value in enumerate(values, start=2) if value < least), None)
-        if wrong is not None:
-            raise StoreError(
-                f"{path}, line {wrong}", f"{name} must be at least {least:g}", values[wrong - 2], "Mend this line."
-            )
+    def column(name: str, least: float, whole_numbers: bool = False) -> FloatArray:
+        place, values = header.index(name), []
+        for number, row in rows:
+            value = _number(row[place], f"{path}, line {number}", name)
+            if value < least or (whole_numbers and not value.is_integer()):
+                rule = f"{name} must be {f'at least {least:g}' if value < least else 'a whole number'}"
+                raise StoreError(f"{path}, line {number}", rule, row[place], "Mend this line.")
+            values.append(value)
         return np.array(values)
 
     def whole(name: str, least: int) -> IntArray:
-        return column(name, least).astype(np.int64)
+        return column(name, least, whole_numbers=True).astype(np.int64)
 
     idx = whole("idx", 0)
     order = np.argsort(idx, kind="stable")

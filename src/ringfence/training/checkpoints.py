@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -107,9 +107,18 @@ def freeze_settings(folder: Path, settings: Mapping[str, Any]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         write_json(path, now)
         return
-    there = read_json(path)
-    changed = [key for key in {**there, **now} if there.get(key) != now.get(key)]
+    old, new = dict(_leaves(read_json(path))), dict(_leaves(now))
+    changed = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
     if changed:
-        listed = "; ".join(f"{key}: {now.get(key)!r} now, {there.get(key)!r} before" for key in sorted(changed))
+        listed = "; ".join(f"{key} {new.get(key)!r} now, {old.get(key)!r} before" for key in changed)
         remedy = "Choose another --out, or repeat the old settings to continue."
         raise StoreError(f"--out {folder}", "a training is continued with its own settings", listed, remedy)
+
+
+def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """``plan.objective.eta`` -> value, for every setting however deep."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value

@@ -11,21 +11,28 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS, build_architecture, build_denoiser
+from ringfence.classifiers.architectures import (
+    ARCHITECTURES,
+    DENOISERS,
+    NORMALIZATION,
+    build_architecture,
+    build_denoiser,
+)
 from ringfence.classifiers.normalize import Normalize
 from ringfence.data import load_dataset
 from ringfence.errors import ArgumentError, ModelError
-from ringfence.models import load_model, read_weights
+from ringfence.models import LoadedModel, load_model, read_weights
 from ringfence.models.factory import build_from_factory
 from ringfence.models.weights import fit_weights
 from ringfence.sampling import pick_device
 from ringfence.training.checkpoints import Checkpoints, export, freeze_settings, restore_modules
 from ringfence.training.data_on_device import DeviceData, load_device_data
 from ringfence.training.loop import Status, train
-from ringfence.training.objectives import Objective, Select, build_objective, selection_labels
+from ringfence.training.objectives import Objective, Select, build_objective
 from ringfence.training.objectives.registry import OBJECTIVES
 from ringfence.training.plan import TrainingPlan
 from ringfence.training.schedule import Schedule
+from ringfence.training.selection import RightAnswers
 
 
 @final
@@ -34,8 +41,8 @@ class TrainJob:
     """Everything a training needs, as plain values; constructing it checks all of it together.
 
     settings: of the objective; options: of the plan (epochs, batch, seed, ...); schedule: of the learning
-    rate. init: a folder of ``final-<i>.safetensors`` to start from. classifier: model spec of the fixed
-    classifier that ``denoise-stability`` needs. keep: export the ``last`` or the ``best`` epoch.
+    rate. init: a folder of ``final-<i>.safetensors`` to start from. classifier: spec of the fixed classifier
+    that ``denoise-stability`` and ``select`` need. keep: export the ``last`` or the ``best`` epoch.
     """
 
     data: str
@@ -116,6 +123,11 @@ class TrainJob:
         """Where a trained member ends up."""
         return self.out / f"final-{member}.safetensors"
 
+    @property
+    def finished(self) -> bool:
+        """Whether every member is trained."""
+        return all(self.final(i).exists() for i in range(self.members))
+
     def build(self, member: int, num_classes: int, channels: int = 1) -> nn.Module:
         """A fresh member, initialised from its own seed, or the trained one that --init holds."""
         seed = int(self.options.get("seed", 0)) + member
@@ -133,8 +145,10 @@ class TrainJob:
                 repr(self.arch),
                 "Or file.py:make.",
             )
-        if self.mean is not None and self.std is not None:
-            module = Normalize(module, self.mean, self.std)
+        given = None if self.mean is None or self.std is None else (self.mean, self.std)
+        normalization = given or NORMALIZATION.get(self.arch)
+        if normalization is not None:
+            module = Normalize(module, *normalization)
         if self.init is not None:
             path = self.init / f"final-{member}.safetensors"
             fit_weights(module, read_weights(path).state, str(path))
@@ -154,15 +168,14 @@ def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], No
     numbers = list(range(job.members)) if job.joint else [member]
     if all(job.final(i).exists() for i in numbers):
         return
-    whole = load_job_data(job)
-    data, held_out = whole.split(job.holdout)
-    classifier = load_model(job.classifier).module if job.classifier else None
-    if classifier is not None:
-        classifier = classifier.to(pick_device(job.device))
+    whole, device = load_job_data(job), pick_device(job.device)
+    classifier = load_classifier(job).module.to(device) if job.classifier else None
     plan = job.plan(member, classifier)
-    if isinstance(plan.objective, Select) and classifier is not None:
-        whole = selection_labels(classifier, whole.to(pick_device(job.device)), plan.sigma, plan.objective)
-        data, held_out = whole.split(job.holdout)
+    if isinstance(plan.objective, Select):
+        answers = right_answers(job, whole)
+        answers.count(device)
+        whole = answers.labels(plan.objective.eta)
+    data, held_out = whole.split(job.holdout)
     modules = [job.build(i, whole.num_classes, whole.x.shape[1]) for i in numbers]
     folder = job.out / ("joint" if job.joint else f"member-{member}")
     trained = train(
@@ -182,6 +195,20 @@ def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], No
     about = {"arch": job.arch, "sigma": f"{plan.sigma:g}", "objective": _phrase(plan.objective)}
     for number, module in zip(numbers, trained, strict=True):
         export(job.final(number), module, about)
+
+
+def load_classifier(job: TrainJob) -> LoadedModel:
+    """The fixed classifier: any model spec."""
+    return load_model(job.classifier or "")
+
+
+def right_answers(job: TrainJob, data: DeviceData | None = None) -> RightAnswers:
+    """What the labels of ``select`` are made from, as far as it is counted; the same for all members."""
+    objective = job.plan(0).objective
+    assert isinstance(objective, Select)
+    seed = int(job.options.get("seed", 0))
+    data = load_job_data(job) if data is None else data
+    return RightAnswers(load_classifier(job), data, job.plan(0).sigma, objective.n, job.out, seed)
 
 
 def load_job_data(job: TrainJob) -> DeviceData:

@@ -40,4 +40,4 @@ def shapes_cnn(num_classes: int = 3) -> VideoCNN:
 
 def motion_cnn(num_classes: int = 8) -> VideoCNN:
     """For grey clips of 32 pixels (``mnist-motion``)."""
-    return VideoCNN(num_classes, channels=1, spatial_stride=2)
+    return VideoCNN(num_classes, channels=1)

@@ -9,7 +9,7 @@ from ringfence.training.objectives.gal import Gal
 from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.training.objectives.macer import Macer
 from ringfence.training.objectives.registry import OBJECTIVES, build_objective
-from ringfence.training.objectives.select import Select, selection_labels
+from ringfence.training.objectives.select import Select
 from ringfence.training.objectives.smoothadv import SmoothAdv
 from ringfence.training.objectives.smoothmix import SmoothMix
 from ringfence.training.objectives.stability import Stability
@@ -32,5 +32,4 @@ __all__ = [
     "SmoothMix",
     "Stability",
     "build_objective",
-    "selection_labels",
 ]

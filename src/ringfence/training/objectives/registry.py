@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from ringfence.errors import ArgumentError
 from ringfence.training.objectives.adp import Adp
-from ringfence.training.objectives.base import Objective
+from ringfence.training.objectives.base import Objective, SingleObjective
 from ringfence.training.objectives.consistency import Consistency
 from ringfence.training.objectives.denoise import DenoiseMse, DenoiseStability
 from ringfence.training.objectives.drt import Drt
@@ -39,33 +39,45 @@ OBJECTIVES: dict[str, type[Objective]] = {
 }
 """Every objective that a name and numbers describe."""
 
-BASES: dict[str, type[Gaussian] | type[SmoothAdv]] = {"gaussian": Gaussian, "smoothadv": SmoothAdv}
+BASES: dict[str, tuple[type[SingleObjective], ...]] = {
+    Drt.name: (Gaussian, SmoothAdv),
+    Select.name: (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix),
+}
+"""What ``--base`` may name, by the objective that is built upon it."""
 
 
 def build_objective(name: str, settings: Mapping[str, Any], base: str | None = None, **parts: Any) -> Objective:
-    """The objective with these settings (strings are converted); DRT hands what it does not know to its base.
+    """The objective with these settings (strings are converted); drt and select hand what is not theirs to their base.
 
     parts: values that are no settings, such as the classifier of ``denoise-stability``.
     """
     if name not in OBJECTIVES:
         raise ArgumentError("--objective", f"must be one of {', '.join(OBJECTIVES)}", repr(name), "Use gaussian.")
     kind = OBJECTIVES[name]
-    if base is not None and kind is not Drt:
-        raise ArgumentError("--base", "belongs to the objective drt", f"--objective {name}", "Leave --base out.")
     own = {one.name for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if kind is Drt:
-        if base is not None and base not in BASES:
-            raise ArgumentError("--base", f"must be one of {', '.join(BASES)}", repr(base), "Use gaussian.")
-        inner = BASES[base or "gaussian"]
-        known = {one.name for one in dataclasses.fields(inner)}
+    known: set[str] = set()
+    if name in BASES:
+        inner = _base_named(base or Gaussian.name, name)
+        known = {one.name for one in dataclasses.fields(inner)} - own  # type: ignore[arg-type]
         parts["base"] = _build(inner, {key: value for key, value in settings.items() if key in known})
         settings = {key: value for key, value in settings.items() if key not in known}
+    elif base is not None:
+        rule = f"belongs to the objectives {' and '.join(BASES)}"
+        raise ArgumentError("--base", rule, f"--objective {name}", "Leave --base out.")
     unknown = [key for key in settings if key not in own or key in ("base", "classifier")]
     if unknown:
-        listed = ", ".join(sorted(own - {"base", "classifier"}))
+        listed = ", ".join(sorted((own | known) - {"base", "classifier"}))
         raise ArgumentError("--set", f"{name} has the settings {listed}", ", ".join(unknown), "Correct the name.")
     built: Objective = _build(kind, settings, **parts)
     return built
+
+
+def _base_named(base: str, objective: str) -> type[SingleObjective]:
+    allowed = {one.name: one for one in BASES[objective]}
+    if base not in allowed:
+        rule = f"of {objective} must be one of {', '.join(allowed)}"
+        raise ArgumentError("--base", rule, repr(base), "Use gaussian.")
+    return allowed[base]
 
 
 def _build(kind: type[Any], settings: Mapping[str, Any], **parts: Any) -> Any:

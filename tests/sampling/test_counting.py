@@ -1,0 +1,52 @@
+"""Votes counted without a procedure are those of the draws that the seed, the id and the stage name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from toys import BucketLanes, Buckets, SomeInvalid, draws_of, votes_of
+
+from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.noise import Gaussian
+from ringfence.sampling import ForwardPlan, vote_counts
+
+NOISE = Gaussian(0.5)
+X = torch.tensor([[0.2, 0.0], [0.6, 1.0], [0.9, 0.5], [-0.3, 0.0], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize("draws", [1, 30, 100, 250])
+@pytest.mark.parametrize("batch", [7, 100, 1000])
+def test_counts_are_those_by_hand_whatever_the_batch(draws: int, batch: int) -> None:
+    ids = [3, 14, 15, 92, 65]
+    pairs = zip(ids, X, strict=True)
+    found = dict(vote_counts(Buckets(), pairs, NOISE, draws, stage=-3, seed=5, plan=ForwardPlan(batch)))
+    assert sorted(found) == sorted(ids)
+    for number, x in zip(ids, X, strict=True):
+        noisy = x + draws_of(NOISE, (2,), 5, number, -3, 0, draws)
+        assert found[number].tolist() == [votes_of(Buckets(), noisy, 4).tolist()]
+
+
+def test_lanes_and_invalid_scores_are_counted() -> None:
+    plan = ForwardPlan(100)
+    lanes = dict(vote_counts(BucketLanes(), enumerate(X), NOISE, 200, stage=-3, plan=plan))
+    assert {votes.shape for votes in lanes.values()} == {(2, 5)}
+    assert all((votes.sum(1) == 200).all() for votes in lanes.values())
+    invalid = dict(vote_counts(SomeInvalid(), enumerate(X), NOISE, 200, stage=-3, plan=plan))
+    assert invalid[2][0, 4] > 100
+    assert invalid[2].sum() == 200
+
+
+def test_the_shape_of_the_forward_is_measured_if_none_is_given() -> None:
+    noisy = X[0] + draws_of(NOISE, (2,), 0, 0, -3, 0, 150)
+    [(number, votes)] = vote_counts(Buckets(), [(0, X[0])], NOISE, 150, stage=-3)
+    assert number == 0
+    assert votes.tolist() == [votes_of(Buckets(), noisy, 4).tolist()]
+
+
+def test_nothing_to_count_and_what_cannot_be_counted() -> None:
+    assert list(vote_counts(Buckets(), [], NOISE, 10, stage=-3)) == []
+    with pytest.raises(ArgumentError, match="draws: must be at least 1"):
+        next(vote_counts(Buckets(), enumerate(X), NOISE, 0, stage=-3))
+    with pytest.raises(ClassifierError, match=r"must accept a batch of shape \(1, 2\)"):
+        next(vote_counts(nn.Linear(3, 2), enumerate(X), NOISE, 10, stage=-3))
