@@ -61,6 +61,7 @@ def norm_milliseconds() -> dict[str, float]:
 
 def main() -> int:
     options = arguments(__doc__ or "")
+    torch.set_num_threads(1)  # two threads on two busy cores measure the waiting of one for the other
     rows, times = (5, 1) if options.quick else (50, 4)
     networks = {
         "resnet20, 3 x 32 x 32": (build_architecture("resnet20").eval(), (3, 32, 32)),
