@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import pad
 
-from ringfence.classifiers import Normalize
-from ringfence.classifiers.architectures import ARCHITECTURES, LeNet, build_architecture, resnet
+from ringfence.classifiers import Normalize, fold_batch_norm
+from ringfence.classifiers.architectures import ARCHITECTURES, EfficientNetLite0, LeNet, build_architecture, resnet
+from ringfence.classifiers.architectures.efficientnet import same_padding
+from ringfence.data import load_dataset
 from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.models import load_model
 
 
 def parameters(module: nn.Module) -> int:
@@ -22,6 +26,8 @@ def test_parameter_counts_are_the_published_ones() -> None:
     assert parameters(resnet(110)) == 1_730_714
     assert parameters(resnet(20, shortcut="pad")) == 269_722
     assert parameters(resnet(56, shortcut="pad")) == 853_018
+    assert parameters(EfficientNetLite0()) == 4_652_008
+    assert parameters(build_architecture("efficientnet_lite0", 10)) == 4_652_008 - 990 * 1281
 
 
 def test_scores_have_one_column_per_class() -> None:
@@ -59,6 +65,50 @@ def test_public_cifar_weights_reach_their_accuracy(shared: Path, depth: int, pub
         accuracy = (classifier(x.float() / 255).argmax(1) == y).float().mean().item()
     # Three standard errors of 300 images around the accuracy on all 10,000.
     assert accuracy >= published - 3 * (published * (1 - published) / 300) ** 0.5
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (7, 8), (8, 7), (9, 11)])
+def test_padding_before_stride_2_is_tensorflows(kernel: int, height: int, width: int) -> None:
+    def around(side: int) -> tuple[int, int]:
+        total = max((-(-side // 2) - 1) * 2 + kernel - side, 0)
+        return total // 2, total - total // 2
+
+    x, convolution = torch.rand(1, 1, height, width), nn.Conv2d(1, 1, kernel, 2)
+    padded = same_padding(x, convolution)
+    assert torch.equal(padded, pad(x, (*around(width), *around(height))))
+    assert convolution(padded).shape[2:] == (-(-height // 2), -(-width // 2))
+    assert same_padding(x, nn.Conv2d(1, 1, kernel, padding=kernel // 2)) is x
+
+
+def test_efficientnets_batch_norms_fold_away() -> None:
+    torch.manual_seed(0)
+    network = EfficientNetLite0(4)
+    for one in network.modules():
+        if isinstance(one, nn.BatchNorm2d):
+            one.momentum = 1.0
+    network(torch.rand(4, 3, 64, 64))  # statistics other than zero and one
+    folded = fold_batch_norm(network)
+    assert not any(isinstance(one, nn.BatchNorm2d) for one in folded.modules())
+    x = torch.rand(2, 3, 65, 64)
+    expected = network.eval()(x)
+    torch.testing.assert_close(folded(x), expected, atol=1e-3, rtol=1e-3)
+    assert not torch.allclose(expected[0], expected[1], atol=1e-1)
+
+
+def test_public_imagenet_weights_reach_their_accuracy(shared: Path) -> None:
+    weights = shared / "data" / "weights" / "efficientnet_lite0_imagenet_fp16.pt"
+    loaded = load_model(f"efficientnet_lite0@{weights}")
+    assert loaded.num_classes == 1000
+    images = list(load_dataset(f"imagenet:{shared / 'data' / 'imagenet_samples'}"))
+    right = 0
+    with torch.no_grad():
+        for at in range(0, len(images), 13):
+            batch = images[at : at + 13]
+            answers = loaded.module(torch.stack([one.x for one in batch])).argmax(1)
+            right += sum(int(answer) == one.label for answer, one in zip(answers, batch, strict=True))
+    assert len(images) == 143
+    assert abs(right - 0.916 * 143) < 2, "131 of them: 0.916"
 
 
 def test_normalize_computes_the_formula_and_stays_in_the_state() -> None:

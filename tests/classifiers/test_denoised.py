@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ringfence.classifiers import SoftVote
 from ringfence.classifiers.architectures import LeNet
 from ringfence.classifiers.architectures.dncnn import DnCNN
+from ringfence.classifiers.architectures.published_denoisers import CDnCNN, FDnCNN, FFDNet
 from ringfence.classifiers.denoised import Denoised, DiffusionDenoiser
 from ringfence.errors import ArgumentError, ClassifierError
 
@@ -75,3 +76,40 @@ def test_bad_schedules_are_refused() -> None:
             DiffusionDenoiser(lambda x, t: x, alphas, 0.5)
     with pytest.raises(ArgumentError, match="noise or clean"):
         DiffusionDenoiser(lambda x, t: x, ALPHAS, 0.5, returns="both")
+
+
+def test_blind_denoisers_subtract_and_guided_ones_are_told_sigma() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(2, 3, 6, 4)
+    blind, told, halved = CDnCNN(depth=3, width=4), FDnCNN(0.25, depth=3, width=4), FFDNet(0.25, depth=3, width=4)
+    torch.testing.assert_close(blind(x), x - blind.model(x))
+    level = torch.full((2, 1, 6, 4), 0.25)
+    torch.testing.assert_close(told(x), told.model(torch.cat([x, level], 1)))
+    # A pixel's four neighbours in one 2 x 2 square become channels (colour, row, column), and back.
+    squares = x.view(2, 3, 3, 2, 2, 2).permute(0, 1, 3, 5, 2, 4).reshape(2, 12, 3, 2)
+    answer = halved.model(torch.cat([squares, level[:, :, :3, :2]], 1))
+    spread = answer.view(2, 3, 2, 2, 3, 2).permute(0, 1, 4, 2, 5, 3).reshape(2, 3, 6, 4)
+    torch.testing.assert_close(halved(x), spread)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (4, 5), (7, 7)])
+def test_ffdnet_pads_odd_sides_by_their_last_pixels(shape: tuple[int, int]) -> None:
+    torch.manual_seed(1)
+    network = FFDNet(0.1, channels=1, depth=3, width=4).eval()
+    x = torch.rand(2, 1, *shape)
+    rows, columns = ([*range(side), *[side - 1] * (side % 2)] for side in shape)
+    whole = network(x[:, :, rows][..., columns])
+    torch.testing.assert_close(network(x), whole[..., : shape[0], : shape[1]])
+    halved = network.bfloat16()(x.bfloat16())
+    assert halved.dtype == torch.bfloat16
+    assert halved.shape == x.shape
+
+
+def test_published_sizes_have_the_published_parameters() -> None:
+    def count(network: nn.Module) -> int:
+        return sum(one.numel() for one in network.parameters())
+
+    assert count(CDnCNN()) == 668_227
+    assert count(FDnCNN(0.25)) == 668_803
+    assert count(FFDNet(0.25)) == 852_108
+    assert count(FFDNet(0.25, channels=1, depth=15, width=64)) == 485_316

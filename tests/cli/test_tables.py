@@ -37,7 +37,9 @@ CONSENSUS = ConsensusStats(members=10, agree=2, kcr=0.91, forwards_per_draw=2.7)
 
 def shown(*runs: RunMetrics, width: int = 80) -> str:
     text = StringIO()
-    Console(file=text, width=width, color_system=None, legacy_windows=False).print(metrics_table(runs, width, curve=True))
+    Console(file=text, width=width, color_system=None, legacy_windows=False).print(
+        metrics_table(runs, width, curve=True)
+    )
     return text.getvalue()
 
 

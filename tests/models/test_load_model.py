@@ -8,10 +8,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ringfence.classifiers import Normalize
-from ringfence.classifiers.architectures import LeNet, resnet
+from ringfence.classifiers.architectures import EfficientNetLite0, LeNet, resnet
 from ringfence.data import load_dataset
 from ringfence.errors import ModelError
 from ringfence.models import load_model
+from ringfence.training.job import TrainJob
 
 
 def cohen_checkpoint(path: Path, prefix: str, model: nn.Module, arch: str) -> Path:
@@ -58,6 +59,52 @@ def test_architecture_with_weights_from_both_formats(tmp_path: Path) -> None:
         loaded = load_model("lenet", weights=tmp_path / name)
         assert loaded.num_classes == 4
         torch.testing.assert_close(loaded.module(x), model(x))
+
+
+def test_one_word_can_name_architecture_and_weights(tmp_path: Path) -> None:
+    path = tmp_path / "w.pt"
+    torch.save(LeNet(4).state_dict(), path)
+    loaded = load_model(f"lenet@{path}")
+    assert loaded.spec == f"lenet@{path}"
+    assert loaded.digest == load_model("lenet", weights=path).digest
+    with pytest.raises(ModelError, match=r"--weights: does not go with --model lenet@.*Leave --weights away"):
+        load_model(f"lenet@{path}", weights=path)
+    with pytest.raises(ModelError, match="no such file"):
+        load_model(f"lenet@{path}.no")
+
+
+def settled(network: nn.Module) -> nn.Module:
+    """Batch statistics of some noise, without which a fresh deep network answers the same to everything."""
+    for one in network.modules():
+        if isinstance(one, nn.BatchNorm2d):
+            one.momentum = 1.0
+    network.train()(torch.rand(4, 3, 64, 64))
+    return network.eval()
+
+
+def test_an_architecture_brings_its_own_normalisation(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = settled(EfficientNetLite0(5))
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    loaded = load_model(f"efficientnet_lite0@{tmp_path / 'w.pt'}")
+    assert loaded.num_classes == 5
+    pixels = torch.randint(0, 256, (2, 3, 64, 64))
+    expected, raw = model((pixels - 127) / 128), model(pixels / 255)
+    torch.testing.assert_close(loaded.module(pixels / 255), expected, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(raw, expected, atol=1e-2)
+    own = load_model(f"efficientnet_lite0@{tmp_path / 'w.pt'}", mean=[0.0], std=[1.0])
+    torch.testing.assert_close(own.module(pixels / 255), raw)
+
+
+def test_a_network_trained_here_keeps_the_normalisation_it_was_trained_with(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x, given = torch.rand(2, 3, 64, 64), {"data": "default", "out": tmp_path, "arch": "efficientnet_lite0"}
+    for job in (TrainJob(**given), TrainJob(**given, mean=(0.1,), std=(0.2,))):
+        network = settled(job.build(0, 5))
+        assert isinstance(network, Normalize)
+        save_file(network.state_dict(), tmp_path / "net.safetensors", {"arch": job.arch})
+        torch.testing.assert_close(load_model(str(tmp_path / "net.safetensors")).module(x), network(x))
+        assert not torch.allclose(network.module(x), network(x), atol=1e-2)
 
 
 def test_safetensors_that_name_their_architecture_are_a_model(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from ringfence.classifiers.architectures import LeNet
 from ringfence.errors import ModelError
-from ringfence.models.weights import fit_weights, read_weights, state_digest
+from ringfence.models.weights import fit_weights, read_weights, split_weights, state_digest
 
 
 def test_first_differing_key_is_named() -> None:
@@ -85,3 +85,20 @@ def test_digest_sees_names_types_shapes_and_bytes() -> None:
     digests.add(state_digest(linear))
     assert len(digests) == 5
     assert state_digest(nn.BatchNorm1d(1).to(torch.bfloat16))
+
+
+def test_one_word_names_a_network_and_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for spec, parts in {
+        "resnet20@w.pt": ("resnet20", "w.pt"),
+        "lenet@/a@b/c:d/w.pt": ("lenet", "/a@b/c:d/w.pt"),
+        "fdncnn-0.25@w.pt": ("fdncnn-0.25", "w.pt"),
+        "/a@b/nets.py:make@w.pt": ("/a@b/nets.py:make", "w.pt"),
+        "/a@b/nets.py:make": ("/a@b/nets.py:make", None),
+        "/a@b/w.safetensors": ("/a@b/w.safetensors", None),
+        "default": ("default", None),
+        "lenet@": ("lenet@", None),
+    }.items():
+        assert split_weights(spec) == parts
+    monkeypatch.chdir(tmp_path)
+    Path("mine@home.pt").touch()
+    assert split_weights("mine@home.pt") == ("mine@home.pt", None)

@@ -28,12 +28,13 @@ class Denoised(Classifier):
     def score(self, x: Tensor) -> Scored:
         """Scores of the denoised batch."""
         cleaned = self.denoiser(x)
-        if cleaned.shape != x.shape:
+        if not isinstance(cleaned, Tensor) or cleaned.shape != x.shape:
             rule = "a denoiser returns the shape it was given"
-            received = f"{tuple(x.shape)} -> {tuple(cleaned.shape)}"
+            found = tuple(cleaned.shape) if isinstance(cleaned, Tensor) else f"a {type(cleaned).__name__}"
+            received = f"{tuple(x.shape)} -> {found}"
             raise ClassifierError("denoiser", rule, received, "Check the order of denoiser and classifier.")
-        found = score(self.classifier, cleaned)
-        return Scored(found.scores, found.work + 1)
+        scores, work = score(self.classifier, cleaned)
+        return Scored(scores, work + 1)
 
 
 @final

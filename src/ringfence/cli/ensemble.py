@@ -72,7 +72,7 @@ class EnsembleChoice:
         self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None
     ) -> list[LoadedModel]:
         """Every member on its own; they must have the same classes."""
-        loaded = [load_member(spec, mean, std, classes) for spec in self.members]
+        loaded = [load_model(spec, num_classes=classes, mean=mean, std=std) for spec in self.members]
         if len({one.num_classes for one in loaded} - {None}) > 1:
             listed = ", ".join(f"{one.spec}: {one.num_classes}" for one in loaded)
             raise ArgumentError("--members", "must have the same classes", listed, "Leave out the ones that differ.")
@@ -104,11 +104,3 @@ class EnsembleChoice:
             return KConsensus(members, self.consensus[0])
         settings = self.votes, self.prefixes, self.singles, self.consensus, self.weights, self.weights_on
         return Lanes(members, *settings)
-
-
-def load_member(
-    spec: str, mean: Sequence[float] | None = None, std: Sequence[float] | None = None, classes: int | None = None
-) -> LoadedModel:
-    """One member: any model spec, or ``architecture@weights.safetensors``."""
-    name, _, weights = spec.partition("@")
-    return load_model(name, weights=weights or None, num_classes=classes, mean=mean, std=std)

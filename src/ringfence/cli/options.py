@@ -10,7 +10,8 @@ import typer
 Model = Annotated[
     str,
     typer.Option(
-        help="default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture."
+        help="default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture "
+        "(also arch@FILE), denoised:DENOISER+CLASSIFIER."
     ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ringfence.errors import ModelError
+
+CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
+"""Endings of files that hold weights."""
 
 _PREFIXES = ("", "module.", "1.module.", "1.", "model.")
 """What wrappers put before a network's keys: data parallel, or a normalising layer at position 0."""
@@ -35,6 +39,12 @@ class Fitted:
 
     behind_normalizer: bool
     stored: tuple[list[float], list[float]] | None
+
+
+def split_weights(spec: str) -> tuple[str, str | None]:
+    """``resnet20@FILE`` or ``file.py:factory@FILE`` -> name and file; paths may have an @ of their own."""
+    found = None if Path(spec).is_file() else re.fullmatch(r"((?:.*:)?[^@:/\\]+)@(.+)", spec)
+    return (found[1], found[2]) if found else (spec, None)
 
 
 def read_weights(path: Path) -> Weights:

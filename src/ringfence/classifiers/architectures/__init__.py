@@ -1,23 +1,42 @@
-"""Networks by name: ``lenet``, and the CIFAR ``resnet<depth>`` with projections or, as ``-pad``, without."""
+"""Networks by name: ``lenet``, the CIFAR ``resnet<depth>`` with projections or, as ``-pad``, without, and others."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from ringfence.classifiers.architectures.dncnn import DnCNN
+from ringfence.classifiers.architectures.efficientnet import PIXELS, EfficientNetLite0
 from ringfence.classifiers.architectures.lenet import LeNet
 from ringfence.classifiers.architectures.resnet import ResNet, resnet
 
-__all__ = ["ARCHITECTURES", "DENOISERS", "DnCNN", "LeNet", "ResNet", "build_architecture", "build_denoiser", "resnet"]
+__all__ = [
+    "ARCHITECTURES",
+    "DENOISERS",
+    "NORMALIZATION",
+    "DnCNN",
+    "EfficientNetLite0",
+    "LeNet",
+    "ResNet",
+    "build_architecture",
+    "build_denoiser",
+    "resnet",
+]
 
 # Depths 50 and 152 would be of the form 6n + 2 too, but those names mean ImageNet's networks.
 _DEPTHS = (8, 14, 20, 32, 44, 56, 110)
 
-ARCHITECTURES = ("lenet", *(f"resnet{depth}{pad}" for depth in _DEPTHS for pad in ("", "-pad")))
+ARCHITECTURES = (
+    "lenet",
+    *(f"resnet{depth}{pad}" for depth in _DEPTHS for pad in ("", "-pad")),
+    "efficientnet_lite0",
+)
 """Every name ``build_architecture`` knows."""
 
 DENOISERS = ("dncnn",)
 """Every name ``build_denoiser`` knows."""
+
+NORMALIZATION = {"efficientnet_lite0": PIXELS}
+"""Channel means and deviations of architectures that always had the same ones."""
 
 
 def build_denoiser(name: str, channels: int = 1) -> nn.Module:
@@ -33,5 +52,7 @@ def build_architecture(name: str, num_classes: int = 10) -> nn.Module:
         raise KeyError(name)
     if name == "lenet":
         return LeNet(num_classes)
+    if name == "efficientnet_lite0":
+        return EfficientNetLite0(num_classes)
     depth = int(name.removeprefix("resnet").removesuffix("-pad"))
     return resnet(depth, num_classes, "pad" if name.endswith("-pad") else "projection")

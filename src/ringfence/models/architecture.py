@@ -1,0 +1,77 @@
+"""Known architectures with weights: which one a file belongs to, how many classes, and what was in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor, nn
+
+from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS, NORMALIZATION, ResNet, build_architecture
+from ringfence.errors import ModelError
+from ringfence.models.weights import Fitted, Weights, fit_weights
+
+_COHEN_CIFAR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+"""Channel means and deviations in Cohen's normalising layer, which its checkpoints do not store."""
+
+_LAST_BIASES = {"lenet": "head.5.bias", "efficientnet_lite0": "_fc.bias"}
+"""Where weights say the number of classes; ``linear.bias`` for the others."""
+
+
+@final
+@dataclass(frozen=True)
+class Built:
+    """A network before any normalisation: its classes if known, how weights met it, and bytes for its digest."""
+
+    module: nn.Module
+    num_classes: int | None
+    fitted: Fitted | None = None
+    arch: str | None = None
+    extra: bytes = b""
+
+    def normalization(self, source: str) -> tuple[Sequence[float], Sequence[float]] | None:
+        """Means and deviations that belong in front, as the weights or the architecture say; None for none."""
+        if self.fitted is None:
+            return None
+        known = self.fitted.stored or NORMALIZATION.get(self.arch or "")
+        if known is not None or not self.fitted.behind_normalizer:
+            return known
+        if isinstance(self.module, ResNet):
+            return _COHEN_CIFAR
+        raise ModelError(
+            source, "needs the numbers of the normalising layer it was trained with", "none", "Give --mean and --std."
+        )
+
+
+def build_with_weights(arch: str, weights: Weights, num_classes: int | None, source: str) -> Built:
+    """The architecture, filled with the weights; they also say the number of classes where none is given."""
+    state = _renamed(weights.state) if arch.startswith("resnet") else weights.state
+    if num_classes is None:
+        last_bias = _LAST_BIASES.get(arch, "linear.bias")
+        num_classes = next((len(value) for key, value in state.items() if key.endswith(last_bias)), 10)
+    module = build_architecture(arch, num_classes)
+    return Built(module, num_classes, fit_weights(module, state, source), arch)
+
+
+def architecture_of(weights: Weights, spec: str) -> str:
+    """The architecture that a file names."""
+    name = (weights.arch or "").removeprefix("cifar_")
+    if name in DENOISERS:
+        remedy = f"Write denoised:{spec}+CLASSIFIER."
+        raise ModelError(spec, "must hold a classifier", f"a denoiser, '{name}'", remedy)
+    if name not in ARCHITECTURES:
+        raise ModelError(
+            spec,
+            "must name an architecture known here under 'arch'",
+            f"'{weights.arch}'" if weights.arch else "a file without one",
+            "Give the architecture and the file: --model resnet20 --weights FILE, or --model file.py:factory.",
+        )
+    projects = any(".shortcut." in key or ".downsample." in key for key in weights.state)
+    return name if projects or not name.startswith("resnet") or name.endswith("-pad") else f"{name}-pad"
+
+
+def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Keys of the common CIFAR ResNet codes in our names: ``fc`` is ``linear``, ``downsample`` is ``shortcut``."""
+    last = {key: ".".join("linear" if part == "fc" else part for part in key.split(".")) for key in state}
+    return {last[key].replace(".downsample.", ".shortcut."): value for key, value in state.items()}
