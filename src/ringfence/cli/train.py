@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -263,15 +264,17 @@ class _Lines:
 def describe(status: Status) -> str:
     """Epoch, loss terms, noisy accuracy and time left in one line."""
     terms = ", ".join(f"{name} {value:.4g}" for name, value in status.terms.items())
+    right = "" if math.isnan(status.accuracy) else f", noisy accuracy {100 * status.accuracy:.2f}%"
     held = "" if status.held_out is None else f", held out {100 * status.held_out:.2f}%"
     where = f"epoch {status.epoch}/{status.epochs} step {status.step}/{status.steps}"
-    return f"{where}: {terms}, noisy accuracy {100 * status.accuracy:.2f}%{held}, about {status.left:.0f} s left"
+    return f"{where}: {terms}{right}{held}, about {status.left:.0f} s left"
 
 
 def _in_short(status: Status) -> str:
     """The same for a bar beside it in a narrow window; terms and step are in the log."""
     held = "" if status.held_out is None else f", held out {100 * status.held_out:.1f}%"
-    told = f"epoch {status.epoch}/{status.epochs}, loss {status.loss:.3g}, noisy {100 * status.accuracy:.1f}%{held}"
+    right = "" if math.isnan(status.accuracy) else f", noisy {100 * status.accuracy:.1f}%"
+    told = f"epoch {status.epoch}/{status.epochs}, loss {status.loss:.3g}{right}{held}"
     return f"{told}, {status.left:.0f} s left"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -32,7 +33,7 @@ class EpochLog:
             "epoch": status.epoch,
             "loss": f"{status.loss:.6g}",
             **{name: f"{value:.6g}" for name, value in status.terms.items()},
-            "noisy_accuracy": f"{status.accuracy:.5f}",
+            "noisy_accuracy": "" if math.isnan(status.accuracy) else f"{status.accuracy:.5f}",
             "held_out_accuracy": "" if status.held_out is None else f"{status.held_out:.5f}",
             "lr": f"{status.rate:.6g}",
             "seconds": f"{status.seconds:.2f}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -19,7 +20,7 @@ from ringfence.training.objectives.base import LossTerms, SingleObjective, check
 class DenoiseMse(SingleObjective):
     """mean over inputs of ||D(x + e) - x||_2^2 (Salman et al. 2020, eq. 4).
 
-    There is no right or wrong: what is reported as accuracy is the mean squared error per pixel.
+    There is no right or wrong answer, and so no accuracy: it is NaN.
     """
 
     copies: int = 1
@@ -37,7 +38,7 @@ class DenoiseMse(SingleObjective):
             rule = "a denoiser returns what it was given, without the noise"
             raise ArgumentError("members", rule, f"{tuple(x.shape[1:])} -> {tuple(cleaned.shape[1:])}", "Use dncnn.")
         squares = (cleaned.float().view(self.copies, *x.shape) - x).square()
-        return LossTerms({"squared_error": squares.flatten(2).sum(2).mean()}, squares.detach().mean())
+        return LossTerms({"squared_error": squares.flatten(2).sum(2).mean()}, squares.new_full((), math.nan))
 
 
 @final
