@@ -163,6 +163,8 @@ def main() -> int:
             f"{begin}.*?{end}", lambda _, m=make, b=begin, e=end: f"{b}\n{m()}\n{e}", text, flags=re.DOTALL
         )
         assert found == 1, name
+    if "--check" in sys.argv:
+        return 0 if PAGE.read_text(encoding="utf-8") == text else 1
     PAGE.write_text(text, encoding="utf-8")
     plot()
     return 0

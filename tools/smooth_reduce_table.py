@@ -1,6 +1,6 @@
 """Writes results/smooth_reduce.md from the stored numbers, and the figures of docs/smooth-reduce.md.
 
-    python tools/smooth_reduce_table.py
+    python tools/smooth_reduce_table.py [--check]
 
 Reads results/smooth_reduce/*/study.json (``ringfence smooth-reduce study``, kept by tools/smooth_reduce_pack.py) and
 the run folders in results/smooth_reduce/video (tools/smooth_reduce_video.py). A further data set is a further study.
@@ -9,6 +9,7 @@ the run folders in results/smooth_reduce/video (tools/smooth_reduce_video.py). A
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,9 @@ def study_section(path: Path) -> str:
     fair = {name: row for name, row in sound.items() if row["forwards"] <= 1.05 * rows["base"]["forwards"]}
     best_name, best = max(fair.items(), key=lambda pair: pair[1]["acr"])
     any_name, any_best = max(sound.items(), key=lambda pair: pair[1]["acr"])
+    data = facts["data"].partition(":")[0]
     lines = [
-        f"## {path.parent.name}: model `{facts['model']}`, data `{facts['data']}`, sigma {facts['sigma']:g}, "
+        f"## {path.parent.name}: model `{facts['model']}`, data `{data}`, sigma {facts['sigma']:g}, "
         f"{rows['base']['inputs']} inputs",
         "",
         table(facts["arms"]),
@@ -116,7 +118,7 @@ def named(reducing: dict[str, Any]) -> str:
     return f"({cut['frames']},{reducing['chunk']}) {reducing['reduce']} k={cut['count']}"
 
 
-def main() -> None:
+def main() -> int:
     studies = sorted(NUMBERS.glob("*/study.json"))
     videos = sorted(file.parent for file in (NUMBERS / "video").glob("*/config.json"))
     parts = [
@@ -128,12 +130,16 @@ def main() -> None:
         *(study_section(path) for path in studies),
         *([video_section(videos)] if videos else []),
     ]
-    (ROOT / "results" / "smooth_reduce.md").write_text("\n".join(parts))
+    page = ROOT / "results" / "smooth_reduce.md"
+    if "--check" in sys.argv:
+        return 0 if page.read_text() == "\n".join(parts) else 1
+    page.write_text("\n".join(parts))
     draw_example(ROOT / "docs" / "img" / "smooth-reduce-linear.png")
     shown = [entry for path in studies for entry in json.loads(path.read_text())["histograms"]]
     if shown:
         draw_histograms(shown, ROOT / "docs" / "img" / "smooth-reduce-histograms.png")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

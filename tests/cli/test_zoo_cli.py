@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from ringfence.training.job import TrainJob
 from ringfence.training.objectives.registry import BASES, OBJECTIVES
 
 Call = Callable[..., Result]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +115,3 @@ def test_the_command_gives_the_very_settings(call: Call, job: TrainJob, monkeypa
     call(*words, "--quiet")
     assert json.loads(json.dumps(taken[0].described())) == settings
     assert taken[0].out == Path("somewhere")
-
-
-def test_the_readme_of_the_zoo_is_what_the_zoo_holds() -> None:
-    done = subprocess.run([sys.executable, ROOT / "tools" / "zoo_readme.py", "--check"], timeout=120)
-    assert done.returncode == 0, "run python tools/zoo_readme.py"

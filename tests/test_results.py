@@ -1,0 +1,29 @@
+"""The committed tables are what the committed runs give, byte for byte, and every record follows from its counts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringfence.store import RunFolder
+from ringfence.verification import verify
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLES = ("mnist_table", "smooth_reduce_table", "ensemble_study", "zoo_readme")
+RUNS = sorted(path.parent for path in (ROOT / "results").rglob("config.json"))
+
+
+@pytest.mark.parametrize("tool", TABLES)
+def test_a_table_is_made_from_its_runs(tool: str) -> None:
+    done = subprocess.run([sys.executable, ROOT / "tools" / f"{tool}.py", "--check"], timeout=300)
+    assert done.returncode == 0, f"run python tools/{tool}.py"
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.relative_to(ROOT / "results").as_posix())
+def test_the_records_of_a_committed_run_follow_from_its_counts(folder: Path) -> None:
+    run = RunFolder.open(folder)
+    assert run.damaged == []
+    assert verify(run) == []
