@@ -29,6 +29,9 @@ from ringfence.classifiers import (
     score,
 )
 from ringfence.classifiers.base import Classifier
+from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
+from ringfence.classifiers.denoised import Denoised
+from ringfence.classifiers.video import Chunks, Clips
 from ringfence.data import Input
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
@@ -187,11 +190,31 @@ def truth(classifier: nn.Module, sigma: float) -> Tensor:
     return torch.einsum("r,rlk->lk", mass, votes)
 
 
-@pytest.mark.parametrize("name", [*WRAPPERS, "lanes"])
+def _frames() -> nn.Module:
+    """Classifies a single frame of a single pixel."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(1, 4))
+
+
+def _on_video(classifier: Classifier) -> nn.Module:
+    """The plane's two coordinates as a video of two frames of one pixel."""
+    return nn.Sequential(nn.Flatten(), nn.Unflatten(1, (2, 1, 1, 1)), classifier)
+
+
+SINGLES: dict[str, Callable[[], nn.Module]] = {
+    "lanes": lambda: Lanes(MEMBERS[:3], ("soft", "hard"), True),
+    "denoised": lambda: Denoised(nn.Hardtanh(-0.3, 0.6), SoftVote(MEMBERS[:3])),
+    "chunks": lambda: _on_video(Chunks(_frames(), 1)),
+    "clips": lambda: _on_video(Clips(Chunks(_frames(), 1), 1, 2, reduce="max")),
+    "clip lanes": lambda: _on_video(ClipLanes(_frames(), [ClipLane(1), ClipLane(1, 1, 2, "max")])),
+}
+"""What wraps one classifier, or gives several answers."""
+
+
+@pytest.mark.parametrize("name", [*WRAPPERS, *SINGLES])
 def test_wrapped_classifiers_fail_at_most_at_alpha(name: str) -> None:
     """p_a exceeds the true probability of the answer, or the answer is not the top class, at most at rate alpha."""
-    members = MEMBERS[:3]
-    classifier: Classifier = WRAPPERS[name][0](members) if name != "lanes" else Lanes(members, ("soft", "hard"), True)
+    classifier = SINGLES[name]() if name in SINGLES else WRAPPERS[name][0](MEMBERS[:3])
     known = truth(classifier, SIGMA).numpy()
     found = rf.certify(
         classifier,

@@ -55,6 +55,11 @@ def numbers(text: str, name: str) -> list[float]:
         raise ArgumentError(name, "must be numbers separated by commas", repr(text), "Write e.g. 0,0.25,0.5.") from None
 
 
+def written_numbers(text: str | None, name: str) -> list[float] | None:
+    """The same for an option that may be left out."""
+    return numbers(text, name) if text else None
+
+
 def whole_numbers(text: str, name: str) -> tuple[int, ...]:
     """A comma-separated list of whole numbers; 1e4 is one."""
     from ringfence.errors import ArgumentError

@@ -51,13 +51,12 @@ class HoldoutChoice:
 
     def load(self) -> tuple[list[nn.Module], Dataset]:
         """The members, which must have the same classes, and the inputs."""
-        from ringfence.cli.console import numbers
+        from ringfence.cli.console import written_numbers
         from ringfence.cli.ensemble import EnsembleChoice
         from ringfence.data import load_dataset
         from ringfence.sampling import count_classes, pick_device
 
-        mean = numbers(self.mean, "--mean") if self.mean else None
-        std = numbers(self.std, "--std") if self.std else None
+        mean, std = written_numbers(self.mean, "--mean"), written_numbers(self.std, "--std")
         loaded = EnsembleChoice(tuple(self.specs)).load_members(mean, std, self.classes)
         dataset = load_dataset(
             self.data,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ringfence.classifiers import facts
-from ringfence.cli.console import numbers
+from ringfence.cli.console import written_numbers
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
@@ -110,6 +110,11 @@ class Choices:
         return Execution(self.device, batch, self.precision, self.compile, self.autotune)  # type: ignore[arg-type]
 
     @property
+    def normalization(self) -> tuple[list[float] | None, list[float] | None]:
+        """Channel means and deviations as numbers."""
+        return written_numbers(self.mean, "--mean"), written_numbers(self.std, "--std")
+
+    @property
     def most(self) -> int | None:
         """How many inputs at most: --limit, and those below Cohen's --max."""
         if self.stop_index is None:
@@ -119,8 +124,7 @@ class Choices:
 
     def load(self) -> tuple[LoadedModel, Dataset, int]:
         """The model, the data and the number of classes."""
-        mean = numbers(self.mean, "--mean") if self.mean else None
-        std = numbers(self.std, "--std") if self.std else None
+        mean, std = self.normalization
         if self.ensemble:
             model = self.ensemble.load(mean, std, self.classes)
         else:
@@ -137,6 +141,7 @@ class Choices:
 
     def config(self, model: LoadedModel, dataset: Dataset, num_classes: int) -> RunConfig:
         """What determines the records."""
+        mean, std = self.normalization
         return RunConfig(
             model=model.spec,
             weights_hash=model.digest,
@@ -156,8 +161,8 @@ class Choices:
             precision=self.precision,
             compile=self.compile,
             seed=self.seed,
-            mean=numbers(self.mean, "--mean") if self.mean else None,
-            std=numbers(self.std, "--std") if self.std else None,
+            mean=mean,
+            std=std,
             extra={
                 "split": self.split,
                 "size": self.size,

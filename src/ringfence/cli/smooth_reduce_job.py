@@ -12,7 +12,6 @@ from torch import nn
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
 from ringfence.classifiers.patches import Patches, Reduction, check_reduction
 from ringfence.classifiers.video import Chunks
-from ringfence.cli.console import numbers
 from ringfence.cli.job import Choices
 from ringfence.data import Dataset, load_dataset
 from ringfence.data.video import motion_dataset
@@ -97,9 +96,7 @@ class Loaded:
 
 def load(choices: Choices, frames: int = 64, clip_count: int = 800) -> Loaded:
     """The base network and the data; unlike ``Choices.load`` the network need not fit the whole input."""
-    mean, std = (
-        numbers(text, name) if text else None for text, name in ((choices.mean, "--mean"), (choices.std, "--std"))
-    )
+    mean, std = choices.normalization
     model = load_model(choices.model, weights=choices.weights, num_classes=choices.classes, mean=mean, std=std)
     head, _, place = choices.data.partition(":")
     if head == MOTION:

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ringfence.cli.console import is_terminal, remark, remarks
-
-LINE_SECONDS = 10.0
+from ringfence.cli.progress import LINE_SECONDS
 
 
 class Meter(Protocol):

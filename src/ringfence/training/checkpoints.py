@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ringfence.errors import StoreError
 from ringfence.store.atomic import read_json, write_atomically, write_json, writing_errors
+from ringfence.store.config import flatten
 
 POINTER = "last.json"
 
@@ -107,18 +108,9 @@ def freeze_settings(folder: Path, settings: Mapping[str, Any]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         write_json(path, now)
         return
-    old, new = dict(_leaves(read_json(path))), dict(_leaves(now))
+    old, new = dict(flatten(read_json(path))), dict(flatten(now))
     changed = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
     if changed:
         listed = "; ".join(f"{key} {new.get(key)!r} now, {old.get(key)!r} before" for key in changed)
         remedy = "Choose another --out, or repeat the old settings to continue."
         raise StoreError(f"--out {folder}", "a training is continued with its own settings", listed, remedy)
-
-
-def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """``plan.objective.eta`` -> value, for every setting however deep."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
