@@ -4,9 +4,10 @@
     python tools/mnist_gpu.py train   --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
     python tools/mnist_gpu.py certify --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
 
-Tasks run side by side, a process each: LeNet leaves most of a GPU idle. What is unfinished when the seconds are
-over is stopped; the same command goes on with it. Afterwards OUT holds ``zoo.tar`` (weights, settings, logs) or
-``runs.tar`` (run folders). A work folder can be restored by unpacking both into it.
+Trainings run side by side in one process, each on a stream of its own: LeNet leaves most of a GPU idle.
+Certifications run in processes. What is unfinished when the seconds are over is stopped; the same command goes on.
+Afterwards OUT holds ``zoo.tar`` (weights, settings, logs) or ``runs.tar`` (run folders). A work folder can be
+restored by unpacking both into it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import subprocess
+import sys
 import tarfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+STOP = threading.Event()
+"""Set when the time is over: a training ends at its next report."""
 SIGMAS = (0.5, 0.25, 1.0)
 MEMBERS = 3
 LIGHT = ("gaussian", "stability", "consistency", "adp", "gal", "drt-gaussian")
@@ -72,16 +77,27 @@ def make_job(row: str, sigma: float, options: argparse.Namespace) -> Any:
     return TrainJob(**common, objective=row, members=1 if row in SINGLES else MEMBERS, settings=settings)
 
 
+@cache
+def data_of(job_data: str, limit: int | None, device: str) -> Any:
+    """The training images, on the device once for all trainings."""
+    from ringfence.data import load_dataset
+    from ringfence.sampling import pick_device
+    from ringfence.training.data_on_device import load_device_data
+
+    return load_device_data(load_dataset(job_data, split="train", limit=limit)).to(pick_device(device))
+
+
 def train_member(job: Any, member: int) -> None:
-    """One training, in a process of its own; a line every ten epochs."""
+    """One training, on a stream of its own; a line every ten epochs."""
     import torch
 
+    from ringfence.sampling import pick_device
     from ringfence.training.checkpoints import freeze_settings
     from ringfence.training.job import run_member
 
-    torch.set_num_threads(1)
-
     def report(number: int, status: Any) -> None:
+        if STOP.is_set():
+            raise SystemExit
         if status.step == status.steps and (status.epoch % 10 == 0 or status.epoch == status.epochs):
             terms = ", ".join(f"{name} {value:.3f}" for name, value in status.terms.items())
             print(
@@ -91,7 +107,9 @@ def train_member(job: Any, member: int) -> None:
             )
 
     freeze_settings(job.out, job.described())
-    run_member(job, member, report)
+    stream = torch.cuda.Stream() if pick_device(job.device).type == "cuda" else None
+    with torch.cuda.stream(stream):
+        run_member(job, member, report, data_of(job.data, job.limit, job.device))
 
 
 def training_tasks(options: argparse.Namespace) -> list[Task]:
@@ -267,34 +285,60 @@ def guarded(task: Task) -> None:
     """The task with its traceback printed at once."""
     try:
         task.run()
+    except SystemExit:
+        raise
     except BaseException:
         print(f"FAILED {task.name}\n{traceback.format_exc()}", flush=True)
         raise SystemExit(1) from None
 
 
-def run_tasks(tasks: list[Task], processes: int, seconds: float) -> bool:
+class Worker(threading.Thread):
+    """A task in this process, with a process's interface."""
+
+    exitcode: int | None = None
+
+    def __init__(self, target: Callable[[Task], None], args: tuple[Task]) -> None:
+        super().__init__(daemon=True)
+        self.target, self.task = target, args[0]
+
+    def run(self) -> None:
+        """The task; exitcode is 0 where it ended well."""
+        try:
+            self.target(self.task)
+            self.exitcode = 0
+        except SystemExit:
+            self.exitcode = 1
+
+    def terminate(self) -> None:
+        """Ask all to end."""
+        STOP.set()
+
+
+def run_tasks(tasks: list[Task], together: int, seconds: float, threads: bool) -> bool:
     """Run what is not done, side by side, until the seconds are over; whether everything is done."""
     begin = time.monotonic()
-    spawn = multiprocessing.get_context("spawn")
+    start: Any = Worker if threads else multiprocessing.get_context("spawn").Process
+    sys.setswitchinterval(0.0005)  # steps are short: a waiting thread should not wait for long
     waiting = [task for task in tasks if not task.done.exists()]
     running: dict[str, Any] = {}
     failed: list[str] = []
     while (waiting or running) and time.monotonic() - begin < seconds:
         for task in list(waiting):
-            if len(running) < processes and all(path.exists() for path in task.after):
+            if len(running) < together and all(path.exists() for path in task.after):
                 waiting.remove(task)
-                running[task.name] = spawn.Process(target=guarded, args=(task,))
+                running[task.name] = start(target=guarded, args=(task,))
                 running[task.name].start()
-        for name, process in list(running.items()):
-            if process.exitcode is not None:
+        for name, worker in list(running.items()):
+            if worker.exitcode is not None:
                 del running[name]
-                failed += [name] if process.exitcode else []
+                failed += [name] if worker.exitcode else []
         if not running and not any(all(path.exists() for path in task.after) for task in waiting):
             break  # what the others wait for has failed
         time.sleep(0.2)
-    for process in running.values():
-        process.terminate()
-        process.join()
+    for worker in running.values():
+        worker.terminate()
+    for worker in running.values():
+        worker.join(20)
     unfinished = [*running, *(task.name for task in waiting)]
     print(
         f"{time.monotonic() - begin:.0f} s; unfinished: {unfinished or 'none'}; failed: {failed or 'none'}", flush=True
@@ -362,11 +406,10 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/mnist"), help="folder kept between calls")
     parser.add_argument("--out", type=Path, help="where the tar goes")
     parser.add_argument("--seconds", type=float, default=480, help="stop after this time")
-    parser.add_argument("--processes", type=int, default=12, help="tasks side by side")
+    parser.add_argument("--together", type=int, default=12, help="tasks side by side")
     parser.add_argument("--epochs", type=int, default=90, help="epochs of the cheap objectives")
-    parser.add_argument("--heavy-epochs", type=int, default=30, help="epochs of those with an attack, and of MACER")
+    parser.add_argument("--heavy-epochs", type=int, default=90, help="epochs of those with an attack, and of MACER")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs")
-    parser.add_argument("--mps", action="store_true", help="start NVIDIA's multi-process service first")
     parser.add_argument("--sigmas", type=float, nargs="+", default=list(SIGMAS))
     parser.add_argument("--rows", nargs="+", help="only these rows (groups)")
     parser.add_argument("--limit", type=int, help="train on the first so many images only (to try it out)")
@@ -375,14 +418,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="smoke: steps per objective")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    if options.mps:
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
     if options.phase == "smoke":
         smoke(options)
         return
     tasks = training_tasks(options) if options.phase == "train" else certification_tasks(options)
     (options.work / "runs").mkdir(parents=True, exist_ok=True)
-    complete = run_tasks(tasks, options.processes, options.seconds)
+    if options.phase == "train":
+        data_of(f"mnist:{options.data}", options.limit, options.device)
+    complete = run_tasks(tasks, options.together, options.seconds, threads=options.phase == "train")
     if options.out is not None:
         if options.phase == "train":
             # Finished trainings need no checkpoints; unfinished ones travel whole and can be continued.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any, final
 
 import torch
@@ -15,6 +16,9 @@ from ringfence.training.plan import TrainingPlan
 
 WARM_UP_STEPS = 3
 """Steps before a graph is recorded, so that libraries have chosen their algorithms; they are undone."""
+
+PROCESS_WIDE = threading.RLock()
+"""Held while a graph is recorded or the process's own randomness is used: trainings may share a process."""
 
 
 @final
@@ -51,7 +55,8 @@ class Stepper:
         self._rows = torch.zeros(plan.batch // fabric.world_size, dtype=torch.int64, device=self.device)
         self._graph: torch.cuda.CUDAGraph | None = None
         if graph:
-            self._record()
+            with PROCESS_WIDE:
+                self._record()
 
     def step(self, rows: Tensor, rate: float) -> None:
         """One step on the inputs of these numbers (batch,), at this learning rate."""
@@ -69,7 +74,8 @@ class Stepper:
     def clear(self, epoch: int, reached: float, attack: float) -> None:
         """Begin an epoch: its randomness, its warm-ups, empty sums."""
         self.generator.manual_seed(self.plan.generator_seed("noise", epoch, self.fabric.global_rank))
-        torch.manual_seed(self.plan.generator_seed("layers", epoch, self.fabric.global_rank) & 0xFFFFFFFF)
+        with PROCESS_WIDE:
+            torch.manual_seed(self.plan.generator_seed("layers", epoch, self.fabric.global_rank) & 0xFFFFFFFF)
         self.noise.reached.fill_(reached)
         self.noise.attack.fill_(attack)
         self.sums.zero_()
@@ -151,7 +157,8 @@ class Stepper:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
+        # thread_local: other trainings of this process go on meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._compute(self._rows)
         self._graph = graph
         with torch.no_grad():
