@@ -4,8 +4,8 @@
     python tools/mnist_gpu.py train   --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
     python tools/mnist_gpu.py certify --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
 
-Trainings run side by side in one process, each on a stream of its own: LeNet leaves most of a GPU idle.
-Certifications run in processes. What is unfinished when the seconds are over is stopped; the same command goes on.
+Tasks run side by side, a process each. What is unfinished when the seconds are over is stopped; the same command
+goes on with it. (Threads of one process that replay recorded steps were tried and did not end.)
 Afterwards OUT holds ``zoo.tar`` (weights, settings, logs) or ``runs.tar`` (run folders). A work folder can be
 restored by unpacking both into it.
 """
@@ -15,23 +15,19 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import sys
 import tarfile
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-STOP = threading.Event()
-"""Set when the time is over: a training ends at its next report."""
 SIGMAS = (0.5, 0.25, 1.0)
 MEMBERS = 3
-LIGHT = ("gaussian", "stability", "consistency", "adp", "gal", "drt-gaussian")
-HEAVY = ("smoothadv", "macer", "smoothmix", "drt-smoothadv")
+LIGHT = ("gaussian", "stability", "consistency", "macer", "adp", "gal")
+HEAVY = ("smoothadv", "smoothmix")
+TUNED = ("drt-gaussian", "drt-smoothadv")
 SINGLES = ("macer", "consistency", "stability", "smoothmix")
 
 
@@ -53,11 +49,11 @@ def make_job(row: str, sigma: float, options: argparse.Namespace) -> Any:
     from ringfence.training.job import TrainJob
     from ringfence.training.recipes import _MNIST_RHO
 
-    epochs = options.heavy_epochs if row in HEAVY else options.epochs
+    epochs = options.heavy_epochs if row in HEAVY else options.tune_epochs if row in TUNED else options.epochs
     common: dict[str, Any] = {
         "data": f"mnist:{options.data}",
         "out": options.work / "zoo" / f"{row}-{sigma:g}",
-        "options": {"sigma": sigma, "epochs": epochs, "batch": 256, "graph": options.graph},
+        "options": {"sigma": sigma, "epochs": epochs, "batch": 256, "graph": options.graph, "compile": options.compile},
         "schedule": {"lr": 0.01, "kind": "step", "every": max(1, -(-epochs // 3))},
         "device": options.device,
         "limit": options.limit,
@@ -77,27 +73,16 @@ def make_job(row: str, sigma: float, options: argparse.Namespace) -> Any:
     return TrainJob(**common, objective=row, members=1 if row in SINGLES else MEMBERS, settings=settings)
 
 
-@cache
-def data_of(job_data: str, limit: int | None, device: str) -> Any:
-    """The training images, on the device once for all trainings."""
-    from ringfence.data import load_dataset
-    from ringfence.sampling import pick_device
-    from ringfence.training.data_on_device import load_device_data
-
-    return load_device_data(load_dataset(job_data, split="train", limit=limit)).to(pick_device(device))
-
-
 def train_member(job: Any, member: int) -> None:
-    """One training, on a stream of its own; a line every ten epochs."""
+    """One training, in a process of its own; a line every ten epochs."""
     import torch
 
-    from ringfence.sampling import pick_device
     from ringfence.training.checkpoints import freeze_settings
     from ringfence.training.job import run_member
 
+    torch.set_num_threads(1)
+
     def report(number: int, status: Any) -> None:
-        if STOP.is_set():
-            raise SystemExit
         if status.step == status.steps and (status.epoch % 10 == 0 or status.epoch == status.epochs):
             terms = ", ".join(f"{name} {value:.3f}" for name, value in status.terms.items())
             print(
@@ -107,9 +92,7 @@ def train_member(job: Any, member: int) -> None:
             )
 
     freeze_settings(job.out, job.described())
-    stream = torch.cuda.Stream() if pick_device(job.device).type == "cuda" else None
-    with torch.cuda.stream(stream):
-        run_member(job, member, report, data_of(job.data, job.limit, job.device))
+    run_member(job, member, report)
 
 
 def training_tasks(options: argparse.Namespace) -> list[Task]:
@@ -205,7 +188,7 @@ def certify_group(group: str, sigma: float, folders: list[Path], options: argpar
         noise=Gaussian(sigma),
         procedure=procedure,
         mechanisms=[certificate],
-        execution=Execution(device=options.device),
+        execution=Execution(device=options.device, precision="bf16", compile=options.compile, batch=options.batch),
     )
     (options.work / "runs" / f"{group}-{sigma:g}.done").touch()
     print(f"certified {run.path.name}: {len(dataset)} inputs, {time.perf_counter() - begin:.0f} s", flush=True)
@@ -222,7 +205,6 @@ def table_lanes(models: list[Any], ensemble: bool, weights: list[float] | None) 
         def __init__(self) -> None:
             super().__init__()
             self.members = Members(models)
-            self.register_buffer("weights", torch.tensor(weights or []))
 
         def score(self, x: torch.Tensor) -> Scored:
             every = self.members.score(x).scores
@@ -230,7 +212,8 @@ def table_lanes(models: list[Any], ensemble: bool, weights: list[float] | None) 
             if ensemble:
                 lanes += [softmax(every), max_margin(every)]
             if weights is not None:
-                lanes.append(torch.einsum("bmk,m->bk", every.softmax(-1), self.weights))
+                shares = every.float().softmax(-1).unbind(1)
+                lanes.append(torch.stack([w * one for w, one in zip(weights, shares, strict=True)]).sum(0))
             return Scored(torch.stack(lanes, dim=1), len(models))
 
     return TableLanes()
@@ -285,40 +268,15 @@ def guarded(task: Task) -> None:
     """The task with its traceback printed at once."""
     try:
         task.run()
-    except SystemExit:
-        raise
     except BaseException:
         print(f"FAILED {task.name}\n{traceback.format_exc()}", flush=True)
         raise SystemExit(1) from None
 
 
-class Worker(threading.Thread):
-    """A task in this process, with a process's interface."""
-
-    exitcode: int | None = None
-
-    def __init__(self, target: Callable[[Task], None], args: tuple[Task]) -> None:
-        super().__init__(daemon=True)
-        self.target, self.task = target, args[0]
-
-    def run(self) -> None:
-        """The task; exitcode is 0 where it ended well."""
-        try:
-            self.target(self.task)
-            self.exitcode = 0
-        except SystemExit:
-            self.exitcode = 1
-
-    def terminate(self) -> None:
-        """Ask all to end."""
-        STOP.set()
-
-
-def run_tasks(tasks: list[Task], together: int, seconds: float, threads: bool) -> bool:
+def run_tasks(tasks: list[Task], together: int, seconds: float) -> bool:
     """Run what is not done, side by side, until the seconds are over; whether everything is done."""
     begin = time.monotonic()
-    start: Any = Worker if threads else multiprocessing.get_context("spawn").Process
-    sys.setswitchinterval(0.0005)  # steps are short: a waiting thread should not wait for long
+    start: Any = multiprocessing.get_context("spawn").Process
     waiting = [task for task in tasks if not task.done.exists()]
     running: dict[str, Any] = {}
     failed: list[str] = []
@@ -373,7 +331,7 @@ def smoke(options: argparse.Namespace) -> None:
     whole = load_device_data(load_dataset(f"mnist:{options.data}", split="train", limit=8192), 10)
     data = DeviceData(whole.x, whole.y, 10).to(fabric.device)
     with tempfile.TemporaryDirectory() as place:
-        for row in (*LIGHT, *HEAVY):
+        for row in (*LIGHT, *HEAVY, *TUNED):
             for graph in (False, True):
                 job = make_job(row, 0.5, argparse.Namespace(**(vars(options) | {"work": Path(place), "graph": graph})))
                 plan = replace(job.plan(0), graph=graph)
@@ -408,13 +366,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=480, help="stop after this time")
     parser.add_argument("--together", type=int, default=12, help="tasks side by side")
     parser.add_argument("--epochs", type=int, default=90, help="epochs of the cheap objectives")
-    parser.add_argument("--heavy-epochs", type=int, default=90, help="epochs of those with an attack, and of MACER")
+    parser.add_argument("--heavy-epochs", type=int, default=90, help="epochs of those with an attack")
+    parser.add_argument("--tune-epochs", type=int, default=90, help="epochs of DRT, which starts from trained members")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="compile networks")
     parser.add_argument("--sigmas", type=float, nargs="+", default=list(SIGMAS))
     parser.add_argument("--rows", nargs="+", help="only these rows (groups)")
     parser.add_argument("--limit", type=int, help="train on the first so many images only (to try it out)")
     parser.add_argument("--skip", type=int, default=10, help="certify every so many-th test image")
     parser.add_argument("--n", type=int, default=100_000, help="draws per image")
+    parser.add_argument("--batch", type=int, help="certify: rows per forward (small networks want many)")
     parser.add_argument("--steps", type=int, default=100, help="smoke: steps per objective")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
@@ -423,9 +384,7 @@ def main() -> None:
         return
     tasks = training_tasks(options) if options.phase == "train" else certification_tasks(options)
     (options.work / "runs").mkdir(parents=True, exist_ok=True)
-    if options.phase == "train":
-        data_of(f"mnist:{options.data}", options.limit, options.device)
-    complete = run_tasks(tasks, options.together, options.seconds, threads=options.phase == "train")
+    complete = run_tasks(tasks, options.together, options.seconds)
     if options.out is not None:
         if options.phase == "train":
             # Finished trainings need no checkpoints; unfinished ones travel whole and can be continued.

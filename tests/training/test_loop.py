@@ -156,7 +156,6 @@ def test_bad_settings_are_refused_before_the_first_step(data: DeviceData, tmp_pa
         ({"batch": 0}, "batch"),
         ({"accumulate": 3}, "divide the batch"),
         ({"ema": 1.5}, "ema"),
-        ({"compile": True, "objective": Drt()}, "differentiates gradients"),
     ):
         with pytest.raises(ArgumentError, match=rule):
             replace(PLAN, **changes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,8 +47,7 @@ def reading_errors(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace path by content in one step that survives a crash of the process or the machine."""
-    writer = f"{os.getpid()}-{threading.get_ident()}"
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{writer}-{path.name}")
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     with writing_errors(path):
         try:
             with temporary.open("wb") as file:

@@ -33,7 +33,6 @@ from ringfence.training.objectives.registry import OBJECTIVES
 from ringfence.training.plan import TrainingPlan
 from ringfence.training.schedule import Schedule
 from ringfence.training.selection import RightAnswers
-from ringfence.training.stepper import PROCESS_WIDE
 
 
 @final
@@ -164,17 +163,12 @@ def run_job(job: TrainJob, on_status: Callable[[int, Status], None] = lambda mem
     return [job.final(i) for i in range(job.members)]
 
 
-def run_member(
-    job: TrainJob, member: int, on_status: Callable[[int, Status], None], whole: DeviceData | None = None
-) -> None:
-    """One training of a job: all members if joint, else the given one; nothing if it is finished.
-
-    whole: the job's data where it is loaded already, so that trainings of one process share it.
-    """
+def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], None]) -> None:
+    """One training of a job: all members if joint, else the given one; nothing if it is finished."""
     numbers = list(range(job.members)) if job.joint else [member]
     if all(job.final(i).exists() for i in numbers):
         return
-    whole, device = load_job_data(job) if whole is None else whole, pick_device(job.device)
+    whole, device = load_job_data(job), pick_device(job.device)
     classifier = load_classifier(job).module.to(device) if job.classifier else None
     plan = job.plan(member, classifier)
     if isinstance(plan.objective, Select):
@@ -182,8 +176,7 @@ def run_member(
         answers.count(device)
         whole = answers.labels(plan.objective.eta)
     data, held_out = whole.split(job.holdout)
-    with PROCESS_WIDE:  # weights are drawn from the process's own generator
-        modules = [job.build(i, whole.num_classes, whole.x.shape[1]) for i in numbers]
+    modules = [job.build(i, whole.num_classes, whole.x.shape[1]) for i in numbers]
     folder = job.out / ("joint" if job.joint else f"member-{member}")
     trained = train(
         plan,

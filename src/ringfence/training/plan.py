@@ -69,9 +69,6 @@ class TrainingPlan:
             raise ArgumentError("--ema", "must lie between 0 and 1", self.ema, "Try 0.999, or leave it out.")
         if self.clip is not None and not self.clip > 0:
             raise ArgumentError("--clip", "must be positive", self.clip, "Leave it out.")
-        if self.compile and self.objective.second_order:
-            rule = f"{self.objective.name} differentiates gradients, which compiled networks cannot"
-            raise ArgumentError("--compile", rule, "compiled members", "Leave --compile out; --graph is allowed.")
 
     def settings(self) -> dict[str, Any]:
         """All of it as plain values, for config.json and the digest."""

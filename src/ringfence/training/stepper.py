@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import threading
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.errors import ArgumentError
 from ringfence.training.data_on_device import DeviceData, augment
 from ringfence.training.fabric import average_gradients
 from ringfence.training.noise import TrainingNoise
@@ -16,9 +16,6 @@ from ringfence.training.plan import TrainingPlan
 
 WARM_UP_STEPS = 3
 """Steps before a graph is recorded, so that libraries have chosen their algorithms; they are undone."""
-
-PROCESS_WIDE = threading.RLock()
-"""Held while a graph is recorded or the process's own randomness is used: trainings may share a process."""
 
 
 @final
@@ -45,7 +42,12 @@ class Stepper:
             fused=cuda or None,
         )
         self.averaged = copy.deepcopy(members) if plan.ema is not None else None
-        self._run: list[Any] = [torch.compile(one) for one in members] if plan.compile else list(members)
+        self._run: list[Any] = list(members)
+        if plan.compile:
+            # Members, modes and frozen parameters are each a specialisation of the same code.
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+            self._run = [torch.compile(one, dynamic=False) for one in members]
+            check_compiled(members, self._run, data.x[: plan.batch], fabric)
         self.noise = TrainingNoise(plan.sigma, torch.ones((), device=self.device), torch.ones((), device=self.device))
         self.generator = torch.Generator(self.device)
         self.names: list[str] = []
@@ -55,8 +57,7 @@ class Stepper:
         self._rows = torch.zeros(plan.batch // fabric.world_size, dtype=torch.int64, device=self.device)
         self._graph: torch.cuda.CUDAGraph | None = None
         if graph:
-            with PROCESS_WIDE:
-                self._record()
+            self._record()
 
     def step(self, rows: Tensor, rate: float) -> None:
         """One step on the inputs of these numbers (batch,), at this learning rate."""
@@ -74,8 +75,7 @@ class Stepper:
     def clear(self, epoch: int, reached: float, attack: float) -> None:
         """Begin an epoch: its randomness, its warm-ups, empty sums."""
         self.generator.manual_seed(self.plan.generator_seed("noise", epoch, self.fabric.global_rank))
-        with PROCESS_WIDE:
-            torch.manual_seed(self.plan.generator_seed("layers", epoch, self.fabric.global_rank) & 0xFFFFFFFF)
+        torch.manual_seed(self.plan.generator_seed("layers", epoch, self.fabric.global_rank) & 0xFFFFFFFF)
         self.noise.reached.fill_(reached)
         self.noise.attack.fill_(attack)
         self.sums.zero_()
@@ -157,8 +157,7 @@ class Stepper:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.optimizer.zero_grad(set_to_none=True)
-        # thread_local: other trainings of this process go on meanwhile.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph):
             self._compute(self._rows)
         self._graph = graph
         with torch.no_grad():
@@ -166,3 +165,39 @@ class Stepper:
                 for key, value in one.state_dict().items():
                     value.copy_(state[key])
         self.restore({})
+
+
+COMPILED_DRIFT = 0.2
+"""Share of a gradient's length by which a compiled network's may differ: rounding (bf16) stays far below it."""
+
+
+def check_compiled(members: list[nn.Module], compiled: list[Any], x: Tensor, fabric: Any) -> None:
+    """Refuse a compiled network whose parameter gradients are not those of the plain one, at inputs x (B, *shape).
+
+    Compilers err: one release dropped the gradients of LeNet's convolutions, and training would go on without.
+    """
+    for plain, fast in zip(members, compiled, strict=True):
+        kept = {key: value.clone() for key, value in plain.state_dict().items()}
+        found: list[list[Tensor]] = []
+        for run in (plain, fast):
+            with fabric.autocast():
+                answers = run(x).float()
+            mixed = torch.linspace(-1, 1, answers[0].numel(), device=x.device).view_as(answers[0])
+            wanted = [one for one in plain.parameters() if one.requires_grad]
+            found.append(list(torch.autograd.grad((answers * mixed).sum(), wanted, allow_unused=True)))
+        with torch.no_grad():  # batch norms have counted two batches
+            for key, value in plain.state_dict().items():
+                value.copy_(kept[key])
+        lengths = [[0.0 if one is None else float(one.float().norm()) for one in way] for way in found]
+        drifts = [
+            0.0 if one is None or other is None else float((one.float() - other.float()).norm())
+            for one, other in zip(*found, strict=True)
+        ]
+        scale = max(lengths[0])
+        worst = max(
+            max(drift, abs(a - b)) / max(a, 1e-3 * scale, 1e-12) for drift, a, b in zip(drifts, *lengths, strict=True)
+        )
+        if worst > COMPILED_DRIFT:
+            rule = "a compiled network must have the gradients of the plain one"
+            remedy = f"Leave --compile out: torch {torch.__version__} miscompiles this network here."
+            raise ArgumentError("--compile", rule, f"a gradient that is {worst:.0%} off", remedy)

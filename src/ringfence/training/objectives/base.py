@@ -38,12 +38,11 @@ class LossTerms:
 class Objective(ABC):
     """A training objective with its hyper-parameters; frozen, so that a plan can be stored and compared.
 
-    joint: whether members must be trained together; second_order: whether it differentiates gradients.
+    joint: whether members must be trained together.
     """
 
     name: ClassVar[str]
     joint: ClassVar[bool] = False
-    second_order: ClassVar[bool] = False
     copies: int
     """Noise draws per input and step, m."""
 
@@ -141,6 +140,13 @@ def evaluating(module: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
         module.train(trained)
         for parameter in parameters:
             parameter.requires_grad_(True)
+
+
+def eager(member: nn.Module) -> nn.Module:
+    """The network behind a compiled one, for objectives that differentiate gradients: compiled code cannot."""
+    inner = getattr(member, "_orig_mod", member)
+    assert isinstance(inner, nn.Module)
+    return inner
 
 
 def check_weight(name: str, value: float) -> None:

@@ -18,6 +18,7 @@ from ringfence.training.objectives.base import (
     Members,
     Objective,
     check_weight,
+    eager,
     masked_mean,
     repeated,
     rows,
@@ -49,7 +50,6 @@ class Drt(Objective):
     squared: bool = False
     name: ClassVar[str] = "drt"
     joint: ClassVar[bool] = True
-    second_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_weight("rho1", self.rho1)
@@ -72,7 +72,7 @@ class Drt(Objective):
         labels, noisy = repeated(y, self.copies), rows(x, draws).requires_grad_()
         standard, gradients, margins, right = [], [], [], []
         for member in members:
-            scores = member(noisy)
+            scores = eager(member)(noisy)
             standard.append(self._standard(member, scores, x, y, draws, noise))
             margin = margin_over_runner_up(scores, labels)
             if self.rho1:

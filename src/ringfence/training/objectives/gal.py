@@ -17,6 +17,7 @@ from ringfence.training.objectives.base import (
     Objective,
     check_copies,
     check_weight,
+    eager,
     repeated,
     rows,
     safe_norm,
@@ -35,7 +36,6 @@ class Gal(Objective):
     copies: int = 2
     name: ClassVar[str] = "gal"
     joint: ClassVar[bool] = True
-    second_order: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_weight("weight", self.weight)
@@ -48,7 +48,7 @@ class Gal(Objective):
         noisy, labels = rows(x, noise.draw(x, self.copies, generator)).requires_grad_(), repeated(y, self.copies)
         losses, gradients, right = [], [], []
         for member in members:
-            scores = member(noisy)
+            scores = eager(member)(noisy)
             each = cross_entropy(scores, labels, reduction="none")
             gradients.append(torch.autograd.grad(each.sum(), noisy, create_graph=True)[0].float())
             losses.append(each.mean())
