@@ -45,7 +45,8 @@ def main() -> int:
         stepper = Stepper(TrainingPlan(objective, batch=batch), members, data, fabric)
 
         def step() -> None:
-            stepper.step(rows, 0.01)
+            stepper.aim(rows, 0.01)
+            stepper.step()
             float(stepper.sums[0])  # wait for the device
 
         return step

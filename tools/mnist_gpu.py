@@ -324,6 +324,7 @@ def smoke(options: argparse.Namespace) -> None:
     from ringfence.data import load_dataset
     from ringfence.training.data_on_device import DeviceData, load_device_data
     from ringfence.training.fabric import make_fabric
+    from ringfence.training.recording import steps_of
     from ringfence.training.stepper import Stepper
 
     fabric = make_fabric(options.device, 1, "fp32")
@@ -338,12 +339,14 @@ def smoke(options: argparse.Namespace) -> None:
                 members = [LeNet().to(fabric.device) for _ in range(job.members if job.joint else 1)]
                 try:
                     stepper = Stepper(plan, members, data, fabric)
+                    step = steps_of([stepper])
                     stepper.clear(20, 1.0, 1.0)
                     order = torch.arange(256, device=fabric.device)
                     for count in (5, options.steps):
                         begin = time.perf_counter()
                         for _ in range(count):
-                            stepper.step(order, 0.01)
+                            stepper.aim(order, 0.01)
+                            step()
                         loss = float(stepper.sums[0])
                     print(
                         f"{row:>14} {'graph' if graph else 'eager'}: "

@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from ringfence.classifiers import Normalize, fold_batch_norm
 from ringfence.classifiers.architectures import ARCHITECTURES, EfficientNetLite0, LeNet, build_architecture, resnet
 from ringfence.classifiers.architectures.efficientnet import same_padding
+from ringfence.classifiers.architectures.lenet import convolve_and_pool
 from ringfence.data import load_dataset
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.models import load_model
@@ -130,3 +131,26 @@ def test_normalize_refuses_what_would_broadcast_silently() -> None:
         Normalize(nn.Identity(), (0.1,), (0.0,))
     with pytest.raises(ArgumentError, match="finite"):
         Normalize(nn.Identity(), (float("nan"),), (1.0,))
+
+
+@pytest.mark.parametrize(("channels", "outputs", "size", "padding"), [(1, 6, 5, 2), (6, 16, 5, 0), (2, 3, 3, 1)])
+def test_convolution_on_blocks_equals_convolution_and_pooling(channels, outputs, size, padding) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(channels, outputs, size, padding=padding).double()
+    x = torch.randn(4, channels, 14, 14, dtype=torch.float64, requires_grad=True)
+    plain, blocks = nn.functional.max_pool2d(conv(x).relu(), 2), convolve_and_pool(x, conv)
+    assert torch.allclose(plain, blocks, atol=1e-12)
+    weight = torch.randn_like(plain)
+    wanted = [x, *conv.parameters()]
+    for one, other in zip(
+        torch.autograd.grad((plain * weight).sum(), wanted),
+        torch.autograd.grad((blocks * weight).sum(), wanted),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, atol=1e-10)
+
+
+def test_lenet_in_blocks_has_the_same_features() -> None:
+    torch.manual_seed(0)
+    network, x = LeNet(), torch.rand(3, 1, 28, 28)
+    assert torch.allclose(network.features(x), network.in_blocks(x), atol=1e-5)

@@ -14,8 +14,8 @@ from torch import nn
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
 from ringfence.training.checkpoints import Checkpoints, export, freeze_settings
+from ringfence.training.course import Status
 from ringfence.training.data_on_device import augment
-from ringfence.training.loop import Status
 from ringfence.training.objectives import Drt, Gaussian, SmoothAdv
 from ringfence.training.stepper import Stepper
 
@@ -65,12 +65,12 @@ def test_a_training_killed_at_any_step_ends_with_the_same_weights(
     killed_at = random.Random(str(changes)).randrange(1, 4 * 6)
     step, count = Stepper.step, 0
 
-    def dying(self: Stepper, rows: torch.Tensor, rate: float) -> None:
+    def dying(self: Stepper) -> None:
         nonlocal count
         count += 1
         if count == killed_at:
             raise KeyboardInterrupt
-        step(self, rows, rate)
+        step(self)
 
     monkeypatch.setattr(Stepper, "step", dying)
     with pytest.raises(KeyboardInterrupt):

@@ -15,8 +15,8 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, is_terminal, numbers, remark, remarks, results
 
 if TYPE_CHECKING:
+    from ringfence.training.course import Status
     from ringfence.training.job import TrainJob
-    from ringfence.training.loop import Status
 
 
 class Report(Protocol):
@@ -64,7 +64,10 @@ def train_command(
     classes: o.Classes = None,
     mean: o.Mean = None,
     std: o.Std = None,
-    parallel: Annotated[int, typer.Option(help="Members trained side by side, a process each.")] = 1,
+    parallel: Annotated[
+        int,
+        typer.Option(help="Members trained side by side (with --graph in one process)."),
+    ] = 1,
     device: o.Device = "auto",
     devices: Annotated[int, typer.Option(help="GPUs (or CPU processes) that share each batch.")] = 1,
     precision: Annotated[str | None, typer.Option(help="fp32 or bf16.")] = None,

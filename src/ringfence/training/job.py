@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -26,8 +26,9 @@ from ringfence.models.factory import build_from_factory
 from ringfence.models.weights import fit_weights
 from ringfence.sampling import pick_device
 from ringfence.training.checkpoints import Checkpoints, export, freeze_settings, restore_modules
+from ringfence.training.course import Status
 from ringfence.training.data_on_device import DeviceData, load_device_data
-from ringfence.training.loop import Status, train
+from ringfence.training.loop import train, train_together
 from ringfence.training.objectives import Objective, Select, build_objective
 from ringfence.training.objectives.registry import OBJECTIVES
 from ringfence.training.plan import TrainingPlan
@@ -168,28 +169,62 @@ def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], No
     numbers = list(range(job.members)) if job.joint else [member]
     if all(job.final(i).exists() for i in numbers):
         return
-    whole, device = load_job_data(job), pick_device(job.device)
-    classifier = load_classifier(job).module.to(device) if job.classifier else None
-    plan = job.plan(member, classifier)
-    if isinstance(plan.objective, Select):
-        answers = right_answers(job, whole)
-        answers.count(device)
-        whole = answers.labels(plan.objective.eta)
-    data, held_out = whole.split(job.holdout)
-    modules = [job.build(i, whole.num_classes, whole.x.shape[1]) for i in numbers]
-    folder = job.out / ("joint" if job.joint else f"member-{member}")
+    (plan,), data, held_out, modules = _prepare(job, [member], numbers)
     trained = train(
         plan,
         modules,
         data,
-        folder,
+        _folder(job, member),
         held_out=held_out,
         device=job.device,
         devices=job.devices,
         tensorboard=job.tensorboard,
         on_status=lambda status: on_status(member, status),
     )
-    if job.keep == "best" and (best := Checkpoints(folder).load_best()) is not None:
+    _export(job, plan, member, numbers, trained)
+
+
+def run_together(job: TrainJob, members: Sequence[int], on_status: Callable[[int, Status], None]) -> None:
+    """Trainings of a job that is not joint, at the same time in this process; finished ones are left alone."""
+    numbers = [i for i in members if not job.final(i).exists()]
+    if not numbers:
+        return
+    plans, data, held_out, modules = _prepare(job, numbers, numbers)
+    trained = train_together(
+        plans,
+        modules,
+        data,
+        [_folder(job, i) for i in numbers],
+        held_out=held_out,
+        device=job.device,
+        tensorboard=job.tensorboard,
+        on_status=lambda place, status: on_status(numbers[place], status),
+    )
+    for number, plan, module in zip(numbers, plans, trained, strict=True):
+        _export(job, plan, number, [number], [module])
+
+
+def _prepare(
+    job: TrainJob, members: Sequence[int], numbers: Sequence[int]
+) -> tuple[list[TrainingPlan], DeviceData, DeviceData | None, list[nn.Module]]:
+    """Plans of the trainings, their data, what is held out of it, and fresh networks of these numbers."""
+    whole, device = load_job_data(job), pick_device(job.device)
+    classifier = load_classifier(job).module.to(device) if job.classifier else None
+    plans = [job.plan(i, classifier) for i in members]
+    if isinstance(plans[0].objective, Select):
+        answers = right_answers(job, whole)
+        answers.count(device)
+        whole = answers.labels(plans[0].objective.eta)
+    data, held_out = whole.split(job.holdout)
+    return plans, data, held_out, [job.build(i, whole.num_classes, whole.x.shape[1]) for i in numbers]
+
+
+def _folder(job: TrainJob, member: int) -> Path:
+    return job.out / ("joint" if job.joint else f"member-{member}")
+
+
+def _export(job: TrainJob, plan: TrainingPlan, member: int, numbers: Sequence[int], trained: list[nn.Module]) -> None:
+    if job.keep == "best" and (best := Checkpoints(_folder(job, member)).load_best()) is not None:
         with torch.no_grad():
             restore_modules(trained, best)
     about = {"arch": job.arch, "sigma": f"{plan.sigma:g}", "objective": _phrase(plan.objective)}

@@ -12,7 +12,7 @@ from ringfence.errors import ArgumentError
 from ringfence.store.atomic import write_atomically
 
 if TYPE_CHECKING:
-    from ringfence.training.loop import Status
+    from ringfence.training.course import Status
 
 
 @final

@@ -5,50 +5,25 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ringfence.errors import ArgumentError, DataError
-from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, restore_modules
+from ringfence.training.checkpoints import Checkpoints, restore_modules
+from ringfence.training.course import Course, Status
 from ringfence.training.data_on_device import DeviceData
 from ringfence.training.fabric import make_fabric
-from ringfence.training.log import EpochLog
 from ringfence.training.plan import TrainingPlan
-from ringfence.training.schedule import warmth
-from ringfence.training.stepper import Stepper
+from ringfence.training.recording import steps_of
 
 REPORT_SECONDS = 2.0
 """Between two looks at the sums on the device: each look waits for the device once."""
 
-HELD_OUT_COPIES = 4
-"""Noise draws per held-out input when the noisy accuracy is measured."""
-
-
-@final
-@dataclass(frozen=True)
-class Status:
-    """How far a training is: epoch of epochs, step within the epoch, mean loss terms and noisy accuracy so far.
-
-    accuracy is that of the training batches; held_out is known after an epoch where inputs were held out;
-    left: expected seconds to the end.
-    """
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    accuracy: float
-    terms: dict[str, float] = field(default_factory=dict)
-    held_out: float | None = None
-    rate: float = 0.0
-    seconds: float = 0.0
-    left: float = 0.0
+Report = Callable[[Status], None]
 
 
 def silent(status: Status) -> None:
@@ -65,7 +40,7 @@ def train(
     device: str = "auto",
     devices: int = 1,
     tensorboard: bool = False,
-    on_status: Callable[[Status], None] = silent,
+    on_status: Report = silent,
     stop_after: int | None = None,
 ) -> list[nn.Module]:
     """Train the members into a folder, or go on where it stopped; returns them, trained, on the host.
@@ -94,13 +69,54 @@ def train(
             last=last,
         )
         fabric.launch(work)
+    return [one.eval() for one in _trained(plan, members, folder)]
+
+
+def train_together(
+    plans: Sequence[TrainingPlan],
+    members: Sequence[nn.Module],
+    data: DeviceData,
+    folders: Sequence[Path],
+    *,
+    held_out: DeviceData | None = None,
+    device: str = "auto",
+    tensorboard: bool = False,
+    on_status: Callable[[int, Status], None] = lambda number, status: None,
+) -> list[nn.Module]:
+    """Train members that have nothing to do with each other, step by step at the same time, on one device.
+
+    plans differ in their seeds alone. Each member ends with the weights that ``train`` finds for it; on CUDA with
+    plan.graph their steps overlap. on_status gets the member's place in the list.
+    """
+    fabric = make_fabric(device, 1, plans[0].precision)
+    fabric.launch()
+    data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None
+    for plan, member in zip(plans, members, strict=True):
+        check(plan, [member], data, 1)
+    # Those at the same epoch go together; the ones behind come first.
+    reached = [_epochs_done(folder) for folder in folders]
+    for epoch in sorted(set(reached) - {plans[0].epochs}):
+        chosen = [i for i, one in enumerate(reached) if one == epoch]
+        courses = [Course(fabric, plans[i], [members[i]], data, held_out, folders[i], tensorboard) for i in chosen]
+        _go(courses, plans[0].epochs, [partial(on_status, i) for i in chosen])
+    return [
+        _trained(plan, [member], folder)[0].eval() for plan, member, folder in zip(plans, members, folders, strict=True)
+    ]
+
+
+def _epochs_done(folder: Path) -> int:
+    found = Checkpoints(folder).load()
+    return 0 if found is None else found[0].epoch
+
+
+def _trained(plan: TrainingPlan, members: list[nn.Module], folder: Path) -> list[nn.Module]:
+    """The members with the weights of the last checkpoint, on the host."""
     found = Checkpoints(folder).load()
     assert found is not None
-    prefix = "ema" if plan.ema is not None else "member"
     members = [one.cpu() for one in members]
     with torch.no_grad():
-        restore_modules(members, found[1], prefix)
-    return [one.eval() for one in members]
+        restore_modules(members, found[1], "ema" if plan.ema is not None else "member")
+    return members
 
 
 def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, devices: int) -> None:
@@ -131,105 +147,35 @@ def _run(
     held_out: DeviceData | None,
     folder: Path,
     tensorboard: bool,
-    on_status: Callable[[Status], None],
+    on_status: Report,
     last: int,
 ) -> None:
-    device = fabric.device
-    data, held_out = data.to(device), held_out.to(device) if held_out else None
+    data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None
     if fabric.world_size > 1:
         members = copy.deepcopy(members)  # tensors sent to another process share their memory with the sender
-    colour = data.x.dim() == 4 and data.x.shape[1] > 1  # channels last: twice as fast there, and no gain on grey
-    for one in members:
-        one.to(device).train()
-        if colour:
-            one.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    stepper = Stepper(plan, members, data, fabric)
-    checkpoints = Checkpoints(folder)
-    found = checkpoints.load()
-    progress = Progressed(0, 0)
-    if found is not None:
-        progress = found[0]
-        with torch.no_grad():
-            restore_modules(members, found[1])
-        stepper.restore(found[1])
-    log = EpochLog(folder, progress.epoch, tensorboard and fabric.is_global_zero)
-    begun = time.monotonic()
-    first = progress.epoch
-    for epoch in range(first, last):
-        status = _epoch(stepper, epoch, on_status if fabric.is_global_zero else silent, begun, first)
-        fabric.barrier()
-        judged = stepper.averaged or members
-        if held_out is not None:
-            accuracy = noisy_accuracy(judged, held_out, plan.sigma, plan.generator_seed("held out"))
-            status = replace(status, held_out=accuracy)
-        better = status.held_out is not None and status.held_out > progress.best_accuracy
-        progress = Progressed(
-            epoch + 1,
-            (epoch + 1) * status.steps,
-            status.held_out if better and status.held_out is not None else progress.best_accuracy,
-            epoch + 1 if better else progress.best_epoch,
-        )
-        if fabric.is_global_zero:
-            if better:
-                checkpoints.save_best(judged)
-            checkpoints.save(progress, {**module_tensors(members), **stepper.tensors()})
-            log.add(status)
-            on_status(status)
-    fabric.barrier()
+    _go([Course(fabric, plan, members, data, held_out, folder, tensorboard)], last, [on_status])
 
 
-def _epoch(stepper: Stepper, epoch: int, report: Callable[[Status], None], begun: float, first: int) -> Status:
-    """All steps of one epoch; the sums are looked at now and then, and at the end."""
-    plan, data, fabric = stepper.plan, stepper.data, stepper.fabric
-    steps = len(data) // plan.batch
-    stepper.clear(epoch, warmth(epoch, plan.noise_warmup), warmth(epoch, plan.attack_warmup))
-    # The order is drawn on the host, so that it does not depend on the device; the copy is one per epoch.
-    shuffle = torch.Generator().manual_seed(plan.generator_seed("order", epoch))
-    order = torch.randperm(len(data), generator=shuffle)[: steps * plan.batch].view(steps, fabric.world_size, -1)
-    order = order[:, fabric.global_rank].to(stepper.device)
-    looked = time.monotonic()
-    for step in range(steps):
-        rate = plan.schedule.at(epoch * steps + step, steps, plan.epochs)
-        stepper.step(order[step], rate)
-        if time.monotonic() - looked >= REPORT_SECONDS and step + 1 < steps:
-            report(_look(stepper, epoch, step + 1, steps, rate, begun, first))
-            looked = time.monotonic()
-    return _look(stepper, epoch, steps, steps, rate, begun, first)
-
-
-def _look(stepper: Stepper, epoch: int, step: int, steps: int, rate: float, begun: float, first: int) -> Status:
-    """Read the sums (this waits for the device) and stop where the loss left the numbers."""
-    plan = stepper.plan
-    bad = int(stepper.first_bad)
-    if bad < 0 and step == steps and not all(bool(torch.isfinite(one).all()) for one in stepper.parameters):
-        bad = steps - 1
-    if bad >= 0:
-        where = f"NaN or infinity at step {epoch * steps + bad} (epoch {epoch + 1}, step {bad + 1} of {steps})"
-        kept = f"the checkpoint after epoch {epoch} is kept" if epoch else "no epoch was finished"
-        raise ArgumentError("loss", "must stay finite", where, f"Lower --lr or the penalty weights; {kept}.")
-    values = (stepper.sums / step).tolist()
-    seconds = time.monotonic() - begun
-    done = (epoch - first) * steps + step
-    left = seconds / done * (plan.epochs * steps - epoch * steps - step)
-    terms = dict(zip(stepper.names, values[2:], strict=True))
-    return Status(epoch + 1, plan.epochs, step, steps, values[0], values[1], terms, None, rate, seconds, left)
-
-
-@torch.no_grad()
-def noisy_accuracy(
-    members: Sequence[nn.Module], data: DeviceData, sigma: float, seed: int, copies: int = HELD_OUT_COPIES
-) -> float:
-    """Share of right answers of the members' mean softmax under noise, over ``copies`` draws per input."""
-    trained = [one.training for one in members]
-    generator = torch.Generator(data.x.device).manual_seed(seed)
-    hits = torch.zeros((), device=data.x.device)
-    for one in members:
-        one.eval()
-    for _ in range(copies):
-        for x, y in zip(torch.split(data.x, 2048), torch.split(data.y, 2048), strict=True):
-            noisy = x + sigma * torch.randn(x.shape, generator=generator, device=x.device)
-            scores: Tensor = torch.stack([one(noisy).softmax(-1) for one in members]).mean(0)
-            hits += (scores.argmax(1) == y).sum()
-    for one, mode in zip(members, trained, strict=True):
-        one.train(mode)
-    return float(hits) / (copies * len(data))
+def _go(courses: Sequence[Course], last: int, reports: Sequence[Report]) -> None:
+    """All epochs that are left, of trainings that are equally far."""
+    step_all = steps_of([course.stepper for course in courses])
+    for course in courses:
+        course.load()
+    zero = courses[0].fabric.is_global_zero
+    for epoch in range(courses[0].progress.epoch, last):
+        for course in courses:
+            course.begin(epoch)
+        looked = time.monotonic()
+        for step in range(courses[0].steps):
+            for course in courses:
+                course.aim(step)
+            step_all()
+            if time.monotonic() - looked >= REPORT_SECONDS and step + 1 < courses[0].steps:
+                for course, report in zip(courses, reports, strict=True):
+                    status = course.look(step + 1)
+                    report(status) if zero else None
+                looked = time.monotonic()
+        for course, report in zip(courses, reports, strict=True):
+            status = course.end()
+            report(status) if zero else None
+    courses[0].fabric.barrier()

@@ -1,4 +1,4 @@
-"""Independent members side by side, one process each: small networks leave most of a device idle."""
+"""Independent members side by side: small networks leave most of a device idle."""
 
 from __future__ import annotations
 
@@ -11,33 +11,39 @@ from typing import Any
 
 import torch
 
+from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS
 from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.sampling import pick_device
 from ringfence.training.checkpoints import freeze_settings
-from ringfence.training.job import TrainJob, run_job, run_member
-from ringfence.training.loop import Status
+from ringfence.training.course import Status
+from ringfence.training.job import TrainJob, run_job, run_member, run_together
 
 Message = tuple[int, Status | None, RingfenceError | str | None]
 """(member, how far it is, None), or (member, None, what went wrong); (member, None, None): done."""
 
 
 def run_parallel(
-    job: TrainJob, processes: int, on_status: Callable[[int, Status], None] = lambda member, status: None
+    job: TrainJob, together: int, on_status: Callable[[int, Status], None] = lambda member, status: None
 ) -> list[Path]:
     """Train the members of a job, so many at a time; equal to one after the other, weight for weight on one device."""
-    if processes < 1:
-        raise ArgumentError("--parallel", "must be at least 1", processes, "Use 1.")
-    if job.joint or processes == 1 or job.members == 1:
+    if together < 1:
+        raise ArgumentError("--parallel", "must be at least 1", together, "Use 1.")
+    if job.joint or together == 1 or job.members == 1:
         return run_job(job, on_status)
     if job.devices > 1:
         raise ArgumentError("--parallel", "goes with one device", f"--devices {job.devices}", "Choose one of the two.")
     freeze_settings(job.out, job.described())
+    if shares_graph(job):
+        for first in range(0, job.members, together):
+            run_together(job, range(first, min(first + together, job.members)), on_status)
+        return [job.final(i) for i in range(job.members)]
     spawn = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     messages: Queue[Message] = spawn.Queue()
     waiting, running = list(range(job.members)), dict[int, Any]()
     failure: RingfenceError | str | None = None
     try:
         while waiting or running:
-            while waiting and len(running) < processes and failure is None:
+            while waiting and len(running) < together and failure is None:
                 member = waiting.pop(0)
                 running[member] = spawn.Process(target=_work, args=(job, member, messages), daemon=True)
                 running[member].start()
@@ -65,6 +71,15 @@ def run_parallel(
     if failure is not None:
         raise ArgumentError("--parallel", "every member must be trained", failure, "Run the command again to go on.")
     return [job.final(i) for i in range(job.members)]
+
+
+def shares_graph(job: TrainJob) -> bool:
+    """Whether members are branches of one recorded step in this process, which overlap; processes would take turns.
+
+    Only our own networks: layers that draw random numbers would share one generator.
+    """
+    ours = job.arch in ARCHITECTURES or job.arch in DENOISERS
+    return ours and bool(job.options.get("graph")) and pick_device(job.device).type == "cuda"
 
 
 def _work(job: TrainJob, member: int, messages: Queue[Message]) -> None:

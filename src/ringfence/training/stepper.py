@@ -1,4 +1,4 @@
-"""One optimiser step: batch, noise, objective, backward, SGD; counted on the device, replayable as a CUDA graph."""
+"""One optimiser step: batch, noise, objective, backward, SGD; counted on the device."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.errors import ArgumentError
+from ringfence.training.compiled import compile_members
 from ringfence.training.data_on_device import DeviceData, augment
 from ringfence.training.fabric import average_gradients
 from ringfence.training.noise import TrainingNoise
 from ringfence.training.plan import TrainingPlan
-
-WARM_UP_STEPS = 3
-"""Steps before a graph is recorded, so that libraries have chosen their algorithms; they are undone."""
 
 
 @final
@@ -30,9 +27,9 @@ class Stepper:
         self.plan, self.members, self.data, self.fabric = plan, members, data, fabric
         self.device = data.x.device
         self.parameters = [one for member in members for one in member.parameters() if one.requires_grad]
-        graph = plan.graph and self.device.type == "cuda" and fabric.world_size == 1
         cuda = self.device.type == "cuda"
-        rate: Any = torch.tensor(plan.schedule.lr, device=self.device) if graph else plan.schedule.lr
+        self.recordable = plan.graph and cuda and fabric.world_size == 1
+        rate: Any = torch.tensor(plan.schedule.lr, device=self.device) if self.recordable else plan.schedule.lr
         self.optimizer = torch.optim.SGD(
             self.parameters,
             lr=rate,
@@ -42,12 +39,7 @@ class Stepper:
             fused=cuda or None,
         )
         self.averaged = copy.deepcopy(members) if plan.ema is not None else None
-        self._run: list[Any] = list(members)
-        if plan.compile:
-            # Members, modes and frozen parameters are each a specialisation of the same code.
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-            self._run = [torch.compile(one, dynamic=False) for one in members]
-            check_compiled(members, self._run, data.x[: plan.batch], fabric)
+        self._run = compile_members(members, data.x[: plan.batch], fabric) if plan.compile else members
         self.noise = TrainingNoise(plan.sigma, torch.ones((), device=self.device), torch.ones((), device=self.device))
         self.generator = torch.Generator(self.device)
         self.names: list[str] = []
@@ -55,22 +47,15 @@ class Stepper:
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
         self._number = torch.zeros((), dtype=torch.int64, device=self.device)
         self._rows = torch.zeros(plan.batch // fabric.world_size, dtype=torch.int64, device=self.device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        if graph:
-            self._record()
 
-    def step(self, rows: Tensor, rate: float) -> None:
-        """One step on the inputs of these numbers (batch,), at this learning rate."""
+    def aim(self, rows: Tensor, rate: float) -> None:
+        """Choose what the next step does: the inputs of these numbers (batch,), at this learning rate."""
+        self._rows.copy_(rows)
         group = self.optimizer.param_groups[0]
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
-        if self._graph is not None:
-            self._rows.copy_(rows)
-            self._graph.replay()
-        else:
-            self._compute(rows)
 
     def clear(self, epoch: int, reached: float, attack: float) -> None:
         """Begin an epoch: its randomness, its warm-ups, empty sums."""
@@ -109,10 +94,11 @@ class Stepper:
                 source = tensors.get(f"ema.{i}.{key}", self.members[i].state_dict()[key])
                 value.copy_(source)
 
-    def _compute(self, rows: Tensor) -> None:
+    def step(self) -> None:
+        """The step that was aimed."""
         self.optimizer.zero_grad(set_to_none=True)
         measured: list[Tensor] = []
-        for part in rows.chunk(self.plan.accumulate):
+        for part in self._rows.chunk(self.plan.accumulate):
             x = augment(self.data.x[part], self.plan.crop, self.plan.flip, self.generator)
             with self.fabric.autocast():
                 found = self.plan.objective(self._run, x, self.data.y[part], self.noise, self.generator)
@@ -144,60 +130,3 @@ class Stepper:
                 mean.lerp_(now, 1 - decay)
             for kept, buffer in zip(old.buffers(), new.buffers(), strict=True):
                 kept.copy_(buffer)
-
-    def _record(self) -> None:
-        """Record one step as a CUDA graph: small networks are launch-bound, and a replay is one launch."""
-        kept = [{key: value.clone() for key, value in one.state_dict().items()} for one in self.members]
-        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP_STEPS):
-                self._compute(self._rows)
-        torch.cuda.current_stream(self.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
-            self._compute(self._rows)
-        self._graph = graph
-        with torch.no_grad():
-            for one, state in zip(self.members, kept, strict=True):
-                for key, value in one.state_dict().items():
-                    value.copy_(state[key])
-        self.restore({})
-
-
-COMPILED_DRIFT = 0.2
-"""Share of a gradient's length by which a compiled network's may differ: rounding (bf16) stays far below it."""
-
-
-def check_compiled(members: list[nn.Module], compiled: list[Any], x: Tensor, fabric: Any) -> None:
-    """Refuse a compiled network whose parameter gradients are not those of the plain one, at inputs x (B, *shape).
-
-    Compilers err: one release dropped the gradients of LeNet's convolutions, and training would go on without.
-    """
-    for plain, fast in zip(members, compiled, strict=True):
-        kept = {key: value.clone() for key, value in plain.state_dict().items()}
-        found: list[list[Tensor]] = []
-        for run in (plain, fast):
-            with fabric.autocast():
-                answers = run(x).float()
-            mixed = torch.linspace(-1, 1, answers[0].numel(), device=x.device).view_as(answers[0])
-            wanted = [one for one in plain.parameters() if one.requires_grad]
-            found.append(list(torch.autograd.grad((answers * mixed).sum(), wanted, allow_unused=True)))
-        with torch.no_grad():  # batch norms have counted two batches
-            for key, value in plain.state_dict().items():
-                value.copy_(kept[key])
-        lengths = [[0.0 if one is None else float(one.float().norm()) for one in way] for way in found]
-        drifts = [
-            0.0 if one is None or other is None else float((one.float() - other.float()).norm())
-            for one, other in zip(*found, strict=True)
-        ]
-        scale = max(lengths[0])
-        worst = max(
-            max(drift, abs(a - b)) / max(a, 1e-3 * scale, 1e-12) for drift, a, b in zip(drifts, *lengths, strict=True)
-        )
-        if worst > COMPILED_DRIFT:
-            rule = "a compiled network must have the gradients of the plain one"
-            remedy = f"Leave --compile out: torch {torch.__version__} miscompiles this network here."
-            raise ArgumentError("--compile", rule, f"a gradient that is {worst:.0%} off", remedy)

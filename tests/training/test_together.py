@@ -1,0 +1,103 @@
+"""Members trained together, and compiled members, are the ones that training alone and uncompiled gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.errors import ArgumentError
+from ringfence.training import DeviceData, Schedule, TrainingPlan, train
+from ringfence.training.compiled import compile_members, gradient_drift
+from ringfence.training.course import Course, Status
+from ringfence.training.fabric import make_fabric
+from ringfence.training.loop import train_together
+from ringfence.training.objectives import Gaussian
+
+PLANS = [
+    TrainingPlan(Gaussian(), sigma=0.2, epochs=3, batch=16, schedule=Schedule(lr=0.1), crop=1, seed=seed)
+    for seed in range(3)
+]
+
+
+def network(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 3))
+
+
+def same(first: nn.Module, second: nn.Module) -> bool:
+    return all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
+
+
+@pytest.fixture
+def alone(data: DeviceData, tmp_path: Path) -> list[nn.Module]:
+    return [train(plan, [network(plan.seed)], data, tmp_path / f"alone-{plan.seed}", device="cpu")[0] for plan in PLANS]
+
+
+def test_together_is_the_same_as_alone(data: DeviceData, tmp_path: Path, alone: list[nn.Module]) -> None:
+    seen: list[tuple[int, Status]] = []
+    together = train_together(
+        PLANS,
+        [network(plan.seed) for plan in PLANS],
+        data,
+        [tmp_path / f"{i}" for i in range(3)],
+        device="cpu",
+        on_status=lambda number, status: seen.append((number, status)),
+    )
+    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+    assert [(number, status.epoch) for number, status in seen] == [(i, epoch) for epoch in (1, 2, 3) for i in range(3)]
+
+
+def test_members_that_are_not_equally_far_are_continued(
+    data: DeviceData, tmp_path: Path, alone: list[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / f"{i}" for i in range(3)]
+    train(PLANS[1], [network(1)], data, folders[1], device="cpu", stop_after=2)
+    train(PLANS[2], [network(2)], data, folders[2], device="cpu")
+    groups: list[int] = []
+    begin = Course.begin
+
+    def noted(self: Course, epoch: int) -> None:
+        groups.append(self.plan.seed)
+        begin(self, epoch)
+
+    monkeypatch.setattr(Course, "begin", noted)
+    together = train_together(PLANS, [network(i) for i in range(3)], data, folders, device="cpu")
+    assert groups == [0, 0, 0, 1]  # the one behind, then the one with an epoch left; the finished one not at all
+    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+
+
+class Forgetful(nn.Module):
+    """What a wrong compiler makes of a network: the same answers, no gradient for its first layer."""
+
+    def __init__(self, inner: nn.Sequential) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        answers: Tensor = self.inner[2:](self.inner[:2](x).detach())
+        return answers
+
+
+def test_a_compiled_network_without_some_gradients_is_refused(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda module, **settings: Forgetful(module))
+    with pytest.raises(ArgumentError, match=r"--compile: a compiled network must have the gradients.*100% off"):
+        train(replace(PLANS[0], compile=True), [network(0)], data, tmp_path, device="cpu")
+
+
+def test_a_faithful_compiler_is_accepted_and_leaves_no_trace(data: DeviceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda module, **settings: module)
+    fabric: Any = make_fabric("cpu", 1, "fp32")
+    member = network(0).train()
+    before = {key: value.clone() for key, value in member.state_dict().items()}
+    (compiled,) = compile_members([member], data.x[:16], fabric)
+    assert gradient_drift(member, compiled, data.x[:16], fabric) == 0
+    assert all(torch.equal(before[key], value) for key, value in member.state_dict().items())
