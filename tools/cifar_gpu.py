@@ -1,169 +1,152 @@
-"""Issue 9's CIFAR-10 reproduction as a list of ``ringfence`` commands, run within a time budget; resumable.
+"""Runs issue 9's CIFAR-10 reproduction (tools/cifar_commands.py) within a time budget; resumable.
 
-    python tools/cifar_gpu.py list    --data DIR
-    python tools/cifar_gpu.py train   --data DIR --work build/cifar --out OUT --seconds 540 [--only gaussian]
+    python tools/cifar_gpu.py list    [--only gaussian] [--sigmas 0.25 0.5]
+    python tools/cifar_gpu.py train   --data DIR --work build/cifar --out OUT --seconds 540 [--only gaussian-0.25]
     python tools/cifar_gpu.py certify --data DIR --work build/cifar --out OUT --seconds 540
+    python tools/cifar_gpu.py keep    --work build/cifar
 
-DIR holds cifar10_test.npz and cifar10_train_part*.npz, and a folder ``weights`` with the clean networks and
-denoisers. Commands run one after the other; each continues where it stopped, because that is what the same command
-does. OUT gets ``zoo.tar`` or ``runs.tar``; unpacked into the work folder they restore it. --tiny runs everything on a
-handful of images, to see that it runs.
+DIR holds cifar10_test.npz and cifar10_train_part*.npz, and the folders ``weights`` (the clean networks and denoisers)
+and ``imagenet_samples``. Commands run in the work folder one after the other, in order of value; each continues where it
+stopped, because that is what the same command does. OUT gets archives of at most 14 MiB (tools/gpu_packing.py):
+unpacked into a work folder they restore it. keep verifies what is finished and copies it into results/cifar10 and
+zoo/cifar10. --tiny runs everything on an image or two, to see that it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-from mnist_gpu import pack
+from cifar_commands import LEARNED, RUNS, Command, certification, training
+from gpu_packing import pack_runs, pack_zoo
+from smooth_reduce_pack import pack as keep_run
 
-NORMALISED = ("--mean", "0.4914,0.4822,0.4465", "--std", "0.2023,0.1994,0.2010")
-"""Channel statistics of Cohen et al., which the papers' networks subtract and divide by."""
-PAPER = ("--n0", "100", "--alpha", "0.001")
-MEMBERS = 10
-
-
-@dataclass(frozen=True)
-class Command:
-    """Words of the ``ringfence`` program, and the file that exists once it is done."""
-
-    name: str
-    words: tuple[str, ...]
-    done: Path
-    needs: tuple[Path, ...] = ()
+ROOT = Path(__file__).resolve().parents[1]
+GRACE = 60
+"""Seconds that an interrupted command may take to end."""
 
 
-def training(options: argparse.Namespace) -> list[Command]:
-    """Paper 000's recipe for ten ResNet-20 and one ResNet-110 of each kind; paper 001's DRT over three of them."""
-    zoo = options.work / "zoo" / "cifar10"
-    tiny = ("--epochs", "1", "--limit", "256", "--batch", "64") if options.tiny else ()
-    fast = ("--precision", "bf16", "--graph") if not options.tiny else ()
-    found: list[Command] = []
-
-    def add(name: str, words: tuple[str, ...], members: int, needs: tuple[Path, ...] = ()) -> None:
-        common = ("--data", f"cifar10:{options.data}", *NORMALISED, "--out", str(zoo / name), *tiny)
-        found.append(Command(name, ("train", *words, *common), zoo / name / f"final-{members - 1}.safetensors", needs))
-
-    side_by_side = ("--parallel", str(1 if options.tiny else MEMBERS))
-    for sigma in options.sigmas:
-        for kind in ("gaussian", "consistency"):
-            recipe = ("--recipe", f"paper000-cifar10-{kind}-{sigma}", *fast)
-            many = ("--arch", "resnet20", "--members", str(MEMBERS), *side_by_side)
-            add(f"{kind}-{sigma}", (*recipe, *many), MEMBERS)
-            if sigma == "0.25":
-                add(f"{kind}-resnet110-{sigma}", (*recipe, "--arch", "resnet110"), 1)
-        for rho1, rho2 in (("0.1", "0.5"), ("0.2", "0.5")) if sigma == "0.25" else ():
-            base = zoo / f"gaussian-{sigma}"
-            words = ("--recipe", f"paper001-cifar10-drt-{sigma}", "--arch", "resnet20", "--init", str(base))
-            rho = ("--rho1", rho1, "--rho2", rho2)
-            add(f"drt-{rho1}-{rho2}-{sigma}", (*words, *rho), 3, (base / f"final-{MEMBERS - 1}.safetensors",))
-    return found
+def prepare(work: Path, data: Path) -> None:
+    """Make the work folder, with links to the data and to this folder, so that settings name no machine."""
+    work.mkdir(parents=True, exist_ok=True)
+    for name, target in (("data", data), ("tools", ROOT / "tools")):
+        link = work / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(target.resolve(), target_is_directory=True)
 
 
-def certification(options: argparse.Namespace) -> list[Command]:
-    """Every run of results/cifar10: all lanes in one pass, known radii, ACES, denoisers, mechanisms."""
-    zoo, runs = options.work / "zoo" / "cifar10", options.work / "runs"
-    draws = "200" if options.tiny else "100000"
-    some = ("--limit", "3") if options.tiny else ()
-    fast = ("--precision", "bf16", "--compile", "--autotune") if not options.tiny else ()
-    every20 = ("--data", f"cifar10:{options.data}", "--skip", "20", *some, *fast)
-    found: list[Command] = []
-
-    def files(name: str, members: int) -> list[Path]:
-        return [zoo / name / f"final-{i}.safetensors" for i in range(members)]
-
-    def specs(name: str, members: int) -> str:
-        return ",".join(f"zoo:cifar10/{name}:{i}" for i in range(members))
-
-    def add(name: str, words: tuple[str, ...], needs: list[Path]) -> None:
-        found.append(Command(name, (*words, "--out", str(runs / name)), runs / name / "summary.json", tuple(needs)))
-
-    for sigma in options.sigmas:
-        for kind in ("gaussian", "consistency"):
-            members = files(f"{kind}-{sigma}", MEMBERS)
-            listed = ("--members", specs(f"{kind}-{sigma}", MEMBERS), "--sigma", sigma)
-            votes = ("--vote", "soft,softmax,hard,max-margin", "--prefixes", "--singles", "--consensus", "2,3,5")
-            fixed = (*every20, *PAPER, "--n", draws)
-            add(f"{kind}-lanes-{sigma}", ("certify", *listed, *votes, *fixed), members)
-            for radius in ("0.25", "0.5", "0.75") if sigma == "0.25" and kind == "consistency" else ():
-                known = (*listed, "--radius", radius, *every20, "--alpha", "0.001")
-                for procedure in ("staged", "sequential"):
-                    words = ("certify", *known, "--procedure", procedure)
-                    add(f"{kind}-{procedure}-{radius}", words, members)
-                    add(f"{kind}-{procedure}-consensus-{radius}", (*words, "--consensus", "5"), members)
-            if sigma == "0.25":
-                deep = files(f"{kind}-resnet110-{sigma}", 1)
-                one = ("certify", "--model", specs(f"{kind}-resnet110-{sigma}", 1), "--sigma", sigma)
-                add(f"{kind}-resnet110-{sigma}", (*one, *fixed), deep)
-        for rho in ("0.1-0.5", "0.2-0.5") if sigma == "0.25" else ():
-            members = files(f"drt-{rho}-{sigma}", 3)
-            votes = ("--vote", "softmax,max-margin", "--singles")
-            words = ("certify", "--members", specs(f"drt-{rho}-{sigma}", 3), "--sigma", sigma, *votes)
-            every10 = ("--data", f"cifar10:{options.data}", "--skip", "10", *some, *fast)
-            add(f"drt-{rho}-{sigma}", (*words, *every10, *PAPER, "--n", draws), members)
-    first = files("consistency-0.25", 1)
-    core = f"resnet56-pad@{options.data}/weights/cifar10_resnet56.pt"
-    selected = ("aces", "run", "--certify", specs("consistency-0.25", 1), "--core", core, "--sigma", "0.25")
-    add("aces-0.25", (*selected, *every20, *PAPER, "--n", draws), first)
-    return found
-
-
-def run(commands: list[Command], seconds: float, zoo: Path) -> bool:
+def run(commands: list[Command], seconds: float, work: Path) -> bool:
     """Run what is not done, until the seconds are over: then the running command is interrupted, as by Ctrl-C."""
     begin, complete = time.monotonic(), True
     for command in commands:
         left = seconds - (time.monotonic() - begin)
-        if command.done.exists():
+        if (work / command.done).exists():
             continue
-        missing = [str(path) for path in command.needs if not path.exists()]
+        missing = [str(path) for path in command.needs if not (work / path).exists()]
         if missing or left < 1:
             print(f"{command.name}: waits for {missing[0] if missing else 'time'}", flush=True)
             complete = False
             continue
         print(f"{command.name}: begins with {left:.0f} s left", flush=True)
-        words = [sys.executable, "-m", "ringfence", *command.words]
-        process = subprocess.Popen(words, env={**os.environ, "RINGFENCE_ZOO": str(zoo)})
-        try:
-            code = process.wait(timeout=left)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            code = process.wait()
+        code = run_one(command, left, work)
         print(f"{command.name}: ended with code {code} after {time.monotonic() - begin:.0f} s in all", flush=True)
         complete &= code == 0
     return complete
 
 
+def run_one(command: Command, seconds: float, work: Path) -> int:
+    """The command in the work folder, for so many seconds at most; its exit code."""
+    words = [sys.executable, "-m", "ringfence", *resolved(command.words, work)]
+    # The search path may hold relative folders, and the command runs elsewhere.
+    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
+    environment = {**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path}
+    output = subprocess.PIPE if command.printed else None
+    process = subprocess.Popen(words, cwd=work, env=environment, stdout=output, text=True)
+    try:
+        printed, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        return process.returncode or 1
+    if command.printed and process.returncode == 0:
+        (work / command.done).parent.mkdir(parents=True, exist_ok=True)
+        (work / command.done).write_text(printed, encoding="utf-8")
+    return process.returncode
+
+
+def resolved(words: tuple[str, ...], work: Path) -> list[str]:
+    """The words with ``learned:FILE`` replaced by the weights in that file."""
+    return [learned_weights(work / word.removeprefix(LEARNED)) if word.startswith(LEARNED) else word for word in words]
+
+
+def learned_weights(file: Path) -> str:
+    """What ``--member-weights`` takes, from what ``ringfence weights --json`` printed."""
+    from ringfence.analysis.sween import written
+
+    found = json.loads(file.read_text(encoding="utf-8"))["learned"]
+    return written(next(one["weights"] for one in found if one["method"] == "gradient"))
+
+
+def keep(work: Path) -> None:
+    """Copy finished runs, verified, into results/cifar10, and finished trainings into zoo/cifar10."""
+    runs = sorted(file.parent for file in (work / RUNS).glob("*/summary.json"))
+    for number, folder in enumerate(runs):
+        keep_run(folder, ROOT / "results" / "cifar10" / folder.name, pictures=number == 0)
+    trainings = [file.parent for file in sorted((work / "zoo" / "cifar10").glob("*/config.json"))]
+    for folder in trainings:
+        count = int(json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"])
+        files = [folder / f"final-{i}.safetensors" for i in range(count)]
+        if all(file.exists() for file in files):
+            place = ROOT / "zoo" / "cifar10" / folder.name
+            place.mkdir(parents=True, exist_ok=True)
+            for file in (folder / "config.json", *files):
+                shutil.copy(file, place)
+    print(f"{len(runs)} runs kept; now run tools/cifar_table.py and tools/zoo_readme.py")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("list", "train", "certify"))
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CIFAR-10 files")
+    parser.add_argument("phase", choices=("list", "train", "certify", "keep"))
+    parser.add_argument("--data", type=Path, help="folder of the data")
     parser.add_argument("--work", type=Path, default=Path("build/cifar"), help="folder kept between calls")
-    parser.add_argument("--out", type=Path, help="where the tar goes")
+    parser.add_argument("--out", type=Path, help="where the archives go")
     parser.add_argument("--seconds", type=float, default=540, help="stop after this time")
     parser.add_argument("--sigmas", nargs="+", default=["0.25"], choices=("0.25", "0.5", "1.0"))
     parser.add_argument("--only", nargs="+", help="only commands whose name begins so")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
-    phases = {"train": training(options), "certify": certification(options)}
+    phases = {phase: made(tuple(options.sigmas), options.tiny) for phase, made in PHASES.items()}
     wanted = tuple(options.only or [""])
     chosen = {phase: [one for one in every if one.name.startswith(wanted)] for phase, every in phases.items()}
     if options.phase == "list":
         for one in chosen["train"] + chosen["certify"]:
-            print("ringfence", " ".join(one.words))
+            print(f"# {one.name}\nringfence", " ".join(one.words))
         return 0
-    complete = run(chosen[options.phase], options.seconds, options.work / "zoo")
+    if options.phase == "keep":
+        keep(options.work)
+        return 0
+    if options.data is None:
+        parser.error("--data: name the folder of the data")
+    prepare(options.work, options.data)
+    complete = run(chosen[options.phase], options.seconds, options.work)
     if options.out is not None:
-        folder, unfinished = ("zoo", ()) if options.phase == "train" else ("runs", ("lock",))
-        leave_out = ("epoch-",) if complete and folder == "zoo" else unfinished
-        pack(options.work / folder, options.out / f"{folder}.tar", leave_out)
+        packing = pack_zoo if options.phase == "train" else pack_runs
+        packing(options.work / ("zoo" if options.phase == "train" else RUNS), options.out)
     return 0 if complete else 1
 
+
+PHASES = {"train": training, "certify": certification}
 
 if __name__ == "__main__":
     sys.exit(main())

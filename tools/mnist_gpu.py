@@ -6,8 +6,8 @@
 
 Tasks run side by side, a process each. What is unfinished when the seconds are over is stopped; the same command
 goes on with it. (Threads of one process that replay recorded steps were tried and did not end.)
-Afterwards OUT holds ``zoo.tar`` (weights, settings, logs) or ``runs.tar`` (run folders). A work folder can be
-restored by unpacking both into it.
+Afterwards OUT holds ``zoo-N.tgz`` (weights, settings, logs) and ``rest-N.tgz`` (checkpoints of what is unfinished), or
+``runs-N.tgz`` (run folders). A work folder can be restored by unpacking them into it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import tarfile
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from gpu_packing import pack_runs, pack_zoo
 
 SIGMAS = (0.5, 0.25, 1.0)
 MEMBERS = 3
@@ -304,16 +305,6 @@ def run_tasks(tasks: list[Task], together: int, seconds: float) -> bool:
     return not unfinished and not failed
 
 
-def pack(folder: Path, archive: Path, leave_out: tuple[str, ...] = ()) -> None:
-    """A tar of a folder under its own name."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive, "w") as tar:
-        for path in sorted(folder.rglob("*")) if folder.exists() else []:
-            if path.is_file() and not path.name.startswith((".writing-", *leave_out)):
-                tar.add(path, arcname=str(path.relative_to(folder.parent)), recursive=False)
-    print(f"{archive}: {archive.stat().st_size / 2**20:.1f} MiB", flush=True)
-
-
 def smoke(options: argparse.Namespace) -> None:
     """Milliseconds per step of every objective, eager and as a graph; shows that each runs here at all."""
     import tempfile
@@ -365,7 +356,7 @@ def main() -> None:
     parser.add_argument("phase", choices=("smoke", "train", "certify"))
     parser.add_argument("--data", type=Path, required=True, help="mnist.npz")
     parser.add_argument("--work", type=Path, default=Path("build/mnist"), help="folder kept between calls")
-    parser.add_argument("--out", type=Path, help="where the tar goes")
+    parser.add_argument("--out", type=Path, help="where the archives go")
     parser.add_argument("--seconds", type=float, default=480, help="stop after this time")
     parser.add_argument("--together", type=int, default=12, help="tasks side by side")
     parser.add_argument("--epochs", type=int, default=90, help="epochs of the cheap objectives")
@@ -387,13 +378,12 @@ def main() -> None:
         return
     tasks = training_tasks(options) if options.phase == "train" else certification_tasks(options)
     (options.work / "runs").mkdir(parents=True, exist_ok=True)
-    complete = run_tasks(tasks, options.together, options.seconds)
+    run_tasks(tasks, options.together, options.seconds)
     if options.out is not None:
         if options.phase == "train":
-            # Finished trainings need no checkpoints; unfinished ones travel whole and can be continued.
-            pack(options.work / "zoo", options.out / "zoo.tar", ("epoch-",) if complete else ())
+            pack_zoo(options.work / "zoo", options.out)
         else:
-            pack(options.work / "runs", options.out / "runs.tar", ("lock",))
+            pack_runs(options.work / "runs", options.out)
 
 
 if __name__ == "__main__":

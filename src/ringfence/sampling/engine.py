@@ -168,13 +168,12 @@ class Engine:
     def _count(self, answer: Scored, rows: Tensor) -> None:
         """Scatter-add every readout's cells: counts[slot, lane, cell] += 1."""
         each = self._rows_each
-        lane = torch.arange(each, device=self._device)
-        row = (rows.unsqueeze(1) * each + lane).unsqueeze(2)  # (B, lanes, 1)
         for readout in self._readouts:
             counts = self._counts[readout.name]
-            flat = (row * counts.shape[2] + readout.cells(answer.scores)).flatten()
+            flat = self._places(readout, answer.scores, rows, each, counts.shape[2])
             counts.view(-1).scatter_add_(0, flat, torch.ones_like(flat))
         if isinstance(answer.work, Tensor):
+            row = _lane_rows(rows, each)
             work = answer.work.view(len(rows), -1)
             work = work if work.shape[1] == each else work.amax(1, keepdim=True).expand(-1, each)
             self._counts[FORWARDS].view(-1).scatter_add_(0, row.flatten(), work.flatten().to(torch.int64))
@@ -224,6 +223,8 @@ class Engine:
 
     def _begin(self, plan: ForwardPlan) -> None:
         self._forward = Forward(self._classifier, plan, self._device, self._num_classes)
+        fused = plan.compile and self._device.type == "cuda"  # a dozen small kernels become one or two
+        self._places = torch.compile(_places, dynamic=False) if fused else _places
 
     def _checked_probe(self) -> Scored:
         """Check the classifier at the run's shape, or at the largest one that fits into memory."""
@@ -252,3 +253,13 @@ class Engine:
         total = sum(segment.rows for segment in segments)
         for segment in segments:
             self.seconds[segment.slot] += seconds * segment.rows / total
+
+
+def _lane_rows(rows: Tensor, each: int) -> Tensor:
+    """Rows (B,) of slots -> rows (B, lanes, 1) of counts, lanes fastest."""
+    return (rows.unsqueeze(1) * each + torch.arange(each, device=rows.device)).unsqueeze(2)
+
+
+def _places(readout: Readout, scores: Tensor, rows: Tensor, each: int, width: int) -> Tensor:
+    """Where in the flat counts (slots, lanes, width) each draw adds one: (B * lanes * m,)."""
+    return (_lane_rows(rows, each) * width + readout.cells(scores)).flatten()

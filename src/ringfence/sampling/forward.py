@@ -90,6 +90,11 @@ class Forward:
         """How the network wants its input laid out."""
         return torch.channels_last if self.plan.channels_last else torch.contiguous_format
 
+    def room(self, shape: tuple[int, ...]) -> Tensor:
+        """An empty batch (B, *shape) as the network takes it."""
+        layout = self.layout if len(shape) == 3 else torch.contiguous_format
+        return torch.empty((self.plan.batch, *shape), dtype=self.dtype, device=self.device, memory_format=layout)
+
     @torch.inference_mode()
     def merge(self, noise: Tensor, clean: Tensor, rows: Tensor) -> Tensor:
         """clean[rows] + noise (B, *shape), overwriting the noise: added in float32, then cast and laid out at once."""

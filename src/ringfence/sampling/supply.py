@@ -52,20 +52,22 @@ class Supply:
 
     def prepare(self, segments: list[Segment], forward: Forward, clean: Tensor) -> Prepared:
         """Start drawing; clean (slots+1, *shape) holds the inputs, its last row stands in for padding."""
-        rows = self._rows(segments, forward.plan.batch, padding=len(clean) - 1)
+        table = self._table(segments, forward.plan.batch, padding=len(clean) - 1)
         if self._stream is None:
-            return Prepared(segments, rows, self.draw(segments, rows, forward, clean), None)
+            return Prepared(segments, table[0], self.draw(segments, table, forward, clean), None)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))  # inputs just admitted must have arrived
         with torch.cuda.stream(self._stream):
-            noisy = self.draw(segments, rows, forward, clean)
+            noisy = self.draw(segments, table, forward, clean)
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             ready.record(self._stream)
-        rows.record_stream(self._stream)
-        return Prepared(segments, rows, noisy, ready)
+        table.record_stream(self._stream)
+        return Prepared(segments, table[0], noisy, ready)
 
     @torch.inference_mode()
-    def draw(self, segments: list[Segment], rows: Tensor, forward: Forward, clean: Tensor) -> Tensor:
-        """clean[rows] + e (B, *shape), ready for the network; rows beyond the segments get no noise."""
+    def draw(self, segments: list[Segment], table: Tensor, forward: Forward, clean: Tensor) -> Tensor:
+        """clean[slots] + e (B, *shape), ready for the network; rows beyond the segments get no noise."""
+        if self.ahead and self._noise.add(out := forward.room(self._shape), clean, table):
+            return out
         noise = self._buffer(forward.plan.batch)
         at = 0
         for segment in segments:
@@ -78,7 +80,7 @@ class Supply:
                 out.copy_(self._chunk(key)[segment.first : segment.first + segment.rows])
             at += segment.rows
         noise[at:] = 0
-        return forward.merge(noise, clean, rows)
+        return forward.merge(noise, clean, table[0])
 
     def _buffer(self, batch: int) -> Tensor:
         """Room for a batch of noise. On the CPU it is the same each time, because fresh pages cost as much as drawing:
@@ -104,13 +106,18 @@ class Supply:
         if rest:
             segments.append(Segment(0, -1, -1, whole, 0, rest, last=False))
         grey = torch.full((2, *self._shape), 0.5, device=self._device)
-        return self.draw(segments, self._rows(segments, forward.plan.batch, padding=1), forward, grey)
+        return self.draw(segments, self._table(segments, forward.plan.batch, padding=1), forward, grey)
 
-    def _rows(self, segments: list[Segment], batch: int, padding: int) -> Tensor:
-        """Slot of every row (B,), the padding slot where a batch is short."""
-        slots = [segment.slot for segment in segments]
+    def _table(self, segments: list[Segment], batch: int, padding: int) -> Tensor:
+        """Slot, key and place in its chunk of every row (3, B); where a batch is short: the padding slot, no place."""
         counts = [segment.rows for segment in segments]
-        rows = np.full(batch, padding, np.int64)
-        rows[: sum(counts)] = np.repeat(slots, counts)
-        host = torch.from_numpy(rows)
+        total = sum(counts)
+        table = np.empty((3, batch), np.int64)
+        table[0, total:], table[1, total:], table[2, total:] = padding, 0, -1
+        keys = [chunk_key(self._seed, one.input_id, one.stage, one.chunk) for one in segments]
+        table[0, :total] = np.repeat([one.slot for one in segments], counts)
+        table[1, :total] = np.repeat(np.array(keys, np.uint64).view(np.int64), counts)
+        starts = np.array([one.first for one in segments], np.int64) - np.cumsum([0, *counts[:-1]])
+        table[2, :total] = np.arange(total) + np.repeat(starts, counts)
+        host = torch.from_numpy(table)
         return host.pin_memory().to(self._device, non_blocking=True) if self._stream else host

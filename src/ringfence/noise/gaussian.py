@@ -25,6 +25,14 @@ class Noise(ABC):
     def fill(self, out: Tensor, key: int) -> None:
         """Overwrite out (rows, *shape), float32 and contiguous, with the draws of this 64-bit key."""
 
+    def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
+        """Write clean[slot] + draw into out (B, *shape) at once, cast and laid out; False where that is not offered.
+
+        clean: (slots, *shape) float32; table: (3, B) int64 with every row's slot, key (as a signed number) and place
+        among the draws of its key, -1 for no noise. The draws are those of ``fill``.
+        """
+        return False
+
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the run's config."""
         return {"name": self.name, "sigma": self.sigma}
@@ -36,7 +44,8 @@ class Gaussian(Noise):
     """e ~ N(0, sigma^2 I), drawn in float32: half precision would not be Gaussian.
 
     On the CPU the bits come from NumPy's SFC64, seeded with all 64 bits of the key (torch's own CPU generator
-    keeps 32, so two chunks could share a stream); on CUDA torch's Philox takes the key whole.
+    keeps 32, so two chunks could share a stream); on CUDA from Philox in a kernel of our own, or torch's Philox
+    where Triton is missing. Each takes the key whole.
     """
 
     sigma: float
@@ -50,8 +59,33 @@ class Gaussian(Noise):
         """Standard normals times sigma."""
         if out.device.type == "cpu":
             _box_muller(out, key, self.sigma)
-        else:
+            return
+        rows = torch.arange(len(out))
+        table = torch.stack([torch.zeros_like(rows), torch.full_like(rows, signed(key)), rows]).to(out.device)
+        if not self.add(out, torch.zeros_like(out[:1]), table):
             out.normal_(std=self.sigma, generator=_generator(str(out.device)).manual_seed(key))
+
+    def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
+        """One kernel on CUDA."""
+        kernel = _kernel() if out.device.type == "cuda" else None
+        if kernel is not None:
+            kernel.add_noise(out, clean, table, self.sigma)
+        return kernel is not None
+
+
+def signed(key: int) -> int:
+    """The 64 bits of a key as the signed number that has them."""
+    return key - (1 << 64) if key >= 1 << 63 else key
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Any:
+    """The kernel's module, where Triton is installed (it comes with torch for CUDA)."""
+    try:
+        from ringfence.noise import kernel
+    except ImportError:
+        return None
+    return kernel
 
 
 @torch.inference_mode()

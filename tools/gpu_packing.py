@@ -1,0 +1,79 @@
+"""What comes back from a sitting at a GPU: archives small enough to travel, with all that is needed to go on.
+
+Unpacked into a work folder they restore it: ``for one in zoo-*.tgz rest-*.tgz runs-*.tgz; do tar xzf $one; done``.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+LIMIT = 14 * 2**20
+"""Bytes of an archive at most; only a single file that is larger goes beyond it."""
+
+ENTRY = 1536
+"""Bytes that a file's header and padding take in a tar at most."""
+
+
+def pack_zoo(zoo: Path, out: Path, limit: int = LIMIT) -> list[Path]:
+    """``zoo-N.tgz``: weights, settings and logs; ``rest-N.tgz``: checkpoints of members that are not finished."""
+    kept, unfinished = [], []
+    for file in _files(zoo):
+        if not _is_member(file.parent) or file.name == "log.csv":
+            kept.append(file)
+        elif not _finished(file.parent):
+            unfinished.append(file)
+    return [*pack(kept, zoo.parent, out, "zoo", limit), *pack(unfinished, zoo.parent, out, "rest", limit)]
+
+
+def pack_runs(runs: Path, out: Path, limit: int = LIMIT) -> list[Path]:
+    """``runs-N.tgz``: run folders, finished or not, without their locks."""
+    return pack([file for file in _files(runs) if file.name != "lock"], runs.parent, out, "runs", limit)
+
+
+def pack(files: Iterable[Path], root: Path, out: Path, stem: str, limit: int = LIMIT) -> list[Path]:
+    """The files, under their names below root, in as few archives ``stem-1.tgz``, ... as they fit in one by one."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob(f"{stem}-*.tgz"):
+        old.unlink()
+    groups: list[list[Path]] = []
+    room: list[int] = []
+    for file in sorted(files):
+        size = file.stat().st_size + ENTRY
+        place = next((i for i, left in enumerate(room) if left >= size), len(groups))
+        if place == len(groups):
+            groups.append([])
+            room.append(limit)
+        groups[place].append(file)
+        room[place] -= size
+    archives = [out / f"{stem}-{number}.tgz" for number in range(1, len(groups) + 1)]
+    for archive, group in zip(archives, groups, strict=True):
+        with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
+            for file in group:
+                tar.add(file, arcname=file.relative_to(root).as_posix(), recursive=False)
+        print(f"{archive.name}: {len(group)} files, {archive.stat().st_size / 2**20:.1f} MiB", flush=True)
+    return archives
+
+
+def _files(folder: Path) -> list[Path]:
+    """Every file below a folder; what a stopped process was still writing is no file yet."""
+    found = sorted(folder.rglob("*")) if folder.exists() else []
+    return [path for path in found if path.is_file() and not path.name.startswith(".writing-")]
+
+
+def _is_member(folder: Path) -> bool:
+    """Whether checkpoints and the log of a training lie here."""
+    return folder.name == "joint" or folder.name.startswith("member-")
+
+
+def _finished(folder: Path) -> bool:
+    """Whether the weights of ``member-<i>``, or of all that are trained together in ``joint``, were exported."""
+    training = folder.parent
+    if folder.name == "joint":
+        count = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
+        numbers = [str(number) for number in range(count)]
+    else:
+        numbers = [folder.name.removeprefix("member-")]
+    return all((training / f"final-{number}.safetensors").exists() for number in numbers)
