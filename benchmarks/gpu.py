@@ -1,129 +1,252 @@
-"""How close certification comes to what one GPU can do: rates of noisy forwards, as ratios in one run.
+"""How close certification comes to what one GPU can do: noisy forwards a second, as ratios within one run.
 
-    python benchmarks/gpu.py --depths 20,110 --autotune --out results/benchmarks/gpu.json
+    python benchmarks/gpu.py [--depths 20,110] [--autotune] [--only networks,ensembles,start]
 
-Rows: the per-image loop of research code (TF32, batch 1000), the raw forward of the very network and shape
-that the engine uses, the engine itself on a fixed-n certification. Weights are random: rates do not depend on them.
+Rows: the per-image loop of research code (TF32, batch 1000), the raw forward of the very network and shape that the
+engine uses, the engine itself on a fixed-n certification; then K-consensus, ACES with 101 thresholds and four patches,
+as member forwards a second over the raw forward of one member. Weights are random: rates do not depend on them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import copy
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
+from common import RESULTS, Bar, Grid, Report, finish
+from torch import nn
 
 import ringfence as rf
+from ringfence.classifiers import Aces, EntropySelector, KConsensus
 from ringfence.classifiers.architectures import resnet
+from ringfence.classifiers.patches import Patches
 from ringfence.data import Input
+from ringfence.lift import noise_place
+from ringfence.operators import Crops
+from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import Forward, ForwardPlan
+from ringfence.sampling.probe import CONSENSUS_PARTS
 
-SHAPE, CLASSES, SIGMA = (3, 32, 32), 10, 0.25
+SHAPE, CLASSES, SIGMA, LOOP_BATCH = (3, 32, 32), 10, 0.25, 1000
+LOOP_TIMES = {110: 5.5, 20: 3.8}
+"""Least times the per-image loop, by depth."""
 
 
-def per_image_loop(model: torch.nn.Module, seconds: float, batch: int = 1000) -> float:
-    """Cohen-style sampling: one image, batch after batch, counted on the host."""
+def wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def per_image_loop(model: nn.Module, seconds: float, device: str) -> float:
+    """Forwards a second of the usual script: one image, batch after batch, counted on the host."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    image, counts, done = torch.rand(SHAPE, device="cuda"), [0] * CLASSES, 0
-    model = model.cuda().eval()
+    image, counts = torch.rand(SHAPE, device=device), [0] * CLASSES
+    model = copy.deepcopy(model).to(device).eval()
     with torch.no_grad():
-        for phase in (1.0, seconds):
+        for phase in (min(1.0, seconds), seconds):
             begin, done = time.perf_counter(), 0
             while time.perf_counter() - begin < phase:
-                noise = torch.randn(batch, *SHAPE, device="cuda") * SIGMA
-                for guess in model(image.repeat(batch, 1, 1, 1) + noise).argmax(1).cpu().numpy():
+                noise = torch.randn(LOOP_BATCH, *SHAPE, device=device) * SIGMA
+                for guess in model(image.repeat(LOOP_BATCH, 1, 1, 1) + noise).argmax(1).cpu().numpy():
                     counts[guess] += 1
-                done += batch
+                done += LOOP_BATCH
     return done / (time.perf_counter() - begin)
 
 
-def raw_forward(model: torch.nn.Module, plan: ForwardPlan, seconds: float) -> tuple[float, float]:
-    """Forwards per second at the plan's shape, and the seconds until the first answer (compilation)."""
-    begin = time.perf_counter()
-    forward = Forward(model, plan, torch.device("cuda"), CLASSES)
-    noise, clean = torch.randn(plan.batch, *SHAPE, device="cuda"), torch.rand(1, *SHAPE, device="cuda")
-    batch = forward.merge(noise, clean, torch.zeros(plan.batch, dtype=torch.int64, device="cuda"))
-    forward(batch)
-    torch.cuda.synchronize()
-    ready = time.perf_counter() - begin
-    for _ in range(5):
+def raw_forward(model: nn.Module, plan: ForwardPlan, seconds: float, device: str) -> float:
+    """Forwards a second at the plan's shape, and nothing else."""
+    forward = Forward(model, plan, torch.device(device), CLASSES)
+    noise, clean = torch.randn(plan.batch, *SHAPE, device=device), torch.rand(1, *SHAPE, device=device)
+    batch = forward.merge(noise, clean, torch.zeros(plan.batch, dtype=torch.int64, device=device))
+    for _ in range(3):
         forward(batch)
-    torch.cuda.synchronize()
+    wait(device)
     begin, done = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
         for _ in range(10):
             forward(batch)
-        torch.cuda.synchronize()
+        wait(device)
         done += 10 * plan.batch
-    return done / (time.perf_counter() - begin), ready
+    return done / (time.perf_counter() - begin)
 
 
-def engine(model: torch.nn.Module, plan: ForwardPlan, draws: int, inputs: int = 40) -> tuple[float, float]:
-    """Draws per second of a fixed-n certification, and the seconds before its first batch."""
+def engine(
+    model: nn.Module, plan: ForwardPlan, procedure: Procedure, inputs: int, device: str, **more: Any
+) -> tuple[float, float, float]:
+    """Network forwards a second of a certification, forwards a draw, and the seconds before the first batch."""
     started: list[float] = []
-    execution = rf.Execution("cuda", plan=plan, on_plan=lambda plan: started.append(time.perf_counter()))
+    execution = rf.Execution(device, plan=plan, on_plan=lambda plan: started.append(time.perf_counter()))
     items = [Input(i, torch.rand(SHAPE), None, str(i)) for i in range(inputs)]
-    procedure = rf.Fixed(n=max(100, draws // inputs // 100 * 100))
     begin = time.perf_counter()
-    records = list(
-        rf.certify(
-            model, items, noise=rf.Gaussian(SIGMA), procedure=procedure, num_classes=CLASSES, execution=execution
-        )
+    found = rf.certify(
+        model,
+        items,
+        noise=rf.Gaussian(SIGMA),
+        procedure=procedure,
+        num_classes=CLASSES,
+        execution=execution,
+        **more,
     )
+    first = {record.input_id: record for record in found}  # lanes share their draws
     end = time.perf_counter()
-    return sum(record.draws for record in records) / (end - started[0]), started[0] - begin
+    forwards, draws = sum(one.forwards for one in first.values()), sum(one.draws for one in first.values())
+    return forwards / (end - started[0]), forwards / draws, started[0] - begin
 
 
-def measure(depth: int, batch: int, autotune: bool, seconds: float, repeats: int) -> dict[str, Any]:
+def draws_each(rate: float, seconds: float, inputs: int) -> int:
+    """Draws per input that take about so many seconds, in whole chunks."""
+    return max(100, int(rate * seconds / inputs) // 100 * 100)
+
+
+def one_network(depth: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Loop, raw and engine of one depth, raw and engine in turns."""
     torch.manual_seed(0)
-    model = resnet(depth)
-    plan = ForwardPlan(batch, "bf16", channels_last=True, compile=True, fold=True, autotune=autotune)
-    loop = per_image_loop(resnet(depth), seconds)
-    raw, ready = raw_forward(model, plan, seconds)
-    rows: list[tuple[float, float]] = []
-    start = 0.0
-    for _ in range(repeats):
-        raw_again, _ = raw_forward(model, plan, seconds)
-        rate, start = engine(model, plan, int(raw * seconds * 2))
-        rows.append((raw_again, rate))
-    ratios = sorted(rate / raw_again for raw_again, rate in rows)
-    best = sorted(rate for _, rate in rows)[len(rows) // 2]
-    return {
-        "depth": depth,
-        "plan": plan.settings(),
-        "loop_tf32": loop,
-        "raw": raw,
-        "engine": best,
-        "engine_over_raw": ratios[len(ratios) // 2],
-        "engine_over_loop": best / loop,
-        "first_start_seconds": ready,
-        "next_start_seconds": start,
-        "repetitions": rows,
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
+    model, device, seconds = resnet(depth), options.device, options.seconds
+    plan = plan_of(options)
+    loop = per_image_loop(model, seconds, device)
+    first = engine(model, plan, rf.Fixed(n=100), 2, device)[2]
+    raw, rates = [raw_forward(model, plan, seconds, device)], []
+    for _ in range(options.repetitions):
+        raw.append(raw_forward(model, plan, seconds, device))
+        n = draws_each(raw[0], 2 * seconds, options.inputs)
+        rates.append(engine(model, plan, rf.Fixed(n=n), options.inputs, device)[0])
+    return {"depth": depth, "loop": loop, "raw": raw[1:], "engine": rates, "compile_seconds": first}
+
+
+def ensembles(options: argparse.Namespace) -> dict[str, Any]:
+    """Composed classifiers of ResNet-20: member forwards a second beside the raw forward of one."""
+    torch.manual_seed(0)
+    member, device, seconds = resnet(options.small), options.device, options.seconds
+    plan = plan_of(options)
+    twins = [member]
+    for _ in range(9):
+        twin = copy.deepcopy(member)
+        with torch.no_grad():
+            for weight in twin.parameters():
+                weight.add_(0.05 * weight.std(correction=0) * torch.randn(weight.shape))
+        twins.append(twin)
+    crops = Crops(size=32, resize=36, count=4)
+    lift, rest = noise_place("patch", crops, SHAPE)
+    thetas = [round(0.01 * k, 2) for k in range(101)]
+    aces = Aces(member, EntropySelector(thetas), twins[1])
+    parts = ForwardPlan(**{**plan.settings(), "batch": plan.batch * CONSENSUS_PARTS, "parts": CONSENSUS_PARTS})
+    smaller = ForwardPlan(**{**plan.settings(), "batch": plan.batch // 4})
+    cases: dict[str, tuple[nn.Module, ForwardPlan, str, dict[str, Any]]] = {
+        "K-consensus, 2 of 10": (KConsensus(twins, 2), parts, "fixed", {}),
+        "ACES, 101 thresholds": (aces, plan, "aces", {"lanes": aces.names}),
+        "4 patches": (Patches(member, rest), smaller, "fixed", {"lift": lift}),
     }
+    found: dict[str, Any] = {"depth": options.small, "cases": {}}
+    for name, (model, shape, kind, more) in cases.items():
+        raw, rates, each = [], [], 0.0
+        for _ in range(options.repetitions):
+            raw.append(raw_forward(member, plan, seconds, device))
+            n = draws_each(raw[-1] / 4, 2 * seconds, options.inputs)
+            procedure: Procedure = AcesCertify(n=n) if kind == "aces" else rf.Fixed(n=n)
+            rate, each, _ = engine(model, shape, procedure, options.inputs, device, **more)
+            rates.append(rate)
+        found["cases"][name] = {"raw": raw, "engine": rates, "forwards_per_draw": each}
+    return found
 
 
-def main() -> None:
+def starts(options: argparse.Namespace) -> dict[str, float]:
+    """Seconds from the call of Python to the first batch, with an empty compile cache and with a filled one."""
+    found = {}
+    with tempfile.TemporaryDirectory() as cache:
+        for name in ("first", "second"):
+            words = [sys.executable, __file__, "--only", "nothing", "--start", "--device", options.device]
+            words += ["--small", str(options.small), "--batch", str(options.batch)]
+            begin = time.perf_counter()
+            subprocess.run(words, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}, check=True)
+            found[name] = time.perf_counter() - begin
+    return found
+
+
+def plan_of(options: argparse.Namespace) -> ForwardPlan:
+    fast = options.device == "cuda"
+    settings = {"channels_last": True, "compile": fast, "fold": True, "autotune": fast and options.autotune}
+    return ForwardPlan(options.batch, "bf16" if fast else "fp32", **settings)
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, proves nothing")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is missed")
     parser.add_argument("--depths", default="20,110")
+    parser.add_argument("--small", type=int, default=20, help="depth of the members")
     parser.add_argument("--batch", type=int, default=8192)
+    parser.add_argument("--inputs", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
     parser.add_argument("--autotune", action="store_true")
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", default="networks,ensembles,start")
+    parser.add_argument("--start", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    answers = []
-    for depth in map(int, options.depths.split(",")):
-        answers.append(measure(depth, options.batch, options.autotune, options.seconds, options.repeats))
-        print(json.dumps(answers[-1]), flush=True)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(answers, indent=2) + "\n")
+    if options.quick:
+        options.depths, options.small, options.batch, options.inputs, options.seconds = "8", 8, 400, 2, 0.1
+        options.repetitions = 1
+    return options
+
+
+def main() -> int:
+    options = parsed()
+    if options.start:
+        engine(resnet(options.small), plan_of(options), rf.Fixed(n=100), 1, options.device)
+        return 0
+    tuned = "autotuned" if options.autotune else "compiled"
+    grids, bars, raw = [], [], {}
+    if "networks" in options.only:
+        networks = [one_network(depth, options) for depth in map(int, options.depths.split(","))]
+        rows = []
+        for one in networks:
+            share = median(rate / under for rate, under in zip(one["engine"], one["raw"], strict=True))
+            times = median(one["engine"]) / one["loop"]
+            rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}", f"{one['loop']:,.0f}"]
+            rows.append(
+                [
+                    f"ResNet-{one['depth']}",
+                    *rates,
+                    f"{100 * share:.1f}",
+                    f"{times:.2f}",
+                    f"{one['compile_seconds']:.0f}",
+                ]
+            )
+            bars.append(Bar(f"ResNet-{one['depth']}: engine over raw forward", "at least", 98, 100 * share, "%"))
+            if one["depth"] in LOOP_TIMES:
+                least = LOOP_TIMES[one["depth"]]
+                bars.append(Bar(f"ResNet-{one['depth']}: engine over the per-image loop", "at least", least, times))
+        columns = ["network", "raw/s", "engine/s", "loop/s", "engine over raw %", "over loop", "compile s"]
+        grids.append(Grid(f"Noisy forwards a second, {tuned}, batch {options.batch}", columns, rows))
+        raw["networks"] = networks
+    if "ensembles" in options.only:
+        composed = ensembles(options)
+        rows = []
+        for name, one in composed["cases"].items():
+            share = median(rate / under for rate, under in zip(one["engine"], one["raw"], strict=True))
+            rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}"]
+            rows.append([name, f"{one['forwards_per_draw']:.2f}", *rates, f"{100 * share:.1f}"])
+        columns = ["classifier", "forwards/draw", "raw/s", "engine/s", "engine over raw %"]
+        grids.append(Grid(f"Member forwards a second of composed classifiers, ResNet-{options.small}", columns, rows))
+        raw["ensembles"] = composed
+    if "start" in options.only:
+        raw["starts"] = starts(options)
+        bars.append(
+            Bar("Start with a filled compile cache, Python's included", "at most", 10, raw["starts"]["second"], "s")
+        )
+    gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
+    settings = {**plan_of(options).settings(), "gpu": gpu, "inputs": options.inputs, "seconds": options.seconds}
+    return finish(Report("gpu", settings, grids, bars, raw, [f"GPU: {gpu}"]), options)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

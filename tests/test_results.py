@@ -27,3 +27,17 @@ def test_the_records_of_a_committed_run_follow_from_its_counts(folder: Path) -> 
     run = RunFolder.open(folder)
     assert run.damaged == []
     assert verify(run) == []
+
+
+def test_the_frontier_in_the_documentation_is_the_measured_one() -> None:
+    """docs/aces.md shows some rows and columns of results/aces/frontier.txt."""
+    measured: dict[str, list[str]] = {}
+    for line in (ROOT / "results" / "aces" / "frontier.txt").read_text().split("\n\n")[0].splitlines()[3:]:
+        theta, natural, acr, abstained, _, *certified = line.split()
+        measured[theta] = [natural, acr, abstained, certified[0], certified[1], certified[3]]
+    page = (ROOT / "docs" / "aces.md").read_text()
+    table = page.split("| theta | natural accuracy |")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(table) > 5
+    for line in table:
+        theta, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells == measured[theta.split()[0]]

@@ -17,6 +17,7 @@ import ringfence as rf
 from ringfence.classifiers import KConsensus, SoftVote, score
 from ringfence.classifiers.architectures import resnet
 from ringfence.data import Input
+from ringfence.noise import philox
 from ringfence.noise.gaussian import signed
 from ringfence.sampling import Forward, ForwardPlan
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
@@ -71,25 +72,6 @@ def test_the_noise_is_gaussian_and_new_in_every_chunk() -> None:
     assert len(np.unique(firsts)) == len(firsts)
 
 
-def philox_normals(key: int, place: int, size: int) -> np.ndarray:
-    """What noise/kernel.py says a draw is, one word at a time."""
-    quarter, low = -(-size // 4), (1 << 32) - 1
-    words: list[list[int]] = []
-    for i in range(quarter):
-        a, b, c, d = i, place, 0, 0
-        first, second = key & low, key >> 32
-        for _ in range(10):
-            even, odd = 0xD2511F53 * a, 0xCD9E8D57 * c
-            a, b, c, d = (odd >> 32) ^ b ^ first, odd & low, (even >> 32) ^ d ^ second, even & low
-            first, second = (first + 0x9E3779B9) & low, (second + 0xBB67AE85) & low
-        words.append([a, b, c, d])
-    u, t = (np.array(words, np.uint32)[:, which] for which in ([0, 2], [1, 3]))
-    radius = np.sqrt(-2 * np.log(((u >> 1).astype(np.float64) + 1) * 2.0**-31))
-    angle = t.view(np.int32) * (np.pi * 2.0**-31)
-    both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2)  # (quarter, pair, part)
-    return both.transpose(1, 2, 0).reshape(-1)[:size]
-
-
 @pytest.mark.skipif(DEVICE == "cpu", reason="the CPU draws otherwise")
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_the_kernel_draws_what_it_says_in_any_layout(layout: torch.memory_format) -> None:
@@ -99,7 +81,7 @@ def test_the_kernel_draws_what_it_says_in_any_layout(layout: torch.memory_format
     out = torch.empty(4, 3, 5, 7, device=DEVICE, memory_format=layout)
     assert rf.Gaussian(SIGMA).add(out, clean, table)
     for row, key, place, slot in zip(out, keys, places, slots, strict=True):
-        drawn = philox_normals(key, place, 105) if place >= 0 else np.zeros(105)
+        drawn = philox.normals(key, place, 105) if place >= 0 else np.zeros(105)
         wanted = clean[slot].cpu().numpy().reshape(-1) + SIGMA * drawn
         assert np.abs(row.cpu().numpy().reshape(-1) - wanted).max() < 1e-4
 

@@ -11,6 +11,7 @@ from scipy.stats import chi2, kstest
 
 from ringfence import Gaussian
 from ringfence.errors import ArgumentError
+from ringfence.noise import philox
 from ringfence.sampling import CHUNK, chunk_key
 from ringfence.sampling.seeds import check_seed
 
@@ -91,3 +92,21 @@ def test_seeds_beyond_64_bits_are_refused() -> None:
     check_seed(2**63 - 1)
     with pytest.raises(ArgumentError, match="seed: must fit into 64 bits"):
         check_seed(2**63)
+
+
+def test_philox_is_the_published_one() -> None:
+    """The known answer of its authors for a key and a counter of zeros."""
+    assert [int(word[0]) for word in philox.words(0, np.zeros(1, np.uint64), 0)] == [
+        0x6627E8D5,
+        0xE169C58D,
+        0xBC57AC4C,
+        0x9B00DBD8,
+    ]
+
+
+def test_the_draws_of_the_cuda_kernel_are_normal_and_differ_between_keys_and_places() -> None:
+    found = np.stack([philox.normals(key, place, 4_001) for key in (1, 2, (1 << 64) - 1) for place in (0, 1, 99)])
+    assert kstest(found.ravel(), "norm").pvalue > 1e-6
+    correlation = np.corrcoef(found)
+    assert np.abs(correlation - np.eye(len(found))).max() < 6 / 4_001**0.5
+    assert np.array_equal(found[0], philox.normals(1, 0, 4_001))

@@ -1,15 +1,16 @@
 """Gaussian noise on CUDA in one kernel: drawn from the key of each row, added to its input, cast and laid out.
 
-The draws of a key are Philox-4x32-10 (Salmon et al. 2011) with the key's 64 bits as its key and the counter
-(i, place, 0, 0) for block i of the draw in that place; its four words give, by Box and Muller, the numbers i, i+Q,
-i+2Q and i+3Q of the draw, Q a quarter of its size. A draw depends on key and place alone, not on its neighbours.
+The numbers are those of philox.py. A draw depends on its key and its place alone, not on its neighbours.
 """
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from ringfence.noise import philox
 
 BLOCK = 256
 """Counters per program: four numbers each."""
@@ -52,3 +53,13 @@ def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float) -> None:
     quarter = triton.cdiv(size, 4)
     grid = (len(out), triton.cdiv(quarter, BLOCK))
     _draw[grid](out, clean, table, sigma, len(out), size, quarter, size // channels, channels, LAST=last, BLOCK=BLOCK)
+
+
+def is_right(device: torch.device) -> bool:
+    """Whether a few draws on this device are what philox.py says, to float32's accuracy."""
+    keys, places, size = [1, (1 << 63) - 1], [0, 99], 1003
+    table = torch.tensor([[0, 0], keys, places], device=device)
+    out = torch.empty(2, size, device=device)
+    add_noise(out, torch.zeros(1, size, device=device), table, 1.0)
+    wanted = torch.stack([torch.from_numpy(philox.normals(*one, size)) for one in zip(keys, places, strict=True)])
+    return bool((out.cpu() - wanted).abs().max() < 1e-4)

@@ -58,10 +58,8 @@ def predictor(test: Procedure | None, draws: int) -> Predict | AcesPredict | Non
             return test
         case Fixed() | TwoSided() | Multinomial() | Staged() | Sequential() | Anytime():
             return Predict(test.alpha, draws)
-        case AcesCertify():
+        case AcesCertify() | AcesSequential():
             return AcesPredict(test.alpha, draws, test.form)
-        case AcesSequential():
-            return AcesPredict(test.alpha, draws)
         case _:
             return None
 
