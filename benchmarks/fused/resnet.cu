@@ -1,0 +1,194 @@
+// A whole CIFAR ResNet per block: activations of two images stay in shared memory from the first convolution to the
+// pooling, so that only images and scores cross the memory bus. Tensor cores by mma.sync (bf16 in, float32 sums).
+// Layout: pixels of an image with a border of zeros, channels fastest; groups of eight channels (16 bytes) are permuted
+// within a pixel so that eight neighbouring pixels read without bank conflicts.
+
+typedef unsigned int u32;
+#define IMAGES 2
+#define WARPS 16
+#define THREADS 512
+#define BUFFER (IMAGES * 34 * 34 * 16 * 2)
+#define WEIGHTS (9 * 64 * 64 * 2)
+
+__device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+  u32 both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+__device__ __forceinline__ float low_of(u32 both) { return __uint_as_float(both << 16); }
+__device__ __forceinline__ float high_of(u32 both) { return __uint_as_float(both & 0xffff0000u); }
+
+template <int C> __device__ __forceinline__ u32 spot(int pixel, int chunk) {
+  constexpr int SHIFT = C == 16 ? 2 : C == 32 ? 1 : 0;
+  return pixel * C * 2 + ((chunk ^ ((pixel >> SHIFT) & (C / 8 - 1))) << 4);
+}
+
+__device__ __forceinline__ void zero(char* at, int bytes) {
+  uint4 none = make_uint4(0, 0, 0, 0);
+  for (int i = threadIdx.x * 16; i < bytes; i += THREADS * 16) *(uint4*)(at + i) = none;
+}
+
+__device__ __forceinline__ void fetch(char* to, const char* from, int bytes) {
+  u32 target = (u32)__cvta_generic_to_shared(to);
+  for (int i = threadIdx.x * 16; i < bytes; i += THREADS * 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target + i), "l"(from + i));
+  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+}
+
+// dst = [relu](conv(src) + bias [+ residual]); MT x NT tiles of 16 pixels x 8 channels a warp.
+template <int CIN, int COUT, int WOUT, int STRIDE, int TAPS, int MT, int NT, bool RELU, bool RESIDUAL>
+__device__ __forceinline__ void convolve(const char* src, char* dst, const char* residual, char* weights,
+                                         const char*& packed, const float*& bias) {
+  constexpr int PIN = WOUT * STRIDE + 2, POUT = WOUT + 2, KS = CIN / 16;
+  constexpr int SIN = PIN * PIN * CIN * 2, SOUT = POUT * POUT * COUT * 2;
+  constexpr int WN = COUT / 8 / NT;
+  static_assert(IMAGES * WOUT * WOUT / 16 == WARPS / WN * MT, "tiles must cover the pixels");
+  constexpr int BYTES = TAPS * CIN * COUT * 2;
+  fetch(weights, packed, BYTES);
+  packed += BYTES;
+  __syncthreads();
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int first_n = (warp % WN) * NT, first_m = (warp / WN) * MT;
+  const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
+  // A warp's tiles follow each other within one image: offsets between them are constants.
+  static_assert(MT == 1 || (WOUT >= 16 && WOUT * WOUT / 16 % MT == 0 && (WOUT == 16 || MT % 2 == 0)), "tiles of one image");
+  const int q = first_m * 16 + row, y = q / WOUT % WOUT, x = q % WOUT;
+  const int start = y * STRIDE * PIN + x * STRIDE;
+  const u32 base = (u32)__cvta_generic_to_shared(src) + q / (WOUT * WOUT) * SIN;
+  float sum[MT][NT][4];
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    float2 both = __ldg((const float2*)(bias + (first_n + n) * 8 + (lane & 3) * 2));
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      sum[m][n][0] = sum[m][n][2] = both.x;
+      sum[m][n][1] = sum[m][n][3] = both.y;
+    }
+  }
+  bias += COUT;
+#pragma unroll 3  // all nine would spill registers
+  for (int tap = 0; tap < TAPS; tap++) {
+    const int off = TAPS == 9 ? tap / 3 * PIN + tap % 3 : PIN + 1;
+#pragma unroll
+    for (int ks = 0; ks < KS; ks++) {
+      uint4 b[NT / 2];
+#pragma unroll
+      for (int j = 0; j < NT / 2; j++)
+        b[j] = *(const uint4*)(weights + (((tap * KS + ks) * (COUT / 16) + first_n / 2 + j) * 32 + lane) * 16);
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        const int further = WOUT == 32 ? (m / 2 * PIN + m % 2 * 16) * STRIDE : m * PIN * STRIDE;
+        u32 a[4];
+        ldmatrix(a, base + spot<CIN>(start + off + further, ks * 2 + half));
+#pragma unroll
+        for (int j = 0; j < NT / 2; j++) {
+          mma(sum[m][2 * j], a, b[j].x, b[j].y);
+          mma(sum[m][2 * j + 1], a, b[j].z, b[j].w);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int part = 0; part < 2; part++) {
+      int q = (first_m + m) * 16 + (lane >> 2) + part * 8, image = q / (WOUT * WOUT), y = q / WOUT % WOUT, x = q % WOUT;
+      int pixel = (y + 1) * POUT + x + 1;
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        u32 at = image * SOUT + spot<COUT>(pixel, first_n + n) + (lane & 3) * 4;
+        float low = sum[m][n][2 * part], high = sum[m][n][2 * part + 1];
+        if (RESIDUAL) {
+          u32 old = *(const u32*)(residual + at);
+          low += low_of(old);
+          high += high_of(old);
+        }
+        if (RELU) low = fmaxf(low, 0.f), high = fmaxf(high, 0.f);
+        *(u32*)(dst + at) = pack(low, high);
+      }
+    }
+  __syncthreads();
+}
+
+// x: (images, 32, 32, 3) bf16; scores: (images, classes) float32; scale, shift: normalisation of the three channels.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+fused_resnet(const unsigned short* x, const char* packed, const float* bias, const float* head, const float* norm,
+             float* scores, int images, int blocks, int classes) {
+  extern __shared__ __align__(128) char memory[];
+  char *a = memory, *b = a + BUFFER, *w = b + BUFFER;
+  const int first = blockIdx.x * IMAGES;
+  zero(a, BUFFER);
+  zero(b, BUFFER);
+  __syncthreads();
+  for (int i = threadIdx.x; i < IMAGES * 1024; i += THREADS) {
+    int image = i >> 10, pixel = i & 1023;
+    if (first + image >= images) continue;
+    const unsigned short* from = x + (size_t)(first + image) * 3072 + pixel * 3;
+    float v[3];
+    for (int c = 0; c < 3; c++) v[c] = __uint_as_float((u32)from[c] << 16) * norm[c] + norm[3 + c];
+    char* to = b + image * (34 * 34 * 32) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
+    *(u32*)to = pack(v[0], v[1]);
+    *(u32*)(to + 4) = pack(v[2], 0.f);
+  }
+  __syncthreads();
+  convolve<16, 16, 32, 1, 9, 8, 2, true, false>(b, a, nullptr, w, packed, bias);
+  for (int i = 0; i < blocks; i++) {
+    convolve<16, 16, 32, 1, 9, 8, 2, true, false>(a, b, nullptr, w, packed, bias);
+    convolve<16, 16, 32, 1, 9, 8, 2, true, true>(b, a, a, w, packed, bias);
+  }
+  // To 32 channels: the shortcut waits beside the weights, which are small here.
+  char* side = w + WEIGHTS - IMAGES * 18 * 18 * 32 * 2;
+  convolve<16, 32, 16, 2, 1, 2, 4, false, false>(a, side, nullptr, w, packed, bias);
+  zero(b, BUFFER);
+  __syncthreads();
+  convolve<16, 32, 16, 2, 9, 2, 4, true, false>(a, b, nullptr, w, packed, bias);
+  zero(a, BUFFER);
+  __syncthreads();
+  convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, side, w, packed, bias);
+  for (int i = 1; i < blocks; i++) {
+    convolve<32, 32, 16, 1, 9, 2, 4, true, false>(a, b, nullptr, w, packed, bias);
+    convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, a, w, packed, bias);
+  }
+  // To 64 channels: activations are small now, and the shortcut waits behind them.
+  zero(b, BUFFER);
+  __syncthreads();
+  side = b + IMAGES * 10 * 10 * 64 * 2;
+  convolve<32, 64, 8, 2, 1, 1, 4, false, false>(a, side, nullptr, w, packed, bias);
+  convolve<32, 64, 8, 2, 9, 1, 4, true, false>(a, b, nullptr, w, packed, bias);
+  zero(a, BUFFER);
+  __syncthreads();
+  convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, side, w, packed, bias);
+  for (int i = 1; i < blocks; i++) {
+    convolve<64, 64, 8, 1, 9, 1, 4, true, false>(a, b, nullptr, w, packed, bias);
+    convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, a, w, packed, bias);
+  }
+  float* pooled = (float*)w;
+  for (int i = threadIdx.x; i < IMAGES * 64; i += THREADS) {
+    int image = i >> 6, channel = i & 63;
+    float total = 0.f;
+    for (int pixel = 0; pixel < 64; pixel++) {
+      u32 at = image * 12800 + spot<64>((pixel / 8 + 1) * 10 + pixel % 8 + 1, channel >> 3) + (channel & 7) * 2;
+      total += __uint_as_float((u32) * (const unsigned short*)(a + at) << 16);
+    }
+    pooled[i] = total / 64.f;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < IMAGES * classes; i += THREADS) {
+    int image = i / classes, k = i % classes;
+    if (first + image >= images) continue;
+    float total = head[classes * 64 + k];
+    for (int c = 0; c < 64; c++) total += head[k * 64 + c] * pooled[image * 64 + c];
+    scores[(size_t)(first + image) * classes + k] = total;
+  }
+}
