@@ -7,8 +7,11 @@ typedef unsigned int u32;
 #define IMAGES 2
 #define WARPS 16
 #define THREADS 512
-#define BUFFER (IMAGES * 34 * 34 * 16 * 2)
-#define WEIGHTS (9 * 64 * 64 * 2)
+// Bytes of the activations of each group, borders included, and of the weights of a 3x3 convolution.
+#define WIDE (IMAGES * 34 * 34 * 16 * 2)
+#define MIDDLE (IMAGES * 18 * 18 * 32 * 2)
+#define NARROW (IMAGES * 10 * 10 * 64 * 2)
+#define KERNEL(in, out) (9 * (in) * (out) * 2)
 
 __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -39,25 +42,26 @@ __device__ __forceinline__ void zero(char* at, int bytes) {
   for (int i = threadIdx.x * 16; i < bytes; i += THREADS * 16) *(uint4*)(at + i) = none;
 }
 
-__device__ __forceinline__ void fetch(char* to, const char* from, int bytes) {
+__device__ __forceinline__ void fetch(char* to, const char*& packed, int bytes) {
   u32 target = (u32)__cvta_generic_to_shared(to);
   for (int i = threadIdx.x * 16; i < bytes; i += THREADS * 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target + i), "l"(from + i));
-  asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target + i), "l"(packed + i));
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  packed += bytes;
 }
 
-// dst = [relu](conv(src) + bias [+ residual]); MT x NT tiles of 16 pixels x 8 channels a warp.
+// dst = [relu](conv(src) + bias [+ residual]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights
+// and everything written before are there; the weights of the next one travel meanwhile.
 template <int CIN, int COUT, int WOUT, int STRIDE, int TAPS, int MT, int NT, bool RELU, bool RESIDUAL>
-__device__ __forceinline__ void convolve(const char* src, char* dst, const char* residual, char* weights,
-                                         const char*& packed, const float*& bias) {
+__device__ __forceinline__ void convolve(const char* src, char* dst, const char* residual, const char* weights,
+                                         const float*& bias, char* next, const char*& packed, int next_bytes) {
   constexpr int PIN = WOUT * STRIDE + 2, POUT = WOUT + 2, KS = CIN / 16;
   constexpr int SIN = PIN * PIN * CIN * 2, SOUT = POUT * POUT * COUT * 2;
   constexpr int WN = COUT / 8 / NT;
   static_assert(IMAGES * WOUT * WOUT / 16 == WARPS / WN * MT, "tiles must cover the pixels");
-  constexpr int BYTES = TAPS * CIN * COUT * 2;
-  fetch(weights, packed, BYTES);
-  packed += BYTES;
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
+  if (next_bytes) fetch(next, packed, next_bytes);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int first_n = (warp % WN) * NT, first_m = (warp / WN) * MT;
   const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
@@ -118,7 +122,6 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
         *(u32*)(dst + at) = pack(low, high);
       }
     }
-  __syncthreads();
 }
 
 // x: (images, 32, 32, 3) bf16; scores: (images, classes) float32; scale, shift: normalisation of the three channels.
@@ -126,10 +129,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fused_resnet(const unsigned short* x, const char* packed, const float* bias, const float* head, const float* norm,
              float* scores, int images, int blocks, int classes) {
   extern __shared__ __align__(128) char memory[];
-  char *a = memory, *b = a + BUFFER, *w = b + BUFFER;
+  // While the activations are wide: a, b, then room for a shortcut, then two small sets of weights.
+  char *a = memory, *b = memory + WIDE, *side = b + MIDDLE, *even = memory + 160000, *odd = memory + 180000;
   const int first = blockIdx.x * IMAGES;
-  zero(a, BUFFER);
-  zero(b, BUFFER);
+  fetch(even, packed, KERNEL(16, 16));
+  zero(a, WIDE);
+  zero(b, WIDE);
   __syncthreads();
   for (int i = threadIdx.x; i < IMAGES * 1024; i += THREADS) {
     int image = i >> 10, pixel = i & 1023;
@@ -137,43 +142,47 @@ fused_resnet(const unsigned short* x, const char* packed, const float* bias, con
     const unsigned short* from = x + (size_t)(first + image) * 3072 + pixel * 3;
     float v[3];
     for (int c = 0; c < 3; c++) v[c] = __uint_as_float((u32)from[c] << 16) * norm[c] + norm[3 + c];
-    char* to = b + image * (34 * 34 * 32) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
+    char* to = b + image * (WIDE / IMAGES) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
     *(u32*)to = pack(v[0], v[1]);
     *(u32*)(to + 4) = pack(v[2], 0.f);
   }
-  __syncthreads();
-  convolve<16, 16, 32, 1, 9, 8, 2, true, false>(b, a, nullptr, w, packed, bias);
+  convolve<16, 16, 32, 1, 9, 8, 2, true, false>(b, a, nullptr, even, bias, odd, packed, KERNEL(16, 16));
   for (int i = 0; i < blocks; i++) {
-    convolve<16, 16, 32, 1, 9, 8, 2, true, false>(a, b, nullptr, w, packed, bias);
-    convolve<16, 16, 32, 1, 9, 8, 2, true, true>(b, a, a, w, packed, bias);
+    convolve<16, 16, 32, 1, 9, 8, 2, true, false>(a, b, nullptr, odd, bias, even, packed, KERNEL(16, 16));
+    int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
+    convolve<16, 16, 32, 1, 9, 8, 2, true, true>(b, a, a, even, bias, odd, packed, more);
   }
-  // To 32 channels: the shortcut waits beside the weights, which are small here.
-  char* side = w + WEIGHTS - IMAGES * 18 * 18 * 32 * 2;
-  convolve<16, 32, 16, 2, 1, 2, 4, false, false>(a, side, nullptr, w, packed, bias);
-  zero(b, BUFFER);
+  // To 32 channels.
+  convolve<16, 32, 16, 2, 1, 2, 4, false, false>(a, side, nullptr, odd, bias, even, packed, KERNEL(16, 32));
+  zero(b, MIDDLE);
+  convolve<16, 32, 16, 2, 9, 2, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
   __syncthreads();
-  convolve<16, 32, 16, 2, 9, 2, 4, true, false>(a, b, nullptr, w, packed, bias);
-  zero(a, BUFFER);
-  __syncthreads();
-  convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, side, w, packed, bias);
+  zero(a, MIDDLE);
+  convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, side, odd, bias, even, packed, blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2);
   for (int i = 1; i < blocks; i++) {
-    convolve<32, 32, 16, 1, 9, 2, 4, true, false>(a, b, nullptr, w, packed, bias);
-    convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, a, w, packed, bias);
+    convolve<32, 32, 16, 1, 9, 2, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
+    int more = i + 1 < blocks ? KERNEL(32, 32) : 32 * 64 * 2;
+    convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, a, odd, bias, even, packed, more);
   }
-  // To 64 channels: activations are small now, and the shortcut waits behind them.
-  zero(b, BUFFER);
+  // To 64 channels: activations are small now and weights large. The shortcut lies where one set of weights will be, so
+  // that the weights after its use cannot travel ahead.
+  char *low = memory + 3 * NARROW, *high = low + KERNEL(64, 64);
+  b = memory + MIDDLE;
+  side = b + NARROW;
+  zero(b, NARROW);
+  convolve<32, 64, 8, 2, 1, 1, 4, false, false>(a, side, nullptr, even, bias, side + NARROW, packed, KERNEL(32, 64));
+  convolve<32, 64, 8, 2, 9, 1, 4, true, false>(a, b, nullptr, side + NARROW, bias, high, packed, KERNEL(64, 64));
   __syncthreads();
-  side = b + IMAGES * 10 * 10 * 64 * 2;
-  convolve<32, 64, 8, 2, 1, 1, 4, false, false>(a, side, nullptr, w, packed, bias);
-  convolve<32, 64, 8, 2, 9, 1, 4, true, false>(a, b, nullptr, w, packed, bias);
-  zero(a, BUFFER);
+  zero(a, NARROW);
+  convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, side, high, bias, low, packed, 0);
   __syncthreads();
-  convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, side, w, packed, bias);
+  if (blocks > 1) fetch(low, packed, KERNEL(64, 64));
   for (int i = 1; i < blocks; i++) {
-    convolve<64, 64, 8, 1, 9, 1, 4, true, false>(a, b, nullptr, w, packed, bias);
-    convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, a, w, packed, bias);
+    convolve<64, 64, 8, 1, 9, 1, 4, true, false>(a, b, nullptr, low, bias, high, packed, KERNEL(64, 64));
+    convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, a, high, bias, low, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
   }
-  float* pooled = (float*)w;
+  __syncthreads();
+  float* pooled = (float*)low;
   for (int i = threadIdx.x; i < IMAGES * 64; i += THREADS) {
     int image = i >> 6, channel = i & 63;
     float total = 0.f;
