@@ -39,14 +39,14 @@ LEARNED = "learned:"
 
 @dataclass(frozen=True)
 class Command:
-    """Words of the ``ringfence`` program, the file that exists once it is done, and files that it needs before.
+    """Words of the ``ringfence`` program, the files that all exist once it is done, and files that it needs before.
 
-    printed: what it prints is its result, and goes into that file.
+    printed: what it prints is its result, and goes into its one file.
     """
 
     name: str
     words: tuple[str, ...]
-    done: Path
+    done: tuple[Path, ...]
     needs: tuple[Path, ...] = ()
     printed: bool = False
 
@@ -73,7 +73,7 @@ def training(sigmas: tuple[str, ...], tiny: bool = False) -> list[Command]:
     def one(name: str, recipe: str, arch: str, members: int, *words: str, needs: tuple[Path, ...] = ()) -> Command:
         where = (*DATA, *NORMALISED, "--out", str(ZOO / name))
         said = ("train", "--recipe", recipe, "--arch", arch, "--members", str(members), *words, *fast, *where, *small)
-        return Command(name, said, weights_of(name, members)[-1], needs)
+        return Command(name, said, weights_of(name, members), needs)
 
     found: list[Command] = []
     side_by_side = ("--parallel", "1" if tiny else str(MEMBERS))
@@ -119,9 +119,12 @@ class Protocol:
 
     tiny: bool = False
 
-    def inputs(self, skip: int) -> tuple[str, ...]:
-        """Every so many-th test image, and how the network runs."""
-        return (*DATA, "--skip", str(skip), *self.running)
+    def inputs(self, skip: int, tuned: bool = True) -> tuple[str, ...]:
+        """Every so many-th test image, and how the network runs.
+
+        tuned: trying kernels takes a minute, which the first command pays for all that run the same network.
+        """
+        return (*DATA, "--skip", str(skip), *self.running, *(("--autotune",) if tuned and not self.tiny else ()))
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -129,13 +132,16 @@ class Protocol:
         return ("--limit", "1") if self.tiny else ("--precision", "bf16", "--compile")
 
     def fixed(self, n: int = 100_000) -> tuple[str, ...]:
-        """Draws that choose the class and bound its probability."""
-        n0, n = (10, 40) if self.tiny else (100, n)
-        return ("--n0", str(n0), "--n", str(n), "--alpha", "0.001")
+        """Draws that choose the class, and draws that bound its probability."""
+        return ("--n0", "10" if self.tiny else "100", *self.bounded(n))
+
+    def bounded(self, n: int = 100_000) -> tuple[str, ...]:
+        """Draws that bound probabilities."""
+        return ("--n", "40" if self.tiny else str(n), "--alpha", "0.001")
 
     def run(self, name: str, *words: str, needs: tuple[Path, ...] = ()) -> Command:
         """A command that makes the run folder of this name."""
-        return Command(name, (*words, "--out", str(RUNS / name)), RUNS / name / "summary.json", needs)
+        return Command(name, (*words, "--out", str(RUNS / name)), (RUNS / name / "summary.json",), needs)
 
     def lanes(self, kind: str, sigma: str) -> list[Command]:
         """Weights of the members from noisy training images, then all prefixes, members, votes, K-consensus at once."""
@@ -161,7 +167,7 @@ class Protocol:
         certify = ("certify", *listed, *every, *self.inputs(20), *self.fixed())
         name = f"{kind}-lanes-{sigma}"
         return [
-            Command(learned.stem, words, learned, needs, printed=True),
+            Command(learned.stem, words, (learned,), needs, printed=True),
             self.run(name, *certify, needs=(*needs, learned)),
         ]
 
@@ -175,12 +181,13 @@ class Protocol:
         return found
 
     def known(self, name: str, end: str, *model: str, needs: tuple[Path, ...]) -> list[Command]:
-        """Staged and sequential at every radius."""
+        """Staged and sequential at every radius; tiny with as few draws as can prove the largest."""
+        few = {"staged": ("--stages", "100,7000"), "sequential": ("--n", "8000")} if self.tiny else {}
         found = []
         for radius in RADII:
             for procedure in ("staged", "sequential"):
                 asked = ("--procedure", procedure, "--radius", radius, "--alpha", "0.001")
-                words = ("certify", *model, *asked, *self.inputs(20))
+                words = ("certify", *model, *asked, *few.get(procedure, ()), *self.inputs(20))
                 found.append(self.run(f"{name}-{procedure}{end}-r{radius}", *words, needs=needs))
         return found
 
@@ -220,13 +227,13 @@ class Protocol:
         """
         members = ",".join(f"denoised:{denoiser}+{RESNET56}" for denoiser in DENOISERS)
         words = ("certify", "--members", members, "--sigma", "0.25", "--vote", "soft", "--singles", *CLEAN)
-        return self.run("denoised-0.25", *words, *self.inputs(20), *self.fixed(10_000))
+        return self.run("denoised-0.25", *words, *self.inputs(20, tuned=False), *self.fixed(10_000))
 
     def mechanisms(self, training: str) -> Command:
         """Paper 004, table 2: every mechanism on sound multinomial bounds, sigma 1."""
         asked = ("--procedure", "multinomial", "--mechanism", "all")
         words = ("certify", "--model", specs(training, 1), "--sigma", "1.0", *asked)
-        return self.run("mechanisms-1.0", *words, *self.inputs(20), *self.fixed(), needs=weights_of(training, 1))
+        return self.run("mechanisms-1.0", *words, *self.inputs(20), *self.bounded(), needs=weights_of(training, 1))
 
     def smooth_reduce(self) -> list[Command]:
         """The sound modes with four patches, at the base's forwards; ``more`` has its draws, so four times as many."""
@@ -236,7 +243,7 @@ class Protocol:
         found = []
         for name, (n, mode) in arms.items():
             patches = ("--patches", "4", "--resize", "36", "--mode", mode) if mode else ()
-            words = ("smooth-reduce", "certify", *model, *patches, *self.inputs(20), *self.fixed(n))
+            words = ("smooth-reduce", "certify", *model, *patches, *self.inputs(20, tuned=False), *self.fixed(n))
             found.append(self.run(f"smooth-reduce-{name}-0.25", *words, needs=weights_of("consistency-0.25", 1)))
         return found
 

@@ -6,10 +6,10 @@
     python tools/cifar_gpu.py keep    --work build/cifar
 
 DIR holds cifar10_test.npz and cifar10_train_part*.npz, and the folders ``weights`` (the clean networks and denoisers)
-and ``imagenet_samples``. Commands run in the work folder one after the other, in order of value; each continues where it
-stopped, because that is what the same command does. OUT gets archives of at most 14 MiB (tools/gpu_packing.py):
+and ``imagenet_samples``. Commands run in the work folder one after the other, in order of value; each continues where
+it stopped, because that is what the same command does. OUT gets archives of at most 14 MiB (tools/gpu_packing.py):
 unpacked into a work folder they restore it. keep verifies what is finished and copies it into results/cifar10 and
-zoo/cifar10. --tiny runs everything on an image or two, to see that it runs.
+zoo/cifar10. --tiny runs everything on a single image, to see that it runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(commands: list[Command], seconds: float, work: Path) -> bool:
     begin, complete = time.monotonic(), True
     for command in commands:
         left = seconds - (time.monotonic() - begin)
-        if (work / command.done).exists():
+        if all((work / path).exists() for path in command.done):
             continue
         missing = [str(path) for path in command.needs if not (work / path).exists()]
         if missing or left < 1:
@@ -80,8 +80,9 @@ def run_one(command: Command, seconds: float, work: Path) -> int:
             process.communicate()
         return process.returncode or 1
     if command.printed and process.returncode == 0:
-        (work / command.done).parent.mkdir(parents=True, exist_ok=True)
-        (work / command.done).write_text(printed, encoding="utf-8")
+        file = work / command.done[0]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(printed, encoding="utf-8")
     return process.returncode
 
 
@@ -98,17 +99,17 @@ def learned_weights(file: Path) -> str:
     return written(next(one["weights"] for one in found if one["method"] == "gradient"))
 
 
-def keep(work: Path) -> None:
+def keep(work: Path, root: Path = ROOT) -> None:
     """Copy finished runs, verified, into results/cifar10, and finished trainings into zoo/cifar10."""
     runs = sorted(file.parent for file in (work / RUNS).glob("*/summary.json"))
     for number, folder in enumerate(runs):
-        keep_run(folder, ROOT / "results" / "cifar10" / folder.name, pictures=number == 0)
+        keep_run(folder, root / "results" / "cifar10" / folder.name, pictures=number == 0)
     trainings = [file.parent for file in sorted((work / "zoo" / "cifar10").glob("*/config.json"))]
     for folder in trainings:
         count = int(json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"])
         files = [folder / f"final-{i}.safetensors" for i in range(count)]
         if all(file.exists() for file in files):
-            place = ROOT / "zoo" / "cifar10" / folder.name
+            place = root / "zoo" / "cifar10" / folder.name
             place.mkdir(parents=True, exist_ok=True)
             for file in (folder / "config.json", *files):
                 shutil.copy(file, place)

@@ -71,6 +71,9 @@ def make_job(row: str, sigma: float, options: argparse.Namespace) -> Any:
             init=options.work / "zoo" / f"{base}-{sigma:g}",
         )
     settings: dict[str, Any] = {"macer": {"weight": 4.0}, "smoothmix": {"steps": 4, "step": 0.5}}.get(row, {})
+    if row == "macer":
+        # Without it the noisy accuracy on the training images fell from 92% to 77% between the epochs 10 and 30.
+        common["options"] |= {"clip": 1.0}
     return TrainJob(**common, objective=row, members=1 if row in SINGLES else MEMBERS, settings=settings)
 
 

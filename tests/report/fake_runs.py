@@ -57,7 +57,9 @@ def fake_run(
     records = [
         record
         for place, lane in enumerate(lanes)
-        for record in _lane(config, test, lane, label if labelled else None, top, easy * (1 - 0.02 * place), rng)
+        for record in _lane(
+            config, test, lane, label if labelled else None, top, easy * max(1 - 0.02 * place, 0.3), rng
+        )
     ]
     run.append(sorted(records, key=lambda record: record.input_id), run.add_environment({"ringfence": "test"}))
     pictures = None if shape is None else rng.integers(0, 256, (inputs, *shape), dtype=np.uint8)

@@ -11,7 +11,10 @@ from torch.nn import functional
 from toys import BucketLanes, Buckets, SomeInvalid
 
 from ringfence.classifiers.architectures import build_architecture
+from ringfence.classifiers.patches import Patches
 from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.lift import noise_place
+from ringfence.operators import Crops
 from ringfence.sampling import Forward, ForwardPlan
 
 CPU = torch.device("cpu")
@@ -137,3 +140,24 @@ def test_plans_are_checked_and_stored_whole() -> None:
 
 def test_buckets_are_a_fixed_function_of_the_row() -> None:
     assert check(Buckets()) == 1
+
+
+def test_matrices_of_patches_are_made_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's compiler refuses to trace how a matrix becomes a tensor."""
+    lift, rest = noise_place("per-patch-input", Crops(size=6, resize=8, count=4), SHAPE)
+    found: list[int] = []
+
+    def compiled(function: Callable[..., object], **_: object) -> Callable[..., object]:
+        def traced(*inputs: object) -> object:
+            found.append(len(rest._rows._made))
+            return function(*inputs)
+
+        return traced
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    forward = Forward(Patches(Call(lambda x: x), rest), ForwardPlan(3, compile=True), CPU, 4)
+    batch = torch.stack([lift(torch.rand(SHAPE)) for _ in range(3)])
+    plain = Forward(Patches(Call(lambda x: x), rest), ForwardPlan(3), CPU, 4)
+    assert found == []
+    assert torch.equal(forward(batch).scores, plain(batch).scores)
+    assert found == [1]

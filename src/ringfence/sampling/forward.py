@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
+from ringfence.classifiers.patches import Patches
 from ringfence.errors import ArgumentError, ClassifierError
 
 Precision = Literal["fp32", "bf16"]
@@ -78,6 +79,8 @@ class Forward:
             return score(module, x)
 
         self._run, self._merge = run, _merge
+        # Patches make their matrices at the first batch: a trace must find them there, it cannot make them.
+        self._before = run if plan.compile and any(isinstance(part, Patches) for part in module.modules()) else None
         if plan.compile:
             # Every Forward of a process is its own specialisation of the same code.
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
@@ -105,7 +108,11 @@ class Forward:
     def __call__(self, noisy: Tensor) -> Scored:
         """Scores (B, lanes, K) and work of one batch."""
         layout = self.layout if noisy.dim() == 4 else torch.contiguous_format
-        scores, work = self._run(noisy.to(dtype=self.dtype, memory_format=layout))
+        ready = noisy.to(dtype=self.dtype, memory_format=layout)
+        if self._before is not None:
+            self._before(ready[:1])
+            self._before = None
+        scores, work = self._run(ready)
         return Scored((scores.unsqueeze(1) if scores.dim() == 2 else scores).float(), work)
 
     @torch.inference_mode()

@@ -1,0 +1,121 @@
+"""The list of commands behind results/cifar10: the program takes every one of them, and they fit together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ringfence.cli import app
+from ringfence.store import RunFolder
+
+Tool = Callable[[str], ModuleType]
+SIGMAS = ("0.25", "0.5", "1.0")
+WORK = (
+    "ringfence.cli.certify.certify_folder",
+    "ringfence.cli.smooth_reduce_job.load",
+    "ringfence.cli.holdout.HoldoutChoice.scores",
+    "ringfence.training.parallel.run_parallel",
+)
+"""Where commands begin to work, all they were told having been checked."""
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a command was about to do; nothing is loaded or run."""
+    seen: list[Any] = []
+
+    def stop(first: Any, *_: Any, **__: Any) -> None:
+        seen.append(first)
+        raise typer.Exit
+
+    for place in WORK:
+        monkeypatch.setattr(place, stop)
+    return seen
+
+
+@pytest.mark.parametrize(("sigmas", "tiny"), [(SIGMAS, False), (("0.25",), True)])
+@pytest.mark.parametrize("phase", ["training", "certification"])
+def test_every_command_is_taken(
+    tool: Tool, tmp_path: Path, reached: list[Any], phase: str, sigmas: tuple[str, ...], tiny: bool
+) -> None:
+    gpu = tool("cifar_gpu")
+    commands = getattr(gpu, phase)(sigmas, tiny)
+    learned = json.dumps(
+        {"learned": [{"method": "equal", "weights": [1]}, {"method": "gradient", "weights": [0.1] * 10}]}
+    )
+    for command in commands:
+        if command.printed:
+            (tmp_path / command.done[0]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / command.done[0]).write_text(learned)
+        result = CliRunner().invoke(app, gpu.resolved(command.words, tmp_path), catch_exceptions=False)
+        assert result.exit_code == 0, (command.name, result.output)
+    assert len(reached) == len(commands)
+
+
+@pytest.mark.parametrize("sigmas", [("0.25",), SIGMAS])
+def test_what_a_command_needs_an_earlier_one_makes(tool: Tool, sigmas: tuple[str, ...]) -> None:
+    commands = tool("cifar_commands").training(sigmas) + tool("cifar_commands").certification(sigmas)
+    assert len({command.done for command in commands}) == len(commands)
+    made: set[Path] = set()
+    for command in commands:
+        assert set(command.needs) <= made, command.name
+        made |= set(command.done)
+
+
+def test_settings_name_no_machine(tool: Tool) -> None:
+    commands = tool("cifar_commands")
+    for command in commands.training(SIGMAS) + commands.certification(SIGMAS):
+        for word in command.words:
+            assert "/work" not in word
+            assert ".." not in word
+            assert not any(part.startswith("/") for part in word.replace("@", ":").replace("+", ":").split(":"))
+
+
+def test_the_work_folder_leads_to_the_data_and_back(tool: Tool, tmp_path: Path) -> None:
+    gpu = tool("cifar_gpu")
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        gpu.prepare(tmp_path / "work", tmp_path / name)
+    assert (tmp_path / "work" / "data").resolve() == (tmp_path / "new").resolve()
+    assert (tmp_path / "work" / "tools" / "cifar_core.py").exists()
+
+
+def test_what_is_finished_is_kept(tool: Tool, fake_run: Callable[..., RunFolder], tmp_path: Path) -> None:
+    work, root = tmp_path / "work", tmp_path / "root"
+    for name in ("a", "b", "unfinished"):
+        run = fake_run(work / "runs" / name, 4)
+        (run.path / "lock").touch()
+        if name != "unfinished":
+            run.write_summary({})
+    for training, members in (("one", 1), ("two", 2)):
+        folder = work / "zoo" / "cifar10" / training
+        (folder / "member-0").mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"members": members}))
+        (folder / "final-0.safetensors").touch()
+    tool("cifar_gpu").keep(work, root)
+    kept = [RunFolder.open(path) for path in sorted((root / "results" / "cifar10").iterdir())]
+    assert [run.path.name for run in kept] == ["a", "b"]
+    assert [run.inputs()[0].thumbnail is not None for run in kept] == [True, False]
+    assert not (kept[0].path / "lock").exists()
+    trainings = sorted(path.relative_to(root).as_posix() for path in (root / "zoo").rglob("*") if path.is_file())
+    assert trainings == ["zoo/cifar10/one/config.json", "zoo/cifar10/one/final-0.safetensors"]
+
+
+def test_a_run_waits_for_what_it_needs_and_is_not_repeated(
+    tool: Tool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu, commands = tool("cifar_gpu"), tool("cifar_commands")
+    version = commands.Command("version", ("--version",), (Path("said"),), printed=True)
+    waits = commands.Command("waits", ("--version",), (Path("said"), Path("never")), (Path("missing"),))
+    assert not gpu.run([version, waits], 60, tmp_path)
+    assert (tmp_path / "said").read_text().startswith("ringfence")
+    assert "waits: waits for missing" in capsys.readouterr().out
+    assert gpu.run([version], 60, tmp_path)
+    assert "version" not in capsys.readouterr().out
