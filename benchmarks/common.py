@@ -66,13 +66,18 @@ class Report:
 
 
 def arguments(description: str) -> argparse.Namespace:
+    """The options of every script, as given."""
+    return options_parser(description).parse_args()
+
+
+def options_parser(description: str) -> argparse.ArgumentParser:
     """The options of every script: --quick, --repetitions, --out, --strict."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, proves nothing")
     parser.add_argument("--repetitions", type=int, default=5, help="interleaved rounds; medians are reported")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is missed")
-    return parser.parse_args()
+    return parser
 
 
 def interleaved(tasks: Mapping[str, Callable[[], float | None]], repetitions: int) -> dict[str, list[float]]:

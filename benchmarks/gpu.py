@@ -16,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import torch
-from common import RESULTS, Bar, Grid, Report, finish
-from torch import nn
+from common import Bar, Grid, Report, finish, options_parser
+from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.classifiers import Aces, EntropySelector, KConsensus
@@ -66,15 +66,21 @@ def raw_forward(model: nn.Module, plan: ForwardPlan, seconds: float, device: str
     forward = Forward(model, plan, torch.device(device), CLASSES)
     noise, clean = torch.randn(plan.batch, *SHAPE, device=device), torch.rand(1, *SHAPE, device=device)
     batch = forward.merge(noise, clean, torch.zeros(plan.batch, dtype=torch.int64, device=device))
+    return rate(forward, batch, seconds, device)
+
+
+@torch.inference_mode()
+def rate(run: Callable[[Tensor], Any], batch: Tensor, seconds: float, device: str) -> float:
+    """Rows a second."""
     for _ in range(3):
-        forward(batch)
+        run(batch)
     wait(device)
     begin, done = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
         for _ in range(10):
-            forward(batch)
+            run(batch)
         wait(device)
-        done += 10 * plan.batch
+        done += 10 * len(batch)
     return done / (time.perf_counter() - begin)
 
 
@@ -177,11 +183,8 @@ def plan_of(options: argparse.Namespace) -> ForwardPlan:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, proves nothing")
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is missed")
+    parser = options_parser(__doc__ or "")
+    parser.set_defaults(repetitions=3)  # rounds are long here
     parser.add_argument("--depths", default="20,110")
     parser.add_argument("--small", type=int, default=20, help="depth of the members")
     parser.add_argument("--batch", type=int, default=8192)

@@ -19,8 +19,7 @@ import cifar_known_radii as known
 import cifar_more_sections as more
 import cifar_sections as first
 from cifar_page import SPREADS, Found
-
-from ringfence.store import RunFolder
+from result_page import finished_runs, write_or_check
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = ("paper000", "paper001", "paper002", "paper004")
@@ -46,18 +45,6 @@ weights (rounded to half precision before anything was measured) and the setting
 alpha = .001; certified accuracy in percent at radius r, ACR the average certified radius. Lines in italics are
 published numbers. Nothing was chosen on test images.
 """
-
-
-def finished_runs(folder: Path) -> dict[str, RunFolder]:
-    """The finished runs under a folder, by name."""
-    found = {}
-    for path in sorted(folder.glob("*/config.json")):
-        run = RunFolder.open(path.parent)
-        if run.summary() is None:
-            print(f"unfinished, left out: {path.parent.name}", file=sys.stderr)
-        else:
-            found[path.parent.name] = run
-    return found
 
 
 def differences(found: Found) -> list[str]:
@@ -125,13 +112,7 @@ def main() -> int:
         return 1
     published = {name: json.loads((options.published / f"{name}.json").read_text()) for name in PAPERS}
     text = page(Found(runs, published), options.zoo)
-    if options.check:
-        same = options.out.exists() and options.out.read_text() == text
-        print("up to date" if same else f"{options.out} is not what the runs give: run tools/cifar_table.py")
-        return 0 if same else 1
-    options.out.write_text(text)
-    print(f"{options.out.name}: {len(runs)} runs")
-    return 0
+    return write_or_check(options.out, text, options.check, f"{len(runs)} runs")
 
 
 if __name__ == "__main__":

@@ -277,35 +277,34 @@ def guarded(task: Task) -> None:
         raise SystemExit(1) from None
 
 
-def run_tasks(tasks: list[Task], together: int, seconds: float) -> bool:
-    """Run what is not done, side by side, until the seconds are over; whether everything is done."""
+def run_tasks(tasks: list[Task], processes: int, seconds: float) -> None:
+    """Run what is not done, side by side, until the seconds are over."""
     begin = time.monotonic()
-    start: Any = multiprocessing.get_context("spawn").Process
+    spawn = multiprocessing.get_context("spawn")
     waiting = [task for task in tasks if not task.done.exists()]
     running: dict[str, Any] = {}
     failed: list[str] = []
     while (waiting or running) and time.monotonic() - begin < seconds:
         for task in list(waiting):
-            if len(running) < together and all(path.exists() for path in task.after):
+            if len(running) < processes and all(path.exists() for path in task.after):
                 waiting.remove(task)
-                running[task.name] = start(target=guarded, args=(task,))
+                running[task.name] = spawn.Process(target=guarded, args=(task,))
                 running[task.name].start()
-        for name, worker in list(running.items()):
-            if worker.exitcode is not None:
+        for name, process in list(running.items()):
+            if process.exitcode is not None:
                 del running[name]
-                failed += [name] if worker.exitcode else []
+                failed += [name] if process.exitcode else []
         if not running and not any(all(path.exists() for path in task.after) for task in waiting):
             break  # what the others wait for has failed
         time.sleep(0.2)
-    for worker in running.values():
-        worker.terminate()
-    for worker in running.values():
-        worker.join(20)
+    for process in running.values():
+        process.terminate()
+    for process in running.values():
+        process.join()
     unfinished = [*running, *(task.name for task in waiting)]
     print(
         f"{time.monotonic() - begin:.0f} s; unfinished: {unfinished or 'none'}; failed: {failed or 'none'}", flush=True
     )
-    return not unfinished and not failed
 
 
 def smoke(options: argparse.Namespace) -> None:
@@ -361,7 +360,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/mnist"), help="folder kept between calls")
     parser.add_argument("--out", type=Path, help="where the archives go")
     parser.add_argument("--seconds", type=float, default=480, help="stop after this time")
-    parser.add_argument("--together", type=int, default=12, help="tasks side by side")
+    parser.add_argument("--processes", type=int, default=12, help="tasks side by side")
     parser.add_argument("--epochs", type=int, default=90, help="epochs of the cheap objectives")
     parser.add_argument("--heavy-epochs", type=int, default=90, help="epochs of those with an attack")
     parser.add_argument("--tune-epochs", type=int, default=90, help="epochs of DRT, which starts from trained members")
@@ -381,7 +380,7 @@ def main() -> None:
         return
     tasks = training_tasks(options) if options.phase == "train" else certification_tasks(options)
     (options.work / "runs").mkdir(parents=True, exist_ok=True)
-    run_tasks(tasks, options.together, options.seconds)
+    run_tasks(tasks, options.processes, options.seconds)
     if options.out is not None:
         if options.phase == "train":
             pack_zoo(options.work / "zoo", options.out)

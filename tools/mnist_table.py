@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from result_page import finished_runs, write_or_check
+
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
-from ringfence.store import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 FAR = 0.03
@@ -75,11 +76,7 @@ def row_name(group: str, lane: str) -> str | None:
 
 def rows_of(folder: Path) -> Iterator[Row]:
     """Every row that the finished runs under a folder hold."""
-    for path in sorted(folder.glob("*/config.json")):
-        run = RunFolder.open(path.parent)
-        if run.summary() is None:
-            print(f"unfinished, left out: {path.parent.name}", file=sys.stderr)
-            continue
+    for run_name, run in finished_runs(folder).items():
         group = run.config.extra["group"]
         radii = [0.25 * i for i in range(11)]
         for found in metrics_by_lane(run, radii):
@@ -88,7 +85,7 @@ def rows_of(folder: Path) -> Iterator[Row]:
             if name is not None:
                 training = run.config.extra["training"]
                 plan = training.get(lane) or next(iter(training.values()))
-                yield Row(name, run.config.sigma, found, plan, path.parent.name)
+                yield Row(name, run.config.sigma, found, plan, run_name)
 
 
 def table(rows: list[Row], sigma: float, published: dict[str, Any]) -> list[str]:
@@ -182,13 +179,7 @@ def main() -> int:
         print(f"no finished runs under {options.runs}", file=sys.stderr)
         return 1
     text = page(rows, json.loads(options.published.read_text()))
-    if options.check:
-        same = options.out.exists() and options.out.read_text() == text
-        print("up to date" if same else f"{options.out} is not what the runs give: run tools/mnist_table.py")
-        return 0 if same else 1
-    options.out.write_text(text)
-    print(f"{options.out.name}: {len(rows)} rows")
-    return 0
+    return write_or_check(options.out, text, options.check, f"{len(rows)} rows")
 
 
 if __name__ == "__main__":

@@ -127,6 +127,7 @@ def test_votes_do_not_answer_for_other_classifiers(test: Procedure | None) -> No
 def test_predict_of_aces_keeps_its_form() -> None:
     assert predictor(AcesCertify(form="paper"), 10) == AcesPredict(n=10, form="paper")
     assert predictor(AcesSequential(radius=0.5), 10) == AcesPredict(n=10)
+    assert predictor(AcesSequential(radius=0.5, form="paper"), 10) == AcesPredict(n=10, form="paper")
 
 
 def test_aces_answers_by_class_by_core_or_not_at_all() -> None:

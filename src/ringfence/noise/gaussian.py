@@ -60,11 +60,12 @@ class Gaussian(Noise):
         """Standard normals times sigma."""
         if out.device.type == "cpu":
             _box_muller(out, key, self.sigma)
-            return
-        rows = torch.arange(len(out))
-        table = torch.stack([torch.zeros_like(rows), torch.full_like(rows, signed(key)), rows]).to(out.device)
-        if not self.add(out, torch.zeros_like(out[:1]), table):
+        elif (kernel := _kernel(out.device)) is None:
             out.normal_(std=self.sigma, generator=_generator(str(out.device)).manual_seed(key))
+        else:
+            rows = torch.arange(len(out))
+            table = torch.stack([torch.zeros_like(rows), torch.full_like(rows, signed(key)), rows]).to(out.device)
+            kernel.add_noise(out, torch.zeros_like(out[:1]), table, self.sigma)
 
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """One kernel on CUDA."""

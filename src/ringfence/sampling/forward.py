@@ -82,8 +82,7 @@ class Forward:
         # Patches make their matrices at the first batch: a trace must find them there, it cannot make them.
         self._before = run if plan.compile and any(isinstance(part, Patches) for part in module.modules()) else None
         if plan.compile:
-            # Every Forward of a process is its own specialisation of the same code.
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+            allow_specialisations()
             mode = "max-autotune-no-cudagraphs" if plan.autotune else None
             self._run = torch.compile(run, dynamic=False, mode=mode)
             self._merge = torch.compile(_merge_fused, dynamic=False)
@@ -93,22 +92,24 @@ class Forward:
         """How the network wants its input laid out."""
         return torch.channels_last if self.plan.channels_last else torch.contiguous_format
 
+    def _layout_of(self, dimensions: int) -> torch.memory_format:
+        """Of a batch; only images (4) can have their channels last."""
+        return self.layout if dimensions == 4 else torch.contiguous_format
+
     def room(self, shape: tuple[int, ...]) -> Tensor:
         """An empty batch (B, *shape) as the network takes it."""
-        layout = self.layout if len(shape) == 3 else torch.contiguous_format
-        return torch.empty((self.plan.batch, *shape), dtype=self.dtype, device=self.device, memory_format=layout)
+        size, layout = (self.plan.batch, *shape), self._layout_of(1 + len(shape))
+        return torch.empty(size, dtype=self.dtype, device=self.device, memory_format=layout)
 
     @torch.inference_mode()
     def merge(self, noise: Tensor, clean: Tensor, rows: Tensor) -> Tensor:
         """clean[rows] + noise (B, *shape), overwriting the noise: added in float32, then cast and laid out at once."""
-        layout = self.layout if noise.dim() == 4 else torch.contiguous_format
-        return self._merge(noise, clean, rows, self.dtype, layout)
+        return self._merge(noise, clean, rows, self.dtype, self._layout_of(noise.dim()))
 
     @torch.inference_mode()
     def __call__(self, noisy: Tensor) -> Scored:
         """Scores (B, lanes, K) and work of one batch."""
-        layout = self.layout if noisy.dim() == 4 else torch.contiguous_format
-        ready = noisy.to(dtype=self.dtype, memory_format=layout)
+        ready = noisy.to(dtype=self.dtype, memory_format=self._layout_of(noisy.dim()))
         if self._before is not None:
             self._before(ready[:1])
             self._before = None
@@ -156,6 +157,11 @@ class Forward:
                     "Put it in eval mode with running statistics, and remove active dropout.",
                 )
         return answer
+
+
+def allow_specialisations() -> None:
+    """Let one code be compiled often: for every Forward of a process, member, mode and frozen parameter anew."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
 
 
 def _merge(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:

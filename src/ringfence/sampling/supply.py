@@ -109,15 +109,18 @@ class Supply:
         return self.draw(segments, self._table(segments, forward.plan.batch, padding=1), forward, grey)
 
     def _table(self, segments: list[Segment], batch: int, padding: int) -> Tensor:
-        """Slot, key and place in its chunk of every row (3, B); where a batch is short: the padding slot, no place."""
+        """Slot, key and place in its chunk of every row (3, B); where a batch is short: the padding slot, no place.
+
+        On the CPU the slots alone (1, B): there noise is drawn segment by segment.
+        """
         counts = [segment.rows for segment in segments]
         total = sum(counts)
-        table = np.empty((3, batch), np.int64)
-        table[0, total:], table[1, total:], table[2, total:] = padding, 0, -1
+        table = np.empty((3 if self.ahead else 1, batch), np.int64)
+        table[0, :total], table[0, total:] = np.repeat([one.slot for one in segments], counts), padding
+        if not self.ahead:
+            return torch.from_numpy(table)
         keys = [chunk_key(self._seed, one.input_id, one.stage, one.chunk) for one in segments]
-        table[0, :total] = np.repeat([one.slot for one in segments], counts)
-        table[1, :total] = np.repeat(np.array(keys, np.uint64).view(np.int64), counts)
         starts = np.array([one.first for one in segments], np.int64) - np.cumsum([0, *counts[:-1]])
-        table[2, :total] = np.arange(total) + np.repeat(starts, counts)
-        host = torch.from_numpy(table)
-        return host.pin_memory().to(self._device, non_blocking=True) if self._stream else host
+        table[1, :total], table[1, total:] = np.repeat(np.array(keys, np.uint64).view(np.int64), counts), 0
+        table[2, :total], table[2, total:] = np.arange(total) + np.repeat(starts, counts), -1
+        return torch.from_numpy(table).pin_memory().to(self._device, non_blocking=True)

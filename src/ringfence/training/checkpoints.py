@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -41,6 +42,17 @@ def restore_modules(members: Sequence[nn.Module], tensors: Mapping[str, Tensor],
         value.copy_(tensors[key])
 
 
+@contextmanager
+def undone(members: Sequence[nn.Module]) -> Iterator[None]:
+    """What happens inside leaves the members' tensors as they were, in place."""
+    kept = {key: value.clone() for key, value in module_tensors(members).items()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            restore_modules(members, kept)
+
+
 @final
 class Checkpoints:
     """One training's folder. A crash between two writes leaves the previous checkpoint in force."""
@@ -58,6 +70,12 @@ class Checkpoints:
         for old in self.folder.glob("epoch-*.safetensors"):
             if old.name != name:
                 old.unlink(missing_ok=True)
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs behind the last checkpoint, without reading it."""
+        pointer = self.folder / POINTER
+        return int(read_json(pointer).get("epoch", 0)) if pointer.exists() else 0
 
     def load(self) -> tuple[Progressed, dict[str, Tensor]] | None:
         """The last checkpoint; None before the first."""

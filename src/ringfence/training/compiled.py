@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError
+from ringfence.sampling.forward import allow_specialisations
+from ringfence.training.checkpoints import undone
 
 LARGEST_DRIFT = 0.2
 """Share of a gradient's length by which a compiled network's may differ: rounding (bf16) stays far below it."""
@@ -16,8 +18,7 @@ LARGEST_DRIFT = 0.2
 
 def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> list[nn.Module]:
     """Every member compiled, checked at the inputs x (B, *shape)."""
-    # Members, modes and frozen parameters are each a specialisation of the same code.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+    allow_specialisations()
     compiled: list[Any] = [torch.compile(one, dynamic=False) for one in members]
     for plain, fast in zip(members, compiled, strict=True):
         drift = gradient_drift(plain, fast, x, fabric)
@@ -34,18 +35,15 @@ def gradient_drift(plain: nn.Module, fast: nn.Module, x: Tensor, fabric: Any) ->
     Compilers err: torch 2.13 drops the gradients of LeNet's convolutions on a CPU, and training would go on
     without them. Gradients shorter than a thousandth of the longest count as that long.
     """
-    kept = {key: value.clone() for key, value in plain.state_dict().items()}
     parameters = [one for one in plain.parameters() if one.requires_grad]
     found: list[list[Tensor]] = []
-    for run in (plain, fast):
-        with fabric.autocast():
-            answers: Tensor = run(x).float()
-        mixed = torch.linspace(-1, 1, answers[0].numel(), device=x.device).view_as(answers[0])
-        wanted = torch.autograd.grad((answers * mixed).sum(), parameters, allow_unused=True, materialize_grads=True)
-        found.append([one.float() for one in wanted])
-    with torch.no_grad():  # batch norms have counted two batches
-        for key, value in plain.state_dict().items():
-            value.copy_(kept[key])
+    with undone([plain]):  # batch norms count batches
+        for run in (plain, fast):
+            with fabric.autocast():
+                answers: Tensor = run(x).float()
+            mixed = torch.linspace(-1, 1, answers[0].numel(), device=x.device).view_as(answers[0])
+            wanted = torch.autograd.grad((answers * mixed).sum(), parameters, allow_unused=True, materialize_grads=True)
+            found.append([one.float() for one in wanted])
     lengths = torch.stack([one.norm() for one in found[0]])
     drifts = torch.stack([(one - other).norm() for one, other in zip(*found, strict=True)])
     return float((drifts / lengths.clamp_min(float(lengths.max()) / 1000 + 1e-12)).max())

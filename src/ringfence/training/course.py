@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -62,7 +63,11 @@ class Course:
         folder: Path,
         tensorboard: bool = False,
     ) -> None:
-        self.fabric, self.plan, self.members, self.held_out = fabric, plan, members, held_out
+        if fabric.world_size > 1:
+            members = copy.deepcopy(members)  # tensors sent to another process share their memory with the sender
+        data = data.to(fabric.device)
+        self.fabric, self.plan, self.members = fabric, plan, members
+        self._held_out = held_out.to(fabric.device) if held_out else None
         self._folder, self._tensorboard = folder, tensorboard
         colour = data.x.dim() == 4 and data.x.shape[1] > 1  # channels last: twice as fast there, and no gain on grey
         for one in members:
@@ -107,16 +112,16 @@ class Course:
         status = self.look(self.steps)
         self.fabric.barrier()
         judged = self.stepper.averaged or self.members
-        if self.held_out is not None:
+        done, best = self.epoch + 1, dict[str, Any]()
+        if self._held_out is not None:
             seed = self.plan.generator_seed("held out")
-            status = replace(status, held_out=noisy_accuracy(judged, self.held_out, self.plan.sigma, seed))
-        before, done = self.progress, self.epoch + 1
-        self.progress = replace(before, epoch=done, step=done * self.steps)
-        better = status.held_out is not None and status.held_out > before.best_accuracy
-        if better and status.held_out is not None:
-            self.progress = replace(self.progress, best_accuracy=status.held_out, best_epoch=done)
+            accuracy = noisy_accuracy(judged, self._held_out, self.plan.sigma, seed)
+            status = replace(status, held_out=accuracy)
+            if accuracy > self.progress.best_accuracy:
+                best = {"best_accuracy": accuracy, "best_epoch": done}
+        self.progress = replace(self.progress, epoch=done, step=done * self.steps, **best)
         if self.fabric.is_global_zero:
-            if better:
+            if best:
                 self._checkpoints.save_best(judged)
             self._checkpoints.save(self.progress, {**module_tensors(self.members), **self.stepper.tensors()})
             self._log.add(status)

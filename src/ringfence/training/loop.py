@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -52,24 +51,16 @@ def train(
     check(plan, members, data, devices)
     fabric = make_fabric(device, devices, plan.precision)
     last = plan.epochs if stop_after is None else min(stop_after, plan.epochs)
+    course = partial(
+        Course, plan=plan, members=members, data=data, held_out=held_out, folder=folder, tensorboard=tensorboard
+    )
     if devices == 1:
         fabric.launch()
-        _run(fabric, plan, members, data, held_out, folder, tensorboard, on_status, last)
+        _go([course(fabric)], last, [on_status])
     else:
         # Bound beforehand: Fabric rewrites the arguments of a launch, which frozen plans do not allow.
-        work = partial(
-            _run,
-            plan=plan,
-            members=members,
-            data=data,
-            held_out=held_out,
-            folder=folder,
-            tensorboard=tensorboard,
-            on_status=silent,
-            last=last,
-        )
-        fabric.launch(work)
-    return [one.eval() for one in _trained(plan, members, folder)]
+        fabric.launch(partial(_go_alone, course=course, last=last))
+    return _trained(plan, members, folder)
 
 
 def train_together(
@@ -90,33 +81,25 @@ def train_together(
     """
     fabric = make_fabric(device, 1, plans[0].precision)
     fabric.launch()
-    data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None
-    for plan, member in zip(plans, members, strict=True):
-        check(plan, [member], data, 1)
+    check(plans[0], members, data, 1)
+    data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None  # once for all
     # Those at the same epoch go together; the ones behind come first.
-    reached = [_epochs_done(folder) for folder in folders]
+    reached = [Checkpoints(folder).epochs_done for folder in folders]
     for epoch in sorted(set(reached) - {plans[0].epochs}):
         chosen = [i for i, one in enumerate(reached) if one == epoch]
         courses = [Course(fabric, plans[i], [members[i]], data, held_out, folders[i], tensorboard) for i in chosen]
         _go(courses, plans[0].epochs, [partial(on_status, i) for i in chosen])
-    return [
-        _trained(plan, [member], folder)[0].eval() for plan, member, folder in zip(plans, members, folders, strict=True)
-    ]
-
-
-def _epochs_done(folder: Path) -> int:
-    found = Checkpoints(folder).load()
-    return 0 if found is None else found[0].epoch
+    return [_trained(plan, [member], folder)[0] for plan, member, folder in zip(plans, members, folders, strict=True)]
 
 
 def _trained(plan: TrainingPlan, members: list[nn.Module], folder: Path) -> list[nn.Module]:
-    """The members with the weights of the last checkpoint, on the host."""
+    """The members with the weights of the last checkpoint, on the host, in evaluation mode."""
     found = Checkpoints(folder).load()
     assert found is not None
     members = [one.cpu() for one in members]
     with torch.no_grad():
         restore_modules(members, found[1], "ema" if plan.ema is not None else "member")
-    return members
+    return [one.eval() for one in members]
 
 
 def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, devices: int) -> None:
@@ -139,21 +122,9 @@ def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, de
         raise DataError("inputs", "must be finite", "NaN or infinity", "Remove those inputs.")
 
 
-def _run(
-    fabric: Any,
-    plan: TrainingPlan,
-    members: list[nn.Module],
-    data: DeviceData,
-    held_out: DeviceData | None,
-    folder: Path,
-    tensorboard: bool,
-    on_status: Report,
-    last: int,
-) -> None:
-    data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None
-    if fabric.world_size > 1:
-        members = copy.deepcopy(members)  # tensors sent to another process share their memory with the sender
-    _go([Course(fabric, plan, members, data, held_out, folder, tensorboard)], last, [on_status])
+def _go_alone(fabric: Any, course: Callable[[Any], Course], last: int) -> None:
+    """One of several processes that share a training."""
+    _go([course(fabric)], last, [silent])
 
 
 def _go(courses: Sequence[Course], last: int, reports: Sequence[Report]) -> None:
@@ -161,7 +132,6 @@ def _go(courses: Sequence[Course], last: int, reports: Sequence[Report]) -> None
     step_all = steps_of([course.stepper for course in courses])
     for course in courses:
         course.load()
-    zero = courses[0].fabric.is_global_zero
     for epoch in range(courses[0].progress.epoch, last):
         for course in courses:
             course.begin(epoch)
@@ -172,10 +142,8 @@ def _go(courses: Sequence[Course], last: int, reports: Sequence[Report]) -> None
             step_all()
             if time.monotonic() - looked >= REPORT_SECONDS and step + 1 < courses[0].steps:
                 for course, report in zip(courses, reports, strict=True):
-                    status = course.look(step + 1)
-                    report(status) if zero else None
+                    report(course.look(step + 1))
                 looked = time.monotonic()
         for course, report in zip(courses, reports, strict=True):
-            status = course.end()
-            report(status) if zero else None
+            report(course.end())
     courses[0].fabric.barrier()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ringfence.training.checkpoints import undone
 from ringfence.training.stepper import Stepper
 
 WARM_UP_STEPS = 3
@@ -31,34 +32,26 @@ def record(steppers: Sequence[Stepper]) -> torch.cuda.CUDAGraph:
     it would have found by itself. (Threads that replay a graph each were tried and did not end.)
     """
     device = steppers[0].device
-    kept = [
-        [{key: value.clone() for key, value in member.state_dict().items()} for member in one.members]
-        for one in steppers
-    ]
     streams = [torch.cuda.Stream(device) for _ in steppers]  # type: ignore[no-untyped-call]
     main = torch.cuda.current_stream(device)
-    for stepper, stream in zip(steppers, streams, strict=True):
-        stream.wait_stream(main)
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_STEPS):
-                stepper.step()
-        main.wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    for stepper in steppers:
-        graph.register_generator_state(stepper.generator)
-        stepper.optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
-        begun = torch.cuda.current_stream(device)
+    with undone([member for one in steppers for member in one.members]):
         for stepper, stream in zip(steppers, streams, strict=True):
-            stream.wait_stream(begun)
+            stream.wait_stream(main)
             with torch.cuda.stream(stream):
-                stepper.step()
-        for stream in streams:
-            begun.wait_stream(stream)
-    with torch.no_grad():
-        for stepper, states in zip(steppers, kept, strict=True):
-            for member, state in zip(stepper.members, states, strict=True):
-                for key, value in member.state_dict().items():
-                    value.copy_(state[key])
-            stepper.restore({})
+                for _ in range(WARM_UP_STEPS):
+                    stepper.step()
+            main.wait_stream(stream)
+            graph.register_generator_state(stepper.generator)
+            stepper.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            begun = torch.cuda.current_stream(device)
+            for stepper, stream in zip(steppers, streams, strict=True):
+                stream.wait_stream(begun)
+                with torch.cuda.stream(stream):
+                    stepper.step()
+            for stream in streams:
+                begun.wait_stream(stream)
+    for stepper in steppers:
+        stepper.restore({})
     return graph

@@ -30,7 +30,7 @@ class LeNet(nn.Module):
         return scores
 
     def in_blocks(self, x: Tensor) -> Tensor:
-        """The same features (B, 16, 5, 5), faster where compiled (three times on a GPU, which few channels leave idle).
+        """The same features (B, 16, 5, 5), faster where compiled: few channels leave most of a GPU idle.
 
         Not for objectives that differentiate gradients, which are slower this way; they run uncompiled.
         """

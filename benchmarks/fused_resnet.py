@@ -1,21 +1,21 @@
 """An experiment: how much faster than the best compiled network a ResNet runs whose activations never leave the chip.
 
-    python benchmarks/fused/resnet.py [--depths 20,110] [--batch 8192] [--seconds 2]
+    python benchmarks/fused_resnet.py [--depths 20,110] [--batch 8192] [--seconds 2]
 
-resnet.cu keeps two images of a CIFAR ResNet in the shared memory of a multiprocessor from the first convolution to the
-pooling. This script packs a network's weights for it, compares its scores with the plain network's, and measures both
-beside torch.compile. It needs CuPy (for NVRTC) and a GPU of compute capability 9.0 (227 KB of shared memory).
+fused_resnet.cu keeps two images of a CIFAR ResNet in the shared memory of a multiprocessor from the first convolution
+to the pooling. This script packs a network's weights for it, compares its scores with the plain network's, and measures
+both beside torch.compile. It needs CuPy (for NVRTC) and a GPU of compute capability 9.0 (227 KB of shared memory).
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from gpu import rate
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
@@ -80,7 +80,7 @@ class Fused:
     def __init__(self, network: ResNet) -> None:
         import cupy
 
-        source = (Path(__file__).parent / "resnet.cu").read_text()
+        source = (Path(__file__).parent / "fused_resnet.cu").read_text()
         self.kernel = cupy.RawKernel(source, "fused_resnet", options=("-std=c++17", "--use_fast_math"))
         self.kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
         every = list(convolutions(network))
@@ -103,20 +103,6 @@ class Fused:
             grid = (-(-len(x) // IMAGES),)
             self.kernel(grid, (THREADS,), (*pointers, *numbers), shared_mem=SHARED_BYTES)
         return scores
-
-
-def rate(run: Callable[[Tensor], Any], x: Tensor, seconds: float) -> float:
-    with torch.inference_mode():
-        for _ in range(3):
-            run(x)
-        torch.cuda.synchronize()
-        begin, done = time.perf_counter(), 0
-        while time.perf_counter() - begin < seconds:
-            for _ in range(10):
-                run(x)
-            torch.cuda.synchronize()
-            done += 10 * len(x)
-    return done / (time.perf_counter() - begin)
 
 
 def main() -> None:
@@ -143,13 +129,13 @@ def main() -> None:
         off, scale = float((found - wanted).abs().max()), float(wanted.abs().max())
         same = float((found.argmax(1) == wanted.argmax(1)).float().mean())
         print(f"ResNet-{depth}: largest difference {off:.4g} of {scale:.4g}, same class {same:.4f}", flush=True)
-        print(f"ResNet-{depth}: fused {rate(fused, x, options.seconds):,.0f} a second", flush=True)
+        print(f"ResNet-{depth}: fused {rate(fused, x, options.seconds, 'cuda'):,.0f} a second", flush=True)
         if options.compare:
             for tuned in (False, True):
                 plan = ForwardPlan(options.batch, "bf16", channels_last=True, compile=True, fold=True, autotune=tuned)
                 forward = Forward(network, plan, torch.device("cuda"), 10)
                 name = "autotuned" if tuned else "compiled"
-                print(f"ResNet-{depth}: {name} {rate(forward, x, options.seconds):,.0f} a second", flush=True)
+                print(f"ResNet-{depth}: {name} {rate(forward, x, options.seconds, 'cuda'):,.0f} a second", flush=True)
 
 
 if __name__ == "__main__":
