@@ -14,12 +14,14 @@ from torch import nn
 from toys import Buckets
 
 import ringfence as rf
-from ringfence.classifiers import KConsensus, SoftVote, score
+from ringfence.classifiers import KConsensus, Normalize, SoftVote, score
 from ringfence.classifiers.architectures import resnet
+from ringfence.classifiers.architectures.resnet import Shortcut
+from ringfence.classifiers.fused import why_not
 from ringfence.data import Input
 from ringfence.noise import philox
 from ringfence.noise.gaussian import signed
-from ringfence.sampling import Forward, ForwardPlan
+from ringfence.sampling import Forward, ForwardPlan, fastest_plan
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
 from ringfence.training.loop import train_together
 from ringfence.training.objectives import Gaussian
@@ -120,6 +122,46 @@ def test_compiled_ensembles_answer_as_plain_ones(stacked: bool) -> None:
             expected = score(ensemble.to(DEVICE), x)
         assert torch.allclose(found.scores.squeeze(1), expected.scores, atol=1e-5)
         assert torch.equal(torch.as_tensor(found.work).cpu(), torch.as_tensor(expected.work).cpu())
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the kernel needs a GPU")
+@pytest.mark.parametrize(("depth", "shortcut"), [(8, "projection"), (20, "projection"), (56, "pad")])
+@pytest.mark.parametrize("rows", [1, 257])
+def test_a_fused_network_answers_as_the_plain_one(depth: int, shortcut: Shortcut, rows: int) -> None:
+    device = torch.device(DEVICE)
+    if (problem := why_not(device)) is not None:
+        pytest.skip(problem)
+    torch.manual_seed(0)
+    network = resnet(depth, 7, shortcut).eval()
+    for part in network.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.running_var.fill_(2.0)
+    normalised = Normalize(network, [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]).eval()
+    x = torch.rand(rows, 3, 32, 32, device=DEVICE)
+    plain = Forward(normalised, ForwardPlan(rows), device, 7)(x).scores
+    for compile in (False, True):
+        plan = ForwardPlan(rows, "bf16", channels_last=True, compile=compile, fold=True, fused=True)
+        forward = Forward(normalised, plan, device, 7)
+        again = forward(x).scores
+        assert (plain - again).abs().max() < 0.03 * plain.abs().max()
+        assert torch.equal(again, forward(x).scores)
+        if rows > 1:  # neighbours do not matter
+            assert torch.equal(forward(x.flip(0)).scores, again.flip(0))
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the kernel needs a GPU")
+def test_compiled_plans_fuse_where_they_can() -> None:
+    device = torch.device(DEVICE)
+    if (problem := why_not(device)) is not None:
+        pytest.skip(problem)
+    members = [resnet(8).eval() for _ in range(3)]
+    for classifier in (members[0], KConsensus(members, 2)):
+        assert fastest_plan(classifier, (3, 32, 32), 10, device, "bf16", compile=True).fused
+        assert not fastest_plan(classifier, (3, 40, 40), 10, device, "bf16", compile=True).fused
+        assert not fastest_plan(classifier, (3, 32, 32), 10, device, "fp32", compile=True).fused
+    x = torch.rand(64, 3, 32, 32, device=DEVICE)
+    found = Forward(KConsensus(members, 2), ForwardPlan(64, "bf16", compile=True, fused=True), device, 10)(x)
+    assert found.scores.shape == (64, 1, 10)
 
 
 def test_a_recorded_step_trains_as_a_plain_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
+from ringfence.classifiers.fused import fuse_resnets
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ArgumentError, ClassifierError
 
@@ -23,6 +24,7 @@ class ForwardPlan:
     """The shape of every forward of a run: chosen once, stored, reused on resume, short batches padded to it.
 
     parts: slices of the batch that the first members of a K-consensus see one after the other.
+    fused: CIFAR ResNets run as one kernel each, whose activations stay on the chip (bf16).
     """
 
     batch: int
@@ -33,6 +35,7 @@ class ForwardPlan:
     fold: bool = False
     autotune: bool = False
     parts: int = 1
+    fused: bool = False
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -41,6 +44,9 @@ class ForwardPlan:
             raise ArgumentError("parts", "must be at least 1", self.parts, "Leave it out.")
         if self.precision not in PRECISIONS:
             raise ArgumentError("precision", f"must be one of {sorted(PRECISIONS)}", self.precision, "Use fp32.")
+        if self.fused and (self.precision != "bf16" or self.stacked):
+            received = f"{self.precision}{', stacked' if self.stacked else ''}"
+            raise ArgumentError("fused", "needs bf16, and members one by one", received, "Leave it out.")
 
     def settings(self) -> dict[str, Any]:
         """Every field, for the run folder."""
@@ -60,7 +66,8 @@ class Forward:
         self.device = device
         self.num_classes = num_classes
         self.dtype = PRECISIONS[plan.precision]
-        module = fold_batch_norm(classifier) if plan.fold else classifier
+        module = fuse_resnets(classifier, device) if plan.fused else classifier
+        module = fold_batch_norm(module) if plan.fold else module
         if self.dtype != torch.float32 and module is classifier:
             module = copy.deepcopy(classifier)  # the caller's weights keep their precision
         module = module.to(device=device, dtype=self.dtype).eval()
