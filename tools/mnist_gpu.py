@@ -4,8 +4,8 @@
     python tools/mnist_gpu.py train   --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
     python tools/mnist_gpu.py certify --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
 
-Tasks run side by side, a process each. What is unfinished when the seconds are over is stopped; the same command
-goes on with it. (Threads of one process that replay recorded steps were tried and did not end.)
+Tasks run side by side, a process each; trainings of one task overlap as branches of one recorded step. What is
+unfinished when the seconds are over is stopped; the same command goes on with it.
 Afterwards OUT holds ``zoo-N.tgz`` (weights, settings, logs) and ``rest-N.tgz`` (checkpoints of what is unfinished), or
 ``runs-N.tgz`` (run folders). A work folder can be restored by unpacking them into it.
 """
@@ -77,16 +77,17 @@ def make_job(row: str, sigma: float, options: argparse.Namespace) -> Any:
     return TrainJob(**common, objective=row, members=1 if row in SINGLES else MEMBERS, settings=settings)
 
 
-def train_member(job: Any, member: int) -> None:
-    """One training, in a process of its own; a line every ten epochs."""
+def train_together(trainings: list[tuple[Any, int]]) -> None:
+    """Trainings (job, member) in a process of their own, as branches of one recorded step; a line every ten epochs."""
     import torch
 
     from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.job import run_member
+    from ringfence.training.job import run_together
 
     torch.set_num_threads(1)
 
-    def report(number: int, status: Any) -> None:
+    def report(place: int, status: Any) -> None:
+        job, number = trainings[place]
         if status.step == status.steps and (status.epoch % 10 == 0 or status.epoch == status.epochs):
             terms = ", ".join(f"{name} {value:.3f}" for name, value in status.terms.items())
             print(
@@ -95,13 +96,15 @@ def train_member(job: Any, member: int) -> None:
                 flush=True,
             )
 
-    freeze_settings(job.out, job.described())
-    run_member(job, member, report)
+    for job, _ in trainings:
+        freeze_settings(job.out, job.described())
+    run_together(trainings, report)
 
 
 def training_tasks(options: argparse.Namespace) -> list[Task]:
-    """Longest first; a DRT waits for the members it starts from."""
+    """Longest first; a DRT waits for the members it starts from. Members go together, and all DRTs."""
     tasks: list[Task] = []
+    tuned: list[Any] = []
     for sigma in options.sigmas:
         rows = ["smoothadv", "gaussian", "drt-smoothadv", "drt-gaussian"]
         if sigma == SIGMAS[0]:
@@ -110,11 +113,16 @@ def training_tasks(options: argparse.Namespace) -> list[Task]:
             if options.rows and row not in options.rows:
                 continue
             job = make_job(row, sigma, options)
-            needed = tuple(job.init / f"final-{i}.safetensors" for i in range(MEMBERS)) if job.init else ()
-            for member in [0] if job.joint else range(job.members):
-                name = f"{row}-{sigma:g}" + ("" if job.joint else f"[{member}]")
-                last = job.final(job.members - 1 if job.joint else member)
-                tasks.append(Task(name, Bound(train_member, (job, member)), last, needed))
+            if row in TUNED:
+                tuned += [] if job.finished else [job]
+                continue
+            every = [(job, member) for member in ([0] if job.joint else range(job.members))]
+            tasks.append(Task(f"{row}-{sigma:g}", Bound(train_together, (every,)), job.final(job.members - 1)))
+    if tuned:
+        needed = tuple(job.init / f"final-{i}.safetensors" for job in tuned for i in range(MEMBERS))
+        name = " ".join(job.out.name for job in tuned)
+        every = [(job, 0) for job in tuned]
+        tasks.insert(0, Task(name, Bound(train_together, (every,)), tuned[-1].final(MEMBERS - 1), needed))
     return tasks
 
 

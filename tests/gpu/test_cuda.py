@@ -201,9 +201,9 @@ def test_members_of_one_recorded_step_are_those_trained_alone(tmp_path: Path, co
 
     alone = [train(plan, [fresh(plan.seed)], data, tmp_path / f"alone-{plan.seed}", device=DEVICE)[0] for plan in plans]
     together = train_together(
-        plans, [fresh(i) for i in range(3)], data, [tmp_path / f"{i}" for i in range(3)], device=DEVICE
+        plans, [[fresh(i)] for i in range(3)], data, [tmp_path / f"{i}" for i in range(3)], device=DEVICE
     )
-    for one, other in zip(alone, together, strict=True):
+    for one, (other,) in zip(alone, together, strict=True):
         for key, value in one.state_dict().items():
             # Sums on a GPU are not repeatable to the bit; a wrong seed or a mixed-up member would differ by far more.
             assert torch.allclose(value.float(), other.state_dict()[key].float(), atol=2e-3), key

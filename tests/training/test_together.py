@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ringfence.training.compiled import LARGEST_DRIFT, compile_members, gradient
 from ringfence.training.course import Course, Status
 from ringfence.training.fabric import make_fabric
 from ringfence.training.loop import train_together
-from ringfence.training.objectives import Gaussian
+from ringfence.training.objectives import Drt, Gaussian
 
 PLANS = [
     TrainingPlan(Gaussian(), sigma=0.2, epochs=3, batch=16, schedule=Schedule(lr=0.1), crop=1, seed=seed)
@@ -47,13 +48,13 @@ def test_together_is_the_same_as_alone(data: DeviceData, tmp_path: Path, alone: 
     seen: list[tuple[int, Status]] = []
     together = train_together(
         PLANS,
-        [network(plan.seed) for plan in PLANS],
+        [[network(plan.seed)] for plan in PLANS],
         data,
         [tmp_path / f"{i}" for i in range(3)],
         device="cpu",
         on_status=lambda number, status: seen.append((number, status)),
     )
-    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+    assert all(same(one, other) for one, other in zip(chain(*together), alone, strict=True))
     assert [(number, status.epoch) for number, status in seen] == [(i, epoch) for epoch in (1, 2, 3) for i in range(3)]
 
 
@@ -71,9 +72,28 @@ def test_members_that_are_not_equally_far_are_continued(
         begin(self, epoch)
 
     monkeypatch.setattr(Course, "begin", noted)
-    together = train_together(PLANS, [network(i) for i in range(3)], data, folders, device="cpu")
+    together = train_together(PLANS, [[network(i)] for i in range(3)], data, folders, device="cpu")
     assert groups == [0, 0, 0, 1]  # the one behind, then the one with an epoch left; the finished one not at all
-    assert all(same(one, other) for one, other in zip(together, alone, strict=True))
+    assert all(same(one, other) for one, other in zip(chain(*together), alone, strict=True))
+
+
+def test_trainings_of_several_kinds_go_together(data: DeviceData, tmp_path: Path) -> None:
+    """Members trained jointly beside a single one, with other objectives and noise: each as if it were alone."""
+    plans = [PLANS[0], replace(PLANS[1], objective=Drt(rho1=0.1, rho2=0.5), sigma=0.4)]
+    groups = [[network(0)], [network(1), network(2)]]
+    alone = [
+        train(plan, copy.deepcopy(group), data, tmp_path / f"alone-{i}", device="cpu")
+        for i, (plan, group) in enumerate(zip(plans, groups, strict=True))
+    ]
+    together = train_together(plans, groups, data, [tmp_path / "0", tmp_path / "1"], device="cpu")
+    for one, other in zip(chain(*together), chain(*alone), strict=True):
+        assert same(one, other)
+
+
+def test_plans_with_other_steps_do_not_go_together(data: DeviceData, tmp_path: Path) -> None:
+    plans = [PLANS[0], replace(PLANS[1], epochs=4)]
+    with pytest.raises(ArgumentError, match=r"plans: must have the same epochs.*got 3 x 16 fp32, 4 x 16 fp32"):
+        train_together(plans, [[network(0)], [network(1)]], data, [tmp_path / "0", tmp_path / "1"], device="cpu")
 
 
 class Forgetful(nn.Module):

@@ -166,13 +166,14 @@ def run_job(job: TrainJob, on_status: Callable[[int, Status], None] = lambda mem
 
 def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], None]) -> None:
     """One training of a job: all members if joint, else the given one; nothing if it is finished."""
-    numbers = list(range(job.members)) if job.joint else [member]
-    if all(job.final(i).exists() for i in numbers):
+    if _finished(job, member):
         return
-    (plan,), data, held_out, modules = _prepare(job, [member], numbers)
+    whole, classifier = _labelled(job)
+    data, held_out = whole.split(job.holdout)
+    plan = job.plan(member, classifier)
     trained = train(
         plan,
-        modules,
+        _fresh(job, member, whole),
         data,
         _folder(job, member),
         held_out=held_out,
@@ -181,54 +182,75 @@ def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], No
         tensorboard=job.tensorboard,
         on_status=lambda status: on_status(member, status),
     )
-    _export(job, plan, member, numbers, trained)
+    _export(job, plan, member, trained)
 
 
-def run_together(job: TrainJob, members: Sequence[int], on_status: Callable[[int, Status], None]) -> None:
-    """Trainings of a job that is not joint, at the same time in this process; finished ones are left alone."""
-    numbers = [i for i in members if not job.final(i).exists()]
-    if not numbers:
+def run_together(trainings: Sequence[tuple[TrainJob, int]], on_status: Callable[[int, Status], None]) -> None:
+    """Trainings (job, member) on the same data at the same time in this process; finished ones are left alone.
+
+    on_status gets the training's place in the list.
+    """
+    places = [i for i, (job, member) in enumerate(trainings) if not _finished(job, member)]
+    if not places:
         return
-    plans, data, held_out, modules = _prepare(job, numbers, numbers)
+    chosen = [trainings[i] for i in places]
+    first = chosen[0][0]
+    shared = {(job.data, job.limit, job.holdout, job.classes, job.classifier, job.device) for job, _ in chosen}
+    if len(shared) > 1:
+        names = ", ".join(str(job.out) for job, _ in chosen)
+        raise ArgumentError("trainings", "must share their data and device", names, "Train them apart.")
+    whole, classifier = _labelled(first)
+    data, held_out = whole.split(first.holdout)
+    plans = [job.plan(member, classifier) for job, member in chosen]
     trained = train_together(
         plans,
-        modules,
+        [_fresh(job, member, whole) for job, member in chosen],
         data,
-        [_folder(job, i) for i in numbers],
+        [_folder(job, member) for job, member in chosen],
         held_out=held_out,
-        device=job.device,
-        tensorboard=job.tensorboard,
-        on_status=lambda place, status: on_status(numbers[place], status),
+        device=first.device,
+        tensorboard=first.tensorboard,
+        on_status=lambda place, status: on_status(places[place], status),
     )
-    for number, plan, module in zip(numbers, plans, trained, strict=True):
-        _export(job, plan, number, [number], [module])
+    for (job, member), plan, modules in zip(chosen, plans, trained, strict=True):
+        _export(job, plan, member, modules)
 
 
-def _prepare(
-    job: TrainJob, members: Sequence[int], numbers: Sequence[int]
-) -> tuple[list[TrainingPlan], DeviceData, DeviceData | None, list[nn.Module]]:
-    """Plans of the trainings, their data, what is held out of it, and fresh networks of these numbers."""
+def _numbers(job: TrainJob, member: int) -> list[int]:
+    """Which members a training ends with."""
+    return list(range(job.members)) if job.joint else [member]
+
+
+def _finished(job: TrainJob, member: int) -> bool:
+    return all(job.final(i).exists() for i in _numbers(job, member))
+
+
+def _fresh(job: TrainJob, member: int, data: DeviceData) -> list[nn.Module]:
+    return [job.build(i, data.num_classes, data.x.shape[1]) for i in _numbers(job, member)]
+
+
+def _labelled(job: TrainJob) -> tuple[DeviceData, nn.Module | None]:
+    """The job's data, with the labels that its objective wants, and the fixed classifier where it needs one."""
     whole, device = load_job_data(job), pick_device(job.device)
     classifier = load_classifier(job).module.to(device) if job.classifier else None
-    plans = [job.plan(i, classifier) for i in members]
-    if isinstance(plans[0].objective, Select):
+    objective = job.plan(0, classifier).objective
+    if isinstance(objective, Select):
         answers = right_answers(job, whole)
         answers.count(device)
-        whole = answers.labels(plans[0].objective.eta)
-    data, held_out = whole.split(job.holdout)
-    return plans, data, held_out, [job.build(i, whole.num_classes, whole.x.shape[1]) for i in numbers]
+        whole = answers.labels(objective.eta)
+    return whole, classifier
 
 
 def _folder(job: TrainJob, member: int) -> Path:
     return job.out / ("joint" if job.joint else f"member-{member}")
 
 
-def _export(job: TrainJob, plan: TrainingPlan, member: int, numbers: Sequence[int], trained: list[nn.Module]) -> None:
+def _export(job: TrainJob, plan: TrainingPlan, member: int, trained: list[nn.Module]) -> None:
     if job.keep == "best" and (best := Checkpoints(_folder(job, member)).load_best()) is not None:
         with torch.no_grad():
             restore_modules(trained, best)
     about = {"arch": job.arch, "sigma": f"{plan.sigma:g}", "objective": _phrase(plan.objective)}
-    for number, module in zip(numbers, trained, strict=True):
+    for number, module in zip(_numbers(job, member), trained, strict=True):
         export(job.final(number), module, about)
 
 

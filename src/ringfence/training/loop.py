@@ -65,7 +65,7 @@ def train(
 
 def train_together(
     plans: Sequence[TrainingPlan],
-    members: Sequence[nn.Module],
+    groups: Sequence[Sequence[nn.Module]],
     data: DeviceData,
     folders: Sequence[Path],
     *,
@@ -73,23 +73,27 @@ def train_together(
     device: str = "auto",
     tensorboard: bool = False,
     on_status: Callable[[int, Status], None] = lambda number, status: None,
-) -> list[nn.Module]:
-    """Train members that have nothing to do with each other, step by step at the same time, on one device.
+) -> list[list[nn.Module]]:
+    """Trainings that have nothing to do with each other, step by step at the same time, on one device.
 
-    plans differ in their seeds alone. Each member ends with the weights that ``train`` finds for it; on CUDA with
-    plan.graph their steps overlap. on_status gets the member's place in the list.
+    groups: the members of each. Plans may differ in all but epochs, batch and precision. Each training ends with the
+    weights that ``train`` finds for it; on CUDA with plan.graph their steps overlap. on_status gets its place in the
+    list.
     """
+    if len({(one.epochs, one.batch, one.precision) for one in plans}) > 1:
+        received = ", ".join(sorted({f"{one.epochs} x {one.batch} {one.precision}" for one in plans}))
+        raise ArgumentError("plans", "must have the same epochs, batch and precision", received, "Train them apart.")
     fabric = make_fabric(device, 1, plans[0].precision)
     fabric.launch()
-    check(plans[0], members, data, 1)
+    check(plans[0], [member for group in groups for member in group], data, 1)
     data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None  # once for all
     # Those at the same epoch go together; the ones behind come first.
     reached = [Checkpoints(folder).epochs_done for folder in folders]
     for epoch in sorted(set(reached) - {plans[0].epochs}):
         chosen = [i for i, one in enumerate(reached) if one == epoch]
-        courses = [Course(fabric, plans[i], [members[i]], data, held_out, folders[i], tensorboard) for i in chosen]
+        courses = [Course(fabric, plans[i], list(groups[i]), data, held_out, folders[i], tensorboard) for i in chosen]
         _go(courses, plans[0].epochs, [partial(on_status, i) for i in chosen])
-    return [_trained(plan, [member], folder)[0] for plan, member, folder in zip(plans, members, folders, strict=True)]
+    return [_trained(plan, list(group), folder) for plan, group, folder in zip(plans, groups, folders, strict=True)]
 
 
 def _trained(plan: TrainingPlan, members: list[nn.Module], folder: Path) -> list[nn.Module]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
@@ -35,7 +36,8 @@ def run_parallel(
     freeze_settings(job.out, job.described())
     if shares_graph(job):
         for first in range(0, job.members, together):
-            run_together(job, range(first, min(first + together, job.members)), on_status)
+            numbers = range(first, min(first + together, job.members))
+            run_together([(job, i) for i in numbers], partial(_shifted, on_status, first))
         return [job.final(i) for i in range(job.members)]
     spawn = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     messages: Queue[Message] = spawn.Queue()
@@ -71,6 +73,10 @@ def run_parallel(
     if failure is not None:
         raise ArgumentError("--parallel", "every member must be trained", failure, "Run the command again to go on.")
     return [job.final(i) for i in range(job.members)]
+
+
+def _shifted(on_status: Callable[[int, Status], None], first: int, place: int, status: Status) -> None:
+    on_status(first + place, status)
 
 
 def shares_graph(job: TrainJob) -> bool:
