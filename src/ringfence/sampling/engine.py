@@ -88,6 +88,8 @@ class Engine:
             name: torch.zeros(slots + 1, self._rows_each, width, dtype=torch.int64, device=device)
             for name, width in self._widths.items()
         }
+        if self._places is not _places:  # compiled now, not during the first batch; nobody reads the padding slot
+            self._count(probe, torch.full((len(probe.scores),), slots, device=device))
         self._ids = np.full(slots, -1, np.int64)
         self._asked = np.zeros(slots, np.int64)
         self.seconds = np.zeros(slots)
