@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +24,7 @@ import time
 from pathlib import Path
 
 from cifar_commands import LEARNED, RUNS, Command, certification, training
-from gpu_packing import pack_runs, pack_zoo
-from smooth_reduce_pack import pack as keep_run
+from gpu_packing import keep, pack_runs, pack_zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 GRACE = 60
@@ -99,23 +97,6 @@ def learned_weights(file: Path) -> str:
     return written(next(one["weights"] for one in found if one["method"] == "gradient"))
 
 
-def keep(work: Path, root: Path = ROOT) -> None:
-    """Copy finished runs, verified, into results/cifar10, and finished trainings into zoo/cifar10."""
-    runs = sorted(file.parent for file in (work / RUNS).glob("*/summary.json"))
-    for number, folder in enumerate(runs):
-        keep_run(folder, root / "results" / "cifar10" / folder.name, pictures=number == 0)
-    trainings = [file.parent for file in sorted((work / "zoo" / "cifar10").glob("*/config.json"))]
-    for folder in trainings:
-        count = int(json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"])
-        files = [folder / f"final-{i}.safetensors" for i in range(count)]
-        if all(file.exists() for file in files):
-            place = root / "zoo" / "cifar10" / folder.name
-            place.mkdir(parents=True, exist_ok=True)
-            for file in (folder / "config.json", *files):
-                shutil.copy(file, place)
-    print(f"{len(runs)} runs kept; now run tools/cifar_table.py and tools/zoo_readme.py")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("phase", choices=("list", "train", "certify", "keep"))
@@ -135,7 +116,7 @@ def main() -> int:
             print(f"# {one.name}\nringfence", " ".join(one.words))
         return 0
     if options.phase == "keep":
-        keep(options.work)
+        keep(options.work / "zoo" / "cifar10", options.work / RUNS, ROOT / "zoo/cifar10", ROOT / "results/cifar10")
         return 0
     if options.data is None:
         parser.error("--data: name the folder of the data")

@@ -6,6 +6,7 @@ Unpacked into a work folder they restore it: ``for one in zoo-*.tgz rest-*.tgz r
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -55,6 +56,29 @@ def pack(files: Iterable[Path], root: Path, out: Path, stem: str, limit: int = L
                 tar.add(file, arcname=file.relative_to(root).as_posix(), recursive=False)
         print(f"{archive.name}: {len(group)} files, {archive.stat().st_size / 2**20:.1f} MiB", flush=True)
     return archives
+
+
+def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path) -> None:
+    """Copy finished trainings to zoo_place and finished runs, verified, to results_place; pictures go with one run."""
+    from smooth_reduce_pack import pack as keep_run
+
+    for config in sorted(zoo.glob("*/config.json")):
+        found = json.loads(config.read_text(encoding="utf-8"))
+        files = [config.parent / f"final-{i}.safetensors" for i in range(found["members"])]
+        if not all(file.exists() for file in files):
+            continue
+        place = zoo_place / config.parent.name
+        place.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            shutil.copy(file, place)
+        if found.get("init"):  # where those weights are kept, not where the training found them
+            found["init"] = (Path(zoo_place.parent.name) / zoo_place.name / Path(found["init"]).name).as_posix()
+        (place / "config.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    finished = sorted(file.parent for file in runs.glob("*/summary.json"))
+    pictured = any(results_place.glob("*/summary.json"))
+    for number, folder in enumerate(finished):
+        keep_run(folder, results_place / folder.name, pictures=number == 0 and not pictured)
+    print(f"{len(finished)} runs kept; now write the table, and zoo/README.md with tools/zoo_readme.py", flush=True)
 
 
 def _files(folder: Path) -> list[Path]:

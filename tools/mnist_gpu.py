@@ -3,11 +3,13 @@
     python tools/mnist_gpu.py smoke   --data carry/mnist.npz
     python tools/mnist_gpu.py train   --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
     python tools/mnist_gpu.py certify --data carry/mnist.npz --work build/mnist --out OUT --seconds 480
+    python tools/mnist_gpu.py keep    --work build/mnist
 
 Tasks run side by side, a process each; trainings of one task overlap as branches of one recorded step. What is
 unfinished when the seconds are over is stopped; the same command goes on with it.
 Afterwards OUT holds ``zoo-N.tgz`` (weights, settings, logs) and ``rest-N.tgz`` (checkpoints of what is unfinished), or
-``runs-N.tgz`` (run folders). A work folder can be restored by unpacking them into it.
+``runs-N.tgz`` (run folders). A work folder can be restored by unpacking them into it. keep copies what is finished to
+zoo/mnist and results/mnist.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_packing import pack_runs, pack_zoo
+from gpu_packing import keep, pack_runs, pack_zoo
 
+ROOT = Path(__file__).resolve().parents[1]
 SIGMAS = (0.5, 0.25, 1.0)
 MEMBERS = 3
 LIGHT = ("gaussian", "stability", "consistency", "macer", "adp", "gal")
@@ -363,8 +366,8 @@ def smoke(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phase", choices=("smoke", "train", "certify"))
-    parser.add_argument("--data", type=Path, required=True, help="mnist.npz")
+    parser.add_argument("phase", choices=("smoke", "train", "certify", "keep"))
+    parser.add_argument("--data", type=Path, help="mnist.npz")
     parser.add_argument("--work", type=Path, default=Path("build/mnist"), help="folder kept between calls")
     parser.add_argument("--out", type=Path, help="where the archives go")
     parser.add_argument("--seconds", type=float, default=480, help="stop after this time")
@@ -383,6 +386,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="smoke: steps per objective")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
+    if options.phase == "keep":
+        keep(options.work / "zoo", options.work / "runs", ROOT / "zoo/mnist", ROOT / "results/mnist")
+        return
+    if options.data is None:
+        parser.error("--data: name the file")
     if options.phase == "smoke":
         smoke(options)
         return

@@ -97,15 +97,17 @@ def test_what_is_finished_is_kept(tool: Tool, fake_run: Callable[..., RunFolder]
     for training, members in (("one", 1), ("two", 2)):
         folder = work / "zoo" / "cifar10" / training
         (folder / "member-0").mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps({"members": members}))
+        (folder / "config.json").write_text(json.dumps({"members": members, "init": "elsewhere/start"}))
         (folder / "final-0.safetensors").touch()
-    tool("cifar_gpu").keep(work, root)
+    places = (root / "zoo" / "cifar10", root / "results" / "cifar10")
+    tool("gpu_packing").keep(work / "zoo" / "cifar10", work / "runs", *places)
     kept = [RunFolder.open(path) for path in sorted((root / "results" / "cifar10").iterdir())]
     assert [run.path.name for run in kept] == ["a", "b"]
     assert [run.inputs()[0].thumbnail is not None for run in kept] == [True, False]
     assert not (kept[0].path / "lock").exists()
     trainings = sorted(path.relative_to(root).as_posix() for path in (root / "zoo").rglob("*") if path.is_file())
     assert trainings == ["zoo/cifar10/one/config.json", "zoo/cifar10/one/final-0.safetensors"]
+    assert json.loads((root / trainings[0]).read_text())["init"] == "zoo/cifar10/start"
 
 
 def test_a_run_waits_for_what_it_needs_and_is_not_repeated(
