@@ -13,7 +13,7 @@ from ringfence.errors import ArgumentError
 
 SHARED_BYTES = 3 * (2 * 10 * 10 * 64 * 2) + 2 * (9 * 64 * 64 * 2)
 """Where activations are narrow: three buffers of two images, two sets of weights. Everything earlier fits into it."""
-IMAGES, THREADS = 2, 512
+IMAGES, THREADS = 2, 256
 SHAPE = (3, 32, 32)
 
 
@@ -25,13 +25,17 @@ def fused_resnet(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, class
     x = x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
     scores = torch.empty(len(x), classes, device=x.device)
     cupy, kernel = kernel_on(x.device)
-    biases, head, norm = 0, len(numbers) - classes * 65 - 6, len(numbers) - 6
-    places = [numbers.data_ptr() + 4 * first for first in (biases, head, norm)]
+    starts = [numbers.data_ptr() + 4 * first for first in places(len(numbers), classes)]
     with cupy.cuda.Device(x.device.index), _as_cupy(cupy, torch.cuda.current_stream(x.device).cuda_stream):
         sizes = [cupy.int32(one) for one in (len(x), blocks, classes)]
-        pointers = (x.data_ptr(), weights.data_ptr(), *places, scores.data_ptr())
+        pointers = (x.data_ptr(), weights.data_ptr(), *starts, scores.data_ptr())
         kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=SHARED_BYTES)
     return scores
+
+
+def places(count: int, classes: int) -> tuple[int, int, int]:
+    """Where among the numbers the biases, the last layer and the normalisation begin."""
+    return 0, count - 65 * classes - 6, count - 6
 
 
 @fused_resnet.register_fake

@@ -5,8 +5,8 @@
 
 typedef unsigned int u32;
 #define IMAGES 2
-#define WARPS 16
-#define THREADS 512
+#define WARPS 8
+#define THREADS 256
 // Bytes of the activations of each group, borders included, and of the weights of a 3x3 convolution.
 #define WIDE (IMAGES * 34 * 34 * 16 * 2)
 #define MIDDLE (IMAGES * 18 * 18 * 32 * 2)
@@ -52,21 +52,25 @@ __device__ __forceinline__ void fetch(char* to, const char*& packed, int bytes) 
 
 // dst = [relu](conv(src) + bias [+ residual]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights
 // and everything written before are there; the weights of the next one travel meanwhile.
+// Shared memory is the limit, so nothing is read twice that a warp could keep: a row of pixels serves all output rows
+// that it touches (the three taps above each other), and a warp has as many tiles as its registers hold.
 template <int CIN, int COUT, int WOUT, int STRIDE, int TAPS, int MT, int NT, bool RELU, bool RESIDUAL>
 __device__ __forceinline__ void convolve(const char* src, char* dst, const char* residual, const char* weights,
                                          const float*& bias, char* next, const char*& packed, int next_bytes) {
   constexpr int PIN = WOUT * STRIDE + 2, POUT = WOUT + 2, KS = CIN / 16;
   constexpr int SIN = PIN * PIN * CIN * 2, SOUT = POUT * POUT * COUT * 2;
   constexpr int WN = COUT / 8 / NT;
+  // Tiles side by side in a row, tiles below each other, and rows of the input between those.
+  constexpr int SIDE = WOUT == 32 ? 2 : 1, DOWN = MT / SIDE, STEP = STRIDE * (WOUT == 8 ? 2 : 1);
+  constexpr int FIRST = TAPS == 9 ? 0 : 1, LAST = TAPS == 9 ? 2 : 1, STEPS = KS < 2 ? KS : 2;
   static_assert(IMAGES * WOUT * WOUT / 16 == WARPS / WN * MT, "tiles must cover the pixels");
+  static_assert(MT % SIDE == 0 && WOUT * WOUT / 16 % MT == 0, "a warp's tiles are whole rows of one image");
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
   if (next_bytes) fetch(next, packed, next_bytes);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int first_n = (warp % WN) * NT, first_m = (warp / WN) * MT;
   const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
-  // A warp's tiles follow each other within one image: offsets between them are constants.
-  static_assert(MT == 1 || (WOUT >= 16 && WOUT * WOUT / 16 % MT == 0 && (WOUT == 16 || MT % 2 == 0)), "tiles of one image");
   const int q = first_m * 16 + row, y = q / WOUT % WOUT, x = q % WOUT;
   const int start = y * STRIDE * PIN + x * STRIDE;
   const u32 base = (u32)__cvta_generic_to_shared(src) + q / (WOUT * WOUT) * SIN;
@@ -81,26 +85,36 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
     }
   }
   bias += COUT;
-#pragma unroll 3  // all nine would spill registers
-  for (int tap = 0; tap < TAPS; tap++) {
-    const int off = TAPS == 9 ? tap / 3 * PIN + tap % 3 : PIN + 1;
-#pragma unroll
+#pragma unroll 1
+  for (int dx = FIRST; dx <= LAST; dx++) {
+#pragma unroll STEPS
     for (int ks = 0; ks < KS; ks++) {
-      uint4 b[NT / 2];
+      uint4 b[3][NT / 2];
 #pragma unroll
-      for (int j = 0; j < NT / 2; j++)
-        b[j] = *(const uint4*)(weights + (((tap * KS + ks) * (COUT / 16) + first_n / 2 + j) * 32 + lane) * 16);
-#pragma unroll
-      for (int m = 0; m < MT; m++) {
-        const int further = WOUT == 32 ? (m / 2 * PIN + m % 2 * 16) * STRIDE : m * PIN * STRIDE;
-        u32 a[4];
-        ldmatrix(a, base + spot<CIN>(start + off + further, ks * 2 + half));
+      for (int dy = FIRST; dy <= LAST; dy++)
 #pragma unroll
         for (int j = 0; j < NT / 2; j++) {
-          mma(sum[m][2 * j], a, b[j].x, b[j].y);
-          mma(sum[m][2 * j + 1], a, b[j].z, b[j].w);
+          const int tap = TAPS == 9 ? dy * 3 + dx : 0;
+          b[dy][j] = *(const uint4*)(weights + (((tap * KS + ks) * (COUT / 16) + first_n / 2 + j) * 32 + lane) * 16);
         }
-      }
+#pragma unroll
+      for (int side = 0; side < SIDE; side++)
+#pragma unroll
+        for (int r = FIRST; r <= (DOWN - 1) * STEP + LAST; r++) {
+          if ((r - FIRST) % STEP > LAST - FIRST) continue;  // no output row touches it
+          u32 a[4];
+          ldmatrix(a, base + spot<CIN>(start + r * PIN + dx + side * 16 * STRIDE, ks * 2 + half));
+#pragma unroll
+          for (int dy = FIRST; dy <= LAST; dy++) {
+            if (r < dy || (r - dy) % STEP != 0 || (r - dy) / STEP >= DOWN) continue;
+            const int m = (r - dy) / STEP * SIDE + side;
+#pragma unroll
+            for (int j = 0; j < NT / 2; j++) {
+              mma(sum[m][2 * j], a, b[dy][j].x, b[dy][j].y);
+              mma(sum[m][2 * j + 1], a, b[dy][j].z, b[dy][j].w);
+            }
+          }
+        }
     }
   }
 #pragma unroll
@@ -146,23 +160,23 @@ fused_resnet(const unsigned short* x, const char* packed, const float* bias, con
     *(u32*)to = pack(v[0], v[1]);
     *(u32*)(to + 4) = pack(v[2], 0.f);
   }
-  convolve<16, 16, 32, 1, 9, 8, 2, true, false>(b, a, nullptr, even, bias, odd, packed, KERNEL(16, 16));
+  convolve<16, 16, 32, 1, 9, 16, 2, true, false>(b, a, nullptr, even, bias, odd, packed, KERNEL(16, 16));
   for (int i = 0; i < blocks; i++) {
-    convolve<16, 16, 32, 1, 9, 8, 2, true, false>(a, b, nullptr, odd, bias, even, packed, KERNEL(16, 16));
+    convolve<16, 16, 32, 1, 9, 16, 2, true, false>(a, b, nullptr, odd, bias, even, packed, KERNEL(16, 16));
     int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
-    convolve<16, 16, 32, 1, 9, 8, 2, true, true>(b, a, a, even, bias, odd, packed, more);
+    convolve<16, 16, 32, 1, 9, 16, 2, true, true>(b, a, a, even, bias, odd, packed, more);
   }
   // To 32 channels.
-  convolve<16, 32, 16, 2, 1, 2, 4, false, false>(a, side, nullptr, odd, bias, even, packed, KERNEL(16, 32));
+  convolve<16, 32, 16, 2, 1, 4, 4, false, false>(a, side, nullptr, odd, bias, even, packed, KERNEL(16, 32));
   zero(b, MIDDLE);
-  convolve<16, 32, 16, 2, 9, 2, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
+  convolve<16, 32, 16, 2, 9, 4, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
   __syncthreads();
   zero(a, MIDDLE);
-  convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, side, odd, bias, even, packed, blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2);
+  convolve<32, 32, 16, 1, 9, 4, 4, true, true>(b, a, side, odd, bias, even, packed, blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2);
   for (int i = 1; i < blocks; i++) {
-    convolve<32, 32, 16, 1, 9, 2, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
+    convolve<32, 32, 16, 1, 9, 4, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
     int more = i + 1 < blocks ? KERNEL(32, 32) : 32 * 64 * 2;
-    convolve<32, 32, 16, 1, 9, 2, 4, true, true>(b, a, a, odd, bias, even, packed, more);
+    convolve<32, 32, 16, 1, 9, 4, 4, true, true>(b, a, a, odd, bias, even, packed, more);
   }
   // To 64 channels: activations are small now and weights large. The shortcut lies where one set of weights will be, so
   // that the weights after its use cannot travel ahead.
@@ -170,16 +184,16 @@ fused_resnet(const unsigned short* x, const char* packed, const float* bias, con
   b = memory + MIDDLE;
   side = b + NARROW;
   zero(b, NARROW);
-  convolve<32, 64, 8, 2, 1, 1, 4, false, false>(a, side, nullptr, even, bias, side + NARROW, packed, KERNEL(32, 64));
-  convolve<32, 64, 8, 2, 9, 1, 4, true, false>(a, b, nullptr, side + NARROW, bias, high, packed, KERNEL(64, 64));
+  convolve<32, 64, 8, 2, 1, 2, 4, false, false>(a, side, nullptr, even, bias, side + NARROW, packed, KERNEL(32, 64));
+  convolve<32, 64, 8, 2, 9, 2, 4, true, false>(a, b, nullptr, side + NARROW, bias, high, packed, KERNEL(64, 64));
   __syncthreads();
   zero(a, NARROW);
-  convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, side, high, bias, low, packed, 0);
+  convolve<64, 64, 8, 1, 9, 2, 4, true, true>(b, a, side, high, bias, low, packed, 0);
   __syncthreads();
   if (blocks > 1) fetch(low, packed, KERNEL(64, 64));
   for (int i = 1; i < blocks; i++) {
-    convolve<64, 64, 8, 1, 9, 1, 4, true, false>(a, b, nullptr, low, bias, high, packed, KERNEL(64, 64));
-    convolve<64, 64, 8, 1, 9, 1, 4, true, true>(b, a, a, high, bias, low, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
+    convolve<64, 64, 8, 1, 9, 2, 4, true, false>(a, b, nullptr, low, bias, high, packed, KERNEL(64, 64));
+    convolve<64, 64, 8, 1, 9, 2, 4, true, true>(b, a, a, high, bias, low, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
   }
   __syncthreads();
   float* pooled = (float*)low;

@@ -1,0 +1,70 @@
+// Enough of CUDA for fused/resnet.cu to run on a CPU: a block's threads are threads, and a warp's instructions happen at
+// a barrier of its 32. Meanings of ldmatrix and mma are those of NVIDIA's PTX manual.
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+typedef unsigned int u32;
+struct uint4 { u32 x, y, z, w; };
+struct float2 { float x, y; };
+struct Index { int x; };
+static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+static inline float __uint_as_float(u32 bits) { float value; std::memcpy(&value, &bits, 4); return value; }
+template <class T> static inline T __ldg(const T* at) { return *at; }
+
+static const int BLOCK = THREADS_OF_BLOCK;
+alignas(128) static char shared_memory[SHARED_BYTES];
+static thread_local Index threadIdx;
+static Index blockIdx;
+static std::barrier<> whole(BLOCK);
+static std::vector<std::unique_ptr<std::barrier<>>> warps;
+static u32 told[BLOCK][6];  // what a lane brings to its warp's instruction
+
+static inline void __syncthreads() { whole.arrive_and_wait(); }
+static inline u32 __cvta_generic_to_shared(const void* at) { return (u32)((const char*)at - shared_memory); }
+
+static inline u32 rounded(float value) {
+  u32 bits;
+  std::memcpy(&bits, &value, 4);
+  return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+static inline u32 pack(float low, float high) { return rounded(low) | rounded(high) << 16; }
+static inline float half_of(u32 both, int which) { return __uint_as_float(which ? both & 0xffff0000u : both << 16); }
+
+static inline void ldmatrix(u32 (&r)[4], u32 address) {
+  const int lane = threadIdx.x & 31, first = threadIdx.x - lane;
+  told[threadIdx.x][0] = address;
+  warps[threadIdx.x / 32]->arrive_and_wait();
+  for (int matrix = 0; matrix < 4; matrix++)
+    std::memcpy(&r[matrix], shared_memory + told[first + 8 * matrix + lane / 4][0] + lane % 4 * 4, 4);
+  warps[threadIdx.x / 32]->arrive_and_wait();
+}
+
+static inline void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  const int lane = threadIdx.x & 31, first = threadIdx.x - lane;
+  u32* mine = told[threadIdx.x];
+  std::copy(a, a + 4, mine);
+  mine[4] = b0, mine[5] = b1;
+  warps[threadIdx.x / 32]->arrive_and_wait();
+  for (int i = 0; i < 4; i++) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    float total = 0;
+    for (int k = 0; k < 16; k++) {
+      const int quad = k % 8 / 2;
+      const u32 left = told[first + row % 8 * 4 + quad][row / 8 + k / 8 * 2];
+      const u32 right = told[first + column * 4 + quad][4 + k / 8];
+      total += half_of(left, k % 2) * half_of(right, k % 2);
+    }
+    c[i] += total;
+  }
+  warps[threadIdx.x / 32]->arrive_and_wait();
+}
+
+static inline void copy_now(char* to, const char*& packed, int bytes) {
+  for (int i = threadIdx.x * 16; i < bytes; i += BLOCK * 16) std::memcpy(to + i, packed + i, 16);
+  packed += bytes;
+}
