@@ -177,6 +177,26 @@ def test_a_recorded_step_trains_as_a_plain_one(tmp_path: Path) -> None:
     assert torch.allclose(*weights, atol=1e-5)
 
 
+def test_recorded_trainings_that_end_apart_or_were_stopped_are_those_trained_alone(tmp_path: Path) -> None:
+    """When one is finished the rest is recorded anew: momentum must survive that, and a stop."""
+    generator = torch.Generator().manual_seed(0)
+    data = DeviceData(torch.rand(256, 1, 4, 4, generator=generator), torch.arange(256) % 3, 3)
+    plan = TrainingPlan(Gaussian(), sigma=0.2, epochs=4, batch=64, schedule=Schedule(lr=0.05, every=9), graph=True)
+    plans = [replace(plan, seed=1, epochs=2), replace(plan, seed=2)]
+
+    def fresh() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
+
+    alone = [train(replace(p, graph=False), [fresh()], data, tmp_path / f"a{p.seed}", device=DEVICE)[0] for p in plans]
+    folders = [tmp_path / "1", tmp_path / "2"]
+    train(plans[1], [fresh()], data, folders[1], device=DEVICE, stop_after=1)
+    together = train_together(plans, [[fresh()], [fresh()]], data, folders, device=DEVICE)
+    for one, (other,) in zip(alone, together, strict=True):
+        for a, b in zip(one.parameters(), other.parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-5)
+
+
 @pytest.mark.parametrize("compile", [False, True])
 def test_members_of_one_recorded_step_are_those_trained_alone(tmp_path: Path, compile: bool) -> None:
     torch.manual_seed(0)

@@ -64,22 +64,23 @@ def test_members_that_are_not_equally_far_are_continued(
     folders = [tmp_path / f"{i}" for i in range(3)]
     train(PLANS[1], [network(1)], data, folders[1], device="cpu", stop_after=2)
     train(PLANS[2], [network(2)], data, folders[2], device="cpu")
-    groups: list[int] = []
+    begun: list[tuple[int, int]] = []
     begin = Course.begin
 
     def noted(self: Course, epoch: int) -> None:
-        groups.append(self.plan.seed)
+        begun.append((self.plan.seed, epoch))
         begin(self, epoch)
 
     monkeypatch.setattr(Course, "begin", noted)
     together = train_together(PLANS, [[network(i)] for i in range(3)], data, folders, device="cpu")
-    assert groups == [0, 0, 0, 1]  # the one behind, then the one with an epoch left; the finished one not at all
+    # The one with an epoch left takes it beside the first of the one behind; the finished one not at all.
+    assert begun == [(0, 0), (1, 2), (0, 1), (0, 2)]
     assert all(same(one, other) for one, other in zip(chain(*together), alone, strict=True))
 
 
 def test_trainings_of_several_kinds_go_together(data: DeviceData, tmp_path: Path) -> None:
-    """Members trained jointly beside a single one, with other objectives and noise: each as if it were alone."""
-    plans = [PLANS[0], replace(PLANS[1], objective=Drt(rho1=0.1, rho2=0.5), sigma=0.4)]
+    """Members trained jointly beside a single one, with another objective, noise and end: each as if it were alone."""
+    plans = [PLANS[0], replace(PLANS[1], objective=Drt(rho1=0.1, rho2=0.5), sigma=0.4, epochs=2)]
     groups = [[network(0)], [network(1), network(2)]]
     alone = [
         train(plan, copy.deepcopy(group), data, tmp_path / f"alone-{i}", device="cpu")
@@ -91,8 +92,8 @@ def test_trainings_of_several_kinds_go_together(data: DeviceData, tmp_path: Path
 
 
 def test_plans_with_other_steps_do_not_go_together(data: DeviceData, tmp_path: Path) -> None:
-    plans = [PLANS[0], replace(PLANS[1], epochs=4)]
-    with pytest.raises(ArgumentError, match=r"plans: must have the same epochs.*got 3 x 16 fp32, 4 x 16 fp32"):
+    plans = [PLANS[0], replace(PLANS[1], batch=8)]
+    with pytest.raises(ArgumentError, match=r"plans: must have the same batch.*got 16 in fp32, 8 in fp32"):
         train_together(plans, [[network(0)], [network(1)]], data, [tmp_path / "0", tmp_path / "1"], device="cpu")
 
 

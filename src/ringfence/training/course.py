@@ -80,7 +80,7 @@ class Course:
         self.progress = Progressed(0, 0)
 
     def load(self) -> None:
-        """Go on from the last checkpoint, in place, so that a recorded graph sees it."""
+        """Go on from the last checkpoint."""
         found = self._checkpoints.load()
         if found is not None:
             self.progress = found[0]
@@ -90,6 +90,10 @@ class Course:
         board = self._tensorboard and self.fabric.is_global_zero
         self._log = EpochLog(self._folder, self.progress.epoch, board)
         self._begun, self._first = time.monotonic(), self.progress.epoch
+
+    def left(self, last: int | None = None) -> int:
+        """Epochs to go, to the end or to the last one wanted."""
+        return (self.plan.epochs if last is None else min(last, self.plan.epochs)) - self.progress.epoch
 
     def begin(self, epoch: int) -> None:
         """The epoch's order, randomness and warm-ups."""

@@ -50,16 +50,15 @@ def train(
     members = list(members)
     check(plan, members, data, devices)
     fabric = make_fabric(device, devices, plan.precision)
-    last = plan.epochs if stop_after is None else min(stop_after, plan.epochs)
     course = partial(
         Course, plan=plan, members=members, data=data, held_out=held_out, folder=folder, tensorboard=tensorboard
     )
     if devices == 1:
         fabric.launch()
-        _go([course(fabric)], last, [on_status])
+        _go([course(fabric)], [on_status], stop_after)
     else:
         # Bound beforehand: Fabric rewrites the arguments of a launch, which frozen plans do not allow.
-        fabric.launch(partial(_go_alone, course=course, last=last))
+        fabric.launch(partial(_go_alone, course=course, last=stop_after))
     return _trained(plan, members, folder)
 
 
@@ -76,23 +75,21 @@ def train_together(
 ) -> list[list[nn.Module]]:
     """Trainings that have nothing to do with each other, step by step at the same time, on one device.
 
-    groups: the members of each. Plans may differ in all but epochs, batch and precision. Each training ends with the
-    weights that ``train`` finds for it; on CUDA with plan.graph their steps overlap. on_status gets its place in the
-    list.
+    groups: the members of each. Plans may differ in all but batch and precision, and be differently far. Each training
+    ends with the weights that ``train`` finds for it; on CUDA with plan.graph their steps overlap. on_status gets its
+    place in the list.
     """
-    if len({(one.epochs, one.batch, one.precision) for one in plans}) > 1:
-        received = ", ".join(sorted({f"{one.epochs} x {one.batch} {one.precision}" for one in plans}))
-        raise ArgumentError("plans", "must have the same epochs, batch and precision", received, "Train them apart.")
+    if len({(one.batch, one.precision) for one in plans}) > 1:
+        received = ", ".join(sorted({f"{one.batch} in {one.precision}" for one in plans}))
+        raise ArgumentError("plans", "must have the same batch and precision", received, "Train them apart.")
     fabric = make_fabric(device, 1, plans[0].precision)
     fabric.launch()
     check(plans[0], [member for group in groups for member in group], data, 1)
     data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None  # once for all
-    # Those at the same epoch go together; the ones behind come first.
-    reached = [Checkpoints(folder).epochs_done for folder in folders]
-    for epoch in sorted(set(reached) - {plans[0].epochs}):
-        chosen = [i for i, one in enumerate(reached) if one == epoch]
-        courses = [Course(fabric, plans[i], list(groups[i]), data, held_out, folders[i], tensorboard) for i in chosen]
-        _go(courses, plans[0].epochs, [partial(on_status, i) for i in chosen])
+    places = [i for i, folder in enumerate(folders) if Checkpoints(folder).epochs_done < plans[i].epochs]
+    courses = [Course(fabric, plans[i], list(groups[i]), data, held_out, folders[i], tensorboard) for i in places]
+    if courses:
+        _go(courses, [partial(on_status, i) for i in places])
     return [_trained(plan, list(group), folder) for plan, group, folder in zip(plans, groups, folders, strict=True)]
 
 
@@ -126,28 +123,35 @@ def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, de
         raise DataError("inputs", "must be finite", "NaN or infinity", "Remove those inputs.")
 
 
-def _go_alone(fabric: Any, course: Callable[[Any], Course], last: int) -> None:
+def _go_alone(fabric: Any, course: Callable[[Any], Course], last: int | None) -> None:
     """One of several processes that share a training."""
-    _go([course(fabric)], last, [silent])
+    _go([course(fabric)], [silent], last)
 
 
-def _go(courses: Sequence[Course], last: int, reports: Sequence[Report]) -> None:
-    """All epochs that are left, of trainings that are equally far."""
-    step_all = steps_of([course.stepper for course in courses])
+def _go(courses: Sequence[Course], reports: Sequence[Report], last: int | None = None) -> None:
+    """All epochs that are left, or those up to the last one wanted; a training that is finished leaves the others."""
     for course in courses:
         course.load()
-    for epoch in range(courses[0].progress.epoch, last):
-        for course in courses:
-            course.begin(epoch)
-        looked = time.monotonic()
-        for step in range(courses[0].steps):
-            for course in courses:
-                course.aim(step)
-            step_all()
-            if time.monotonic() - looked >= REPORT_SECONDS and step + 1 < courses[0].steps:
-                for course, report in zip(courses, reports, strict=True):
-                    report(course.look(step + 1))
-                looked = time.monotonic()
-        for course, report in zip(courses, reports, strict=True):
-            report(course.end())
+    open_courses = list(zip(courses, reports, strict=True))
+    while open_courses := [one for one in open_courses if one[0].left(last) > 0]:
+        step_all = steps_of([course.stepper for course, _ in open_courses])
+        for _ in range(min(course.left(last) for course, _ in open_courses)):
+            _one_epoch(open_courses, step_all)
     courses[0].fabric.barrier()
+
+
+def _one_epoch(courses: Sequence[tuple[Course, Report]], step_all: Callable[[], None]) -> None:
+    """The next epoch of every training, step by step at the same time."""
+    for course, _ in courses:
+        course.begin(course.progress.epoch)
+    looked, steps = time.monotonic(), courses[0][0].steps
+    for step in range(steps):
+        for course, _ in courses:
+            course.aim(step)
+        step_all()
+        if time.monotonic() - looked >= REPORT_SECONDS and step + 1 < steps:
+            for course, report in courses:
+                report(course.look(step + 1))
+            looked = time.monotonic()
+    for course, report in courses:
+        report(course.end())

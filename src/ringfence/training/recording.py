@@ -35,6 +35,7 @@ def record(steppers: Sequence[Stepper]) -> torch.cuda.CUDAGraph:
     streams = [torch.cuda.Stream(device) for _ in steppers]  # type: ignore[no-untyped-call]
     main = torch.cuda.current_stream(device)
     graph = torch.cuda.CUDAGraph()
+    kept = [{name: value.clone() for name, value in one.tensors().items()} for one in steppers]
     with undone([member for one in steppers for member in one.members]):
         for stepper, stream in zip(steppers, streams, strict=True):
             stream.wait_stream(main)
@@ -52,6 +53,6 @@ def record(steppers: Sequence[Stepper]) -> torch.cuda.CUDAGraph:
                     stepper.step()
             for stream in streams:
                 begun.wait_stream(stream)
-    for stepper in steppers:
-        stepper.restore({})
+    for stepper, tensors in zip(steppers, kept, strict=True):
+        stepper.restore(tensors)
     return graph
