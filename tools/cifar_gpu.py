@@ -6,10 +6,10 @@
     python tools/cifar_gpu.py keep    --work build/cifar
 
 DIR holds cifar10_test.npz and cifar10_train_part*.npz, and the folders ``weights`` (the clean networks and denoisers)
-and ``imagenet_samples``. Commands run in the work folder one after the other, in order of value; each continues where
-it stopped, because that is what the same command does. OUT gets archives of at most 14 MiB (tools/gpu_packing.py):
-unpacked into a work folder they restore it. keep verifies what is finished and copies it into results/cifar10 and
-zoo/cifar10. --tiny runs everything on a single image, to see that it runs.
+and ``imagenet_samples``. Commands run in the work folder in order of value, trainings at the same time in one process;
+each continues where it stopped, because that is what the same command does. OUT gets archives of at most 14 MiB
+(tools/gpu_packing.py): unpacked into a work folder they restore it. keep verifies what is finished and copies it into
+results/cifar10 and zoo/cifar10. --tiny runs everything on a single image, to see that it runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -40,48 +41,97 @@ def prepare(work: Path, data: Path) -> None:
         link.symlink_to(target.resolve(), target_is_directory=True)
 
 
-def run(commands: list[Command], seconds: float, work: Path) -> bool:
-    """Run what is not done, until the seconds are over: then the running command is interrupted, as by Ctrl-C."""
-    begin, complete = time.monotonic(), True
-    for command in commands:
+def train(commands: list[Command], seconds: float, work: Path) -> bool:
+    """All trainings that can begin at the same time in one process, then those that waited for them."""
+    begin = time.monotonic()
+    while waiting := [one for one in commands if not finished(one, work)]:
+        ready = [one for one in waiting if not missing(one, work)]
         left = seconds - (time.monotonic() - begin)
-        if all((work / path).exists() for path in command.done):
-            continue
-        missing = [str(path) for path in command.needs if not (work / path).exists()]
-        if missing or left < 1:
-            print(f"{command.name}: waits for {missing[0] if missing else 'time'}", flush=True)
-            complete = False
-            continue
-        print(f"{command.name}: begins with {left:.0f} s left", flush=True)
-        code = run_one(command, left, work)
-        print(f"{command.name}: ended with code {code} after {time.monotonic() - begin:.0f} s in all", flush=True)
-        complete &= code == 0
-    return complete
+        if not ready or left < 1:
+            break
+        names = ", ".join(one.name for one in ready)
+        print(f"{names}: begin with {left:.0f} s left", flush=True)
+        words = [str(ROOT / "tools" / "train_together.py"), *(shlex.join(one.words) for one in ready)]
+        code = end_of(started(words, work), left)
+        print(f"{names}: ended with code {code} after {time.monotonic() - begin:.0f} s", flush=True)
+        if code:
+            break
+    for one in waiting:
+        print(f"{one.name}: not finished", flush=True)
+    return not waiting
 
 
-def run_one(command: Command, seconds: float, work: Path) -> int:
-    """The command in the work folder, for so many seconds at most; its exit code."""
-    words = [sys.executable, "-m", "ringfence", *resolved(command.words, work)]
+def certify(commands: list[Command], seconds: float, work: Path, processes: int = 1) -> bool:
+    """Run what is not done, so many commands at a time, until the seconds are over: then they are interrupted."""
+    begin, complete = time.monotonic(), True
+    waiting = [one for one in commands if not finished(one, work)]
+    running: list[tuple[Command, subprocess.Popen[str]]] = []
+
+    def passed() -> float:
+        return time.monotonic() - begin
+
+    while waiting or running:
+        for one in list(waiting):
+            if len(running) < processes and not missing(one, work) and passed() < seconds:
+                waiting.remove(one)
+                print(f"{passed():.0f} s: {one.name} begins", flush=True)
+                words = ["-m", "ringfence", *resolved(one.words, work)]
+                running.append((one, started(words, work, one.done[0] if one.printed else None)))
+        if not running:
+            break  # the rest waits for what is missing, or for time
+        for one, process in list(running):
+            if process.poll() is None and passed() < seconds:
+                continue
+            code = end_of(process, 0.0)
+            running.remove((one, process))
+            if one.printed and code == 0:
+                partial_of(work / one.done[0]).replace(work / one.done[0])
+            print(f"{passed():.0f} s: {one.name} ended with code {code}", flush=True)
+            complete &= code == 0
+        time.sleep(0.1)
+    for one in waiting:
+        print(f"{one.name}: waits for {next(iter(missing(one, work)), 'time')}", flush=True)
+    return complete and not waiting
+
+
+def finished(command: Command, work: Path) -> bool:
+    return all((work / path).exists() for path in command.done)
+
+
+def missing(command: Command, work: Path) -> list[str]:
+    return [str(path) for path in command.needs if not (work / path).exists()]
+
+
+def partial_of(file: Path) -> Path:
+    """Where output goes while it is being written."""
+    return file.with_name(f".writing-{file.name}")
+
+
+def started(words: list[str], work: Path, output: Path | None = None) -> subprocess.Popen[str]:
+    """Python with these words in the work folder; what it prints goes to the output file, if there is one."""
     # The search path may hold relative folders, and the command runs elsewhere.
     path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
     environment = {**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path}
-    output = subprocess.PIPE if command.printed else None
-    process = subprocess.Popen(words, cwd=work, env=environment, stdout=output, text=True)
+    command = [sys.executable, *words]
+    if output is None:
+        return subprocess.Popen(command, cwd=work, env=environment, text=True)
+    partial = partial_of(work / output)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    with partial.open("w", encoding="utf-8") as file:
+        return subprocess.Popen(command, cwd=work, env=environment, stdout=file, text=True)
+
+
+def end_of(process: subprocess.Popen[str], seconds: float) -> int:
+    """The exit code; after so many seconds it is interrupted, as by Ctrl-C, and then killed if it does not end."""
     try:
-        printed, _ = process.communicate(timeout=seconds)
+        return process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        try:
-            process.communicate(timeout=GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-        return process.returncode or 1
-    if command.printed and process.returncode == 0:
-        file = work / command.done[0]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(printed, encoding="utf-8")
-    return process.returncode
+    try:
+        return process.wait(timeout=GRACE) or 1
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait() or 1
 
 
 def resolved(words: tuple[str, ...], work: Path) -> list[str]:
@@ -106,6 +156,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=540, help="stop after this time")
     parser.add_argument("--sigmas", nargs="+", default=["0.25"], choices=("0.25", "0.5", "1.0"))
     parser.add_argument("--only", nargs="+", help="only commands whose name begins so")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="certifications at a time: while one loads, another runs"
+    )
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     phases = {phase: made(tuple(options.sigmas), options.tiny) for phase, made in PHASES.items()}
@@ -121,7 +174,10 @@ def main() -> int:
     if options.data is None:
         parser.error("--data: name the folder of the data")
     prepare(options.work, options.data)
-    complete = run(chosen[options.phase], options.seconds, options.work)
+    if options.phase == "train":
+        complete = train(chosen["train"], options.seconds, options.work)
+    else:
+        complete = certify(chosen["certify"], options.seconds, options.work, options.processes)
     if options.out is not None:
         packing = pack_zoo if options.phase == "train" else pack_runs
         packing(options.work / ("zoo" if options.phase == "train" else RUNS), options.out)

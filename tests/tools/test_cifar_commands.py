@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -116,8 +118,35 @@ def test_a_run_waits_for_what_it_needs_and_is_not_repeated(
     gpu, commands = tool("cifar_gpu"), tool("cifar_commands")
     version = commands.Command("version", ("--version",), (Path("said"),), printed=True)
     waits = commands.Command("waits", ("--version",), (Path("said"), Path("never")), (Path("missing"),))
-    assert not gpu.run([version, waits], 60, tmp_path)
+    assert not gpu.certify([version, waits], 60, tmp_path)
     assert (tmp_path / "said").read_text().startswith("ringfence")
     assert "waits: waits for missing" in capsys.readouterr().out
-    assert gpu.run([version], 60, tmp_path)
+    assert gpu.certify([version], 60, tmp_path)
     assert "version" not in capsys.readouterr().out
+
+
+def test_a_run_that_takes_too_long_is_interrupted(tool: Tool, tmp_path: Path) -> None:
+    gpu = tool("cifar_gpu")
+    begin = time.monotonic()
+    assert gpu.end_of(gpu.started(["-c", "import time; time.sleep(60)"], tmp_path), 0.5) != 0
+    assert time.monotonic() - begin < 30
+
+
+def test_several_trainings_go_together(tool: Tool, tmp_path: Path) -> None:
+    gpu, commands = tool("cifar_gpu"), tool("cifar_commands")
+    np.savez(tmp_path / "data.npz", x_train=np.zeros((64, 1, 28, 28)), y_train=np.arange(64) % 10)
+
+    def training(name: str, *words: str, needs: tuple[Path, ...] = ()) -> Any:
+        said = ("train", "--data", "data.npz", "--sigma", "0.5", "--batch", "32", *words, "--out", name)
+        return commands.Command(name, said, (Path(name) / "final-1.safetensors",), needs)
+
+    first = training("first", "--members", "2", "--epochs", "1")
+    second = training("second", "--members", "2", "--epochs", "2", "--objective", "adp")
+    third = training("third", "--members", "2", "--epochs", "1", "--init", "first", needs=first.done)
+    never = training("never", "--members", "2", "--epochs", "1", needs=(Path("nothing"),))
+    assert not gpu.train([first, second, third, never], 120, tmp_path)
+    for name in ("first", "second", "third"):
+        assert sorted(file.name for file in (tmp_path / name).glob("final-*")) == [
+            "final-0.safetensors",
+            "final-1.safetensors",
+        ]

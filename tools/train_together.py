@@ -1,0 +1,63 @@
+"""Several ``ringfence train`` commands at the same time in one process: on a GPU, with --graph, their steps overlap.
+
+    python tools/train_together.py "train --recipe paper000-cifar10-gaussian-0.25 ... --out A" "train ... --out B"
+
+Each ends with the weights that its own command gives, and goes on where it stopped, whoever ran it before.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from typing import Any
+from unittest.mock import patch
+
+
+def job_of(words: list[str]) -> Any:
+    """The training that a command describes; it is checked and not begun."""
+    import typer
+
+    from ringfence.cli import app
+
+    found: list[Any] = []
+
+    def take(job: Any, *_: Any) -> None:
+        found.append(job)
+        raise typer.Exit
+
+    with patch("ringfence.training.parallel.run_parallel", take):
+        code = app([*words, "--quiet"], standalone_mode=False)
+    if not found:
+        raise SystemExit(code or 1)
+    return found[0]
+
+
+def main() -> int:
+    from ringfence.training.checkpoints import freeze_settings
+    from ringfence.training.job import run_together
+
+    jobs = [job_of(shlex.split(command)) for command in sys.argv[1:]]
+    trainings = [(job, member) for job in jobs for member in ([0] if job.joint else range(job.members))]
+    for job in jobs:
+        freeze_settings(job.out, job.described())
+    begun = time.monotonic()
+
+    def report(place: int, status: Any) -> None:
+        job, member = trainings[place]
+        if member == 0 and status.step == status.steps:
+            print(
+                f"{time.monotonic() - begun:.0f} s: {job.out.name} epoch {status.epoch}/{status.epochs}, "
+                f"noisy accuracy {status.accuracy:.4f}, {status.left:.0f} s left",
+                flush=True,
+            )
+
+    try:
+        run_together(trainings, report)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
