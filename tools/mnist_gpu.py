@@ -85,7 +85,7 @@ def train_together(trainings: list[tuple[Any, int]]) -> None:
     import torch
 
     from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.job import run_together
+    from ringfence.training.running import run_together
 
     torch.set_num_threads(1)
 

@@ -35,7 +35,7 @@ def job_of(words: list[str]) -> Any:
 
 def main() -> int:
     from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.job import run_together
+    from ringfence.training.running import run_together
 
     jobs = [job_of(shlex.split(command)) for command in sys.argv[1:]]
     trainings = [(job, member) for job in jobs for member in ([0] if job.joint else range(job.members))]

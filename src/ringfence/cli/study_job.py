@@ -24,7 +24,8 @@ from ringfence.noise import Gaussian
 from ringfence.procedures import Fixed
 from ringfence.sampling import count_classes, pick_device
 from ringfence.store import RunConfig, RunFolder
-from ringfence.training.job import TrainJob, run_job
+from ringfence.training.job import TrainJob
+from ringfence.training.running import run_job
 
 VOTES = ("softmax", "max-margin")
 

@@ -202,8 +202,8 @@ def count_labels(job: TrainJob, quiet: bool) -> None:
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
     from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.job import right_answers
     from ringfence.training.objectives import Select
+    from ringfence.training.running import right_answers
 
     objective = job.plan(0).objective
     if job.finished or not isinstance(objective, Select):

@@ -17,7 +17,8 @@ from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.sampling import pick_device
 from ringfence.training.checkpoints import freeze_settings
 from ringfence.training.course import Status
-from ringfence.training.job import TrainJob, run_job, run_member, run_together
+from ringfence.training.job import TrainJob
+from ringfence.training.running import run_job, run_member, run_together
 
 Message = tuple[int, Status | None, RingfenceError | str | None]
 """(member, how far it is, None), or (member, None, what went wrong); (member, None, None): done."""
