@@ -23,6 +23,7 @@ from ringfence.sampling import (
     Engine,
     ForwardPlan,
     Precision,
+    beside_batches,
     check_seed,
     count_classes,
     fastest_plan,
@@ -110,10 +111,12 @@ def certify(
     engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)
     execution.on_plan(engine.plan)
     desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
-    queue = chain([first], queue)
+    queue, apart = chain([first], queue), beside_batches(device)
     while True:
         while engine.hungry and (item := next(queue, None)) is not None:
-            desk.open(item, facts(classifier, item.x))
+            with apart:
+                known = facts(classifier, item.x)
+            desk.open(item, known)
         finished = engine.step()
         if finished is None:
             return

@@ -14,13 +14,14 @@ from torch import nn
 from toys import Buckets
 
 import ringfence as rf
-from ringfence.classifiers import KConsensus, Normalize, SoftVote, score
+from ringfence.classifiers import Aces, EntropySelector, KConsensus, Normalize, SoftVote, score
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import why_not
 from ringfence.data import Input
 from ringfence.noise import philox
 from ringfence.noise.gaussian import signed
+from ringfence.procedures import AcesCertify
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
 from ringfence.training.loop import train_together
@@ -162,6 +163,21 @@ def test_compiled_plans_fuse_where_they_can() -> None:
     x = torch.rand(64, 3, 32, 32, device=DEVICE)
     found = Forward(KConsensus(members, 2), ForwardPlan(64, "bf16", compile=True, fused=True), device, 10)(x)
     assert found.scores.shape == (64, 1, 10)
+
+
+def test_facts_are_read_beside_the_batches() -> None:
+    """ACES asks its core network about every clean input while batches of others are in flight."""
+    torch.manual_seed(0)
+    certify, core = (nn.Sequential(nn.Flatten(), nn.Linear(3, 4)).eval() for _ in range(2))
+    inputs = [Input(i, torch.randn(3), None, str(i)) for i in range(40)]
+    wanted = {one.id: int(core(one.x[None]).argmax()) for one in inputs}
+    aces = Aces(certify, EntropySelector([0.2, 0.5]), core)
+    execution = rf.Execution(DEVICE, plan=ForwardPlan(256))
+    procedure = AcesCertify(n=1000)
+    found = rf.certify(
+        aces, inputs, noise=rf.Gaussian(SIGMA), procedure=procedure, lanes=aces.names, execution=execution
+    )
+    assert {record.input_id: dict(record.facts) for record in found} == {i: {"core": c} for i, c in wanted.items()}
 
 
 def test_a_recorded_step_trains_as_a_plain_one(tmp_path: Path) -> None:

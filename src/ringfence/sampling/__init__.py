@@ -6,6 +6,7 @@ from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 from ringfence.sampling.probe import fastest_plan, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
 from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
+from ringfence.sampling.supply import beside_batches
 
 __all__ = [
     "CHUNK",
@@ -19,6 +20,7 @@ __all__ = [
     "Scores",
     "Selection",
     "Votes",
+    "beside_batches",
     "check_seed",
     "chunk_key",
     "count_classes",

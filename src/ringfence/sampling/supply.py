@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -13,6 +14,15 @@ from ringfence.noise import Noise
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.packing import Segment
 from ringfence.sampling.seeds import CHUNK, chunk_key
+
+
+def beside_batches(device: torch.device) -> AbstractContextManager[Any]:
+    """Where small work is done without waiting for the batches in flight: on CUDA a stream of high priority."""
+    if device.type != "cuda":
+        return nullcontext()
+    stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))  # what was made before must be there
+    return torch.cuda.stream(stream)
 
 
 @dataclass(frozen=True)
