@@ -167,6 +167,7 @@ class Selection(Readout):
         return {"votes": np.repeat(votes, len(self.thetas), 0), "bits": bits}
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # traced, it would be copied to the device for every batch
 @lru_cache(maxsize=8)
 def _grid(thetas: tuple[float, ...], device: torch.device) -> Tensor:
     """The thresholds (T,) as the device compares with them, copied there once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -62,8 +63,7 @@ def run_together(trainings: Sequence[tuple[TrainJob, int]], on_status: Callable[
         return
     chosen = [trainings[i] for i in places]
     first = chosen[0][0]
-    shared = {(job.data, job.limit, job.holdout, job.classes, job.classifier, job.device) for job, _ in chosen}
-    if len(shared) > 1:
+    if len({_shared(job) for job, _ in chosen}) > 1:
         names = ", ".join(str(job.out) for job, _ in chosen)
         raise ArgumentError("trainings", "must share their data and device", names, "Train them apart.")
     whole, classifier = _labelled(first)
@@ -81,6 +81,12 @@ def run_together(trainings: Sequence[tuple[TrainJob, int]], on_status: Callable[
     )
     for (job, member), plan, modules in zip(chosen, plans, trained, strict=True):
         _export(job, plan, member, modules)
+
+
+def _shared(job: TrainJob) -> tuple[Any, ...]:
+    """What determines data, labels and device."""
+    labels = (job.plan(0).sigma, *sorted(job.settings.items())) if job.objective == "select" else ()
+    return (job.data, job.limit, job.holdout, job.classes, job.classifier, job.device, *labels)
 
 
 def _numbers(job: TrainJob, member: int) -> list[int]:
