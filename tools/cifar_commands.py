@@ -119,12 +119,9 @@ class Protocol:
 
     tiny: bool = False
 
-    def inputs(self, skip: int, tuned: bool = True) -> tuple[str, ...]:
-        """Every so many-th test image, and how the network runs.
-
-        tuned: trying kernels takes a minute, which the first command pays for all that run the same network.
-        """
-        return (*DATA, "--skip", str(skip), *self.running, *(("--autotune",) if tuned and not self.tiny else ()))
+    def inputs(self, skip: int) -> tuple[str, ...]:
+        """Every so many-th test image, and how the network runs."""
+        return (*DATA, "--skip", str(skip), *self.running)
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -227,7 +224,7 @@ class Protocol:
         """
         members = ",".join(f"denoised:{denoiser}+{RESNET56}" for denoiser in DENOISERS)
         words = ("certify", "--members", members, "--sigma", "0.25", "--vote", "soft", "--singles", *CLEAN)
-        return self.run("denoised-0.25", *words, *self.inputs(20, tuned=False), *self.fixed(10_000))
+        return self.run("denoised-0.25", *words, *self.inputs(20), *self.fixed(10_000))
 
     def mechanisms(self, training: str) -> Command:
         """Paper 004, table 2: every mechanism on sound multinomial bounds, sigma 1."""
@@ -243,7 +240,7 @@ class Protocol:
         found = []
         for name, (n, mode) in arms.items():
             patches = ("--patches", "4", "--resize", "36", "--mode", mode) if mode else ()
-            words = ("smooth-reduce", "certify", *model, *patches, *self.inputs(20, tuned=False), *self.fixed(n))
+            words = ("smooth-reduce", "certify", *model, *patches, *self.inputs(20), *self.fixed(n))
             found.append(self.run(f"smooth-reduce-{name}-0.25", *words, needs=weights_of("consistency-0.25", 1)))
         return found
 

@@ -49,13 +49,15 @@ class Execution:
     """Where and how the network runs; none of it changes what a certificate means.
 
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch and precision.
+    autotune: of a compiled network; None: if ``draws``, expected of the whole run, take long enough to pay for it.
     """
 
     device: str = "auto"
     batch: int | None = None
     precision: Precision = "fp32"
     compile: bool = False
-    autotune: bool = False
+    autotune: bool | None = None
+    draws: int | None = None
     plan: ForwardPlan | None = None
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
@@ -104,6 +106,7 @@ def certify(
         execution.compile,
         execution.batch,
         execution.autotune,
+        execution.draws,
     )
     counted = readouts(procedure.needs, classifier)
     given = Given(num_classes, noise.sigma, lift.norm_bound)

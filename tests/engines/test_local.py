@@ -14,7 +14,7 @@ from toys import BucketLanes, Buckets, LittleMemory
 
 import ringfence as rf
 from ringfence.data import Dataset, Input
-from ringfence.engines.local import default_radii, describe, thumbnail
+from ringfence.engines.local import default_radii, describe, fixed_draws, thumbnail
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
@@ -183,3 +183,10 @@ def test_thumbnails() -> None:
     assert thumbnail(torch.rand(3)) is None
     assert thumbnail(torch.rand(7, 8, 8)) is None
     assert describe(Input(3, torch.rand(2), 1, "a")).thumbnail is None
+
+
+def test_draws_are_known_beforehand_where_they_are_fixed() -> None:
+    assert fixed_draws(rf.Fixed(n0=100, n=1000)) == 1100
+    assert fixed_draws(rf.Multinomial(n=500)) == 500
+    assert fixed_draws(rf.Sequential(radius=0.5)) == 0
+    assert fixed_draws(rf.Staged(radius=0.5)) == 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from toys import Buckets, LittleMemory
 
 from ringfence.classifiers import KConsensus
 from ringfence.errors import ArgumentError
-from ringfence.sampling import Forward, ForwardPlan, fastest_plan, pick_device
+from ringfence.sampling import Forward, ForwardPlan, fastest_plan, pick_device, probe
 from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, out_of_memory, smaller
 
 CPU = torch.device("cpu")
@@ -67,3 +68,19 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ArgumentError, match="device: needs a CUDA device"):
             pick_device("cuda")
+
+
+@pytest.mark.parametrize(("draws", "tuned"), [(None, False), (59_000, False), (61_000, True)])
+def test_kernels_are_tried_where_the_run_is_long(
+    monkeypatch: pytest.MonkeyPatch, draws: int | None, tuned: bool
+) -> None:
+    """At 100 rows a second uncompiled, 60,000 draws are the ten minutes from which on it pays."""
+    monkeypatch.setattr(probe, "_fitting", lambda classifier, plan, *_: (plan, 100.0))
+    plan = fastest_plan(nn.Identity(), (1, 8, 8), 3, torch.device("cuda"), compile=True, draws=draws)
+    assert plan.autotune is tuned
+    assert not fastest_plan(nn.Identity(), (1, 8, 8), 3, torch.device("cpu"), compile=True, draws=10**9).autotune
+    for asked in (True, False):
+        plan = fastest_plan(
+            nn.Identity(), (1, 8, 8), 3, torch.device("cuda"), compile=True, autotune=asked, draws=draws
+        )
+        assert plan.autotune is asked

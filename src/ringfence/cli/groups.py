@@ -34,7 +34,7 @@ class RunningOptions:
     device: o.Device = "auto"
     precision: o.PrecisionName = "fp32"
     compile: o.Compile = False
-    autotune: o.Autotune = False
+    autotune: o.Autotune = None
     seed: o.Seed = 0
 
 

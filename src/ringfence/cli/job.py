@@ -58,7 +58,7 @@ class Choices:
     batch: str = "auto"
     precision: str = "fp32"
     compile: bool = False
-    autotune: bool = False
+    autotune: bool | None = None
     seed: int = 0
     ensemble: Composed | None = None
     split_alpha: bool = False

@@ -37,8 +37,8 @@ Batch = Annotated[str, typer.Option(help="Rows per forward, or auto to measure t
 PrecisionName = Annotated[str, typer.Option("--precision", help="fp32 or bf16: the precision the classifier runs in.")]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
 Autotune = Annotated[
-    bool,
-    typer.Option("--autotune", help="With --compile: also try kernels, which takes minutes and pays in long runs."),
+    bool | None,
+    typer.Option("--autotune/--no-autotune", help="With --compile: also try kernels (default: if the run is long)."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]

@@ -73,7 +73,13 @@ def certify_into(
             lanes=tuple(run.config.lanes),
             seed=run.config.seed,
             config_hash=run.config.digest,
-            execution=replace(execution, plan=plan, on_plan=keep_plan, on_progress=on_progress),
+            execution=replace(
+                execution,
+                plan=plan,
+                draws=execution.draws or len(todo) * fixed_draws(procedure),
+                on_plan=keep_plan,
+                on_progress=on_progress,
+            ),
         )
         for record in records:
             inputs.append(record)
@@ -87,6 +93,12 @@ def certify_into(
         run.write_inputs([describe(item) for item in dataset])
         run.write_summary(summarise(run, time.perf_counter() - begin))
     return run
+
+
+def fixed_draws(procedure: Procedure) -> int:
+    """Draws of every input where they do not depend on what is seen; 0 where they do."""
+    settings = procedure.settings()
+    return 0 if procedure.target is not None else int(settings.get("n0") or 0) + int(settings.get("n") or 0)
 
 
 def summarise(run: RunFolder, seconds: float) -> dict[str, Any]:

@@ -18,6 +18,8 @@ CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
+AUTOTUNE_SECONDS = 600.0
+"""Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
 CONSENSUS_PARTS = 4
 """Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward."""
 
@@ -43,7 +45,8 @@ def fastest_plan(
     precision: Precision = "fp32",
     compile: bool = False,
     batch: int | None = None,
-    autotune: bool = False,
+    autotune: bool | None = None,
+    draws: int | None = None,
 ) -> ForwardPlan:
     """The plan with the highest rate of noisy forwards; batch fixes the size and leaves the layout to measure.
 
@@ -56,9 +59,12 @@ def fastest_plan(
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
         size = batch or max(_sizes(device, shape))
-        plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True, autotune=autotune)
+        plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
-        return replace(plan, parts=parts, fused=fused)
+        if autotune is None:  # on a GPU, for a run that is long, where the time is not spent in our own kernel
+            worth_it = draws is not None and fold and not fused
+            autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws or 0)
+        return replace(plan, parts=parts, fused=fused, autotune=autotune)
     layouts = (False, True) if image else (False,)
     best, best_rate = ForwardPlan(batch or 1, precision, fold=fold), 0.0
     for layout in layouts:
@@ -79,6 +85,15 @@ def fastest_plan(
     if consensus:
         best, _ = _fitting(classifier, replace(best, batch=parts * best.batch, parts=parts), shape, num_classes, device)
     return best
+
+
+def _takes_long(
+    classifier: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], num_classes: int, device: torch.device, draws: int
+) -> bool:
+    """Whether so many draws, uncompiled, take so long that trying kernels pays."""
+    eager = replace(plan, batch=min(plan.batch, CUDA_BATCHES[0]), compile=False)
+    _, rate = _fitting(classifier, eager, shape, num_classes, device)
+    return draws / rate > AUTOTUNE_SECONDS
 
 
 def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device) -> bool:
