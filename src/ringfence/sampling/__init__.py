@@ -1,7 +1,8 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
 from ringfence.sampling.counting import count_classes, vote_counts
-from ringfence.sampling.engine import Engine, Finished
+from ringfence.sampling.counts import Finished
+from ringfence.sampling.engine import Engine
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 from ringfence.sampling.probe import fastest_plan, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
