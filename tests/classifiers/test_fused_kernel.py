@@ -91,4 +91,4 @@ def test_the_kernel_computes_the_networks_scores(launch: Any, depth: int, shortc
     launch(*pointers, scores.ctypes.data_as(ctypes.c_void_p), images, fused.blocks, 7)
     with torch.inference_mode():
         wanted = network((x.float() - mean.view(3, 1, 1)) / std.view(3, 1, 1)).numpy()
-    assert np.abs(scores - wanted).max() < 0.03 * np.abs(wanted).max()
+    assert np.abs(scores - wanted).max() < 0.006 * np.abs(wanted).max()  # .002 was seen: rounding to half precision
