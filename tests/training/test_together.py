@@ -148,3 +148,21 @@ def test_rounding_in_half_precision_is_no_error_of_the_compiler(data: DeviceData
 
     assert gradient_drift(member, Shared(), x, fabric) < LARGEST_DRIFT
     assert gradient_drift(member, Severed(), x, fabric) == pytest.approx(1, abs=0.01)
+
+
+def test_algorithms_are_tried_while_training_and_not_afterwards(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certification in the same process must not choose its kernels by how fast they happened to be."""
+    seen: list[bool] = []
+    aim = Course.aim
+
+    def noted(self: Course, step: int) -> None:
+        seen.append(torch.backends.cudnn.benchmark)
+        aim(self, step)
+
+    monkeypatch.setattr(Course, "aim", noted)
+    train(replace(PLANS[0], epochs=1), [network(0)], data, tmp_path, device="cpu")
+    assert seen
+    assert all(seen)
+    assert not torch.backends.cudnn.benchmark

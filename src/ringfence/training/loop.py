@@ -17,7 +17,7 @@ from ringfence.training.course import Course, Status
 from ringfence.training.data_on_device import DeviceData
 from ringfence.training.fabric import make_fabric
 from ringfence.training.plan import TrainingPlan
-from ringfence.training.recording import steps_of
+from ringfence.training.recording import algorithms_tried, steps_of
 
 REPORT_SECONDS = 2.0
 """Between two looks at the sums on the device: each look waits for the device once."""
@@ -134,9 +134,10 @@ def _go(courses: Sequence[Course], reports: Sequence[Report], last: int | None =
         course.load()
     open_courses = list(zip(courses, reports, strict=True))
     while open_courses := [one for one in open_courses if one[0].left(last) > 0]:
-        step_all = steps_of([course.stepper for course, _ in open_courses])
-        for _ in range(min(course.left(last) for course, _ in open_courses)):
-            _one_epoch(open_courses, step_all)
+        with algorithms_tried():
+            step_all = steps_of([course.stepper for course, _ in open_courses])
+            for _ in range(min(course.left(last) for course, _ in open_courses)):
+                _one_epoch(open_courses, step_all)
     courses[0].fabric.barrier()
 
 
