@@ -8,6 +8,7 @@ from torch import nn
 from toys import Buckets, LittleMemory
 
 from ringfence.classifiers import KConsensus
+from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan, pick_device, probe
 from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, out_of_memory, smaller
@@ -84,3 +85,14 @@ def test_kernels_are_tried_where_the_run_is_long(
             nn.Identity(), (1, 8, 8), 3, torch.device("cuda"), compile=True, autotune=asked, draws=draws
         )
         assert plan.autotune is asked
+
+
+def test_a_gpu_that_lacks_cupy_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan() -> ForwardPlan:
+        return fastest_plan(resnet(8), (3, 32, 32), 10, torch.device("cuda"), "bf16", compile=True)
+
+    monkeypatch.setattr(probe, "why_not", lambda device: "ModuleNotFoundError: No module named 'cupy'")
+    with pytest.warns(UserWarning, match="if CuPy were installed"):
+        assert not plan().fused
+    monkeypatch.setattr(probe, "why_not", lambda device: "an older GPU")
+    assert not plan().fused

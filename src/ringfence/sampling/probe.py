@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -98,7 +99,14 @@ def _takes_long(
 
 def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device) -> bool:
     """Whether there are CIFAR ResNets that see images of their size, on a device where they can be fused."""
-    if not has_resnets(classifier) or why_not(device):
+    if not has_resnets(classifier):
+        return False
+    if problem := why_not(device):
+        if "cupy" in problem:
+            hint = (
+                "CIFAR ResNets would run as one kernel here, and faster, if CuPy were installed (cupy-cuda12x or -13x)."
+            )
+            warnings.warn(hint, stacklevel=2)
         return False
     try:
         Forward(classifier, ForwardPlan(2, "bf16", fused=True), device, num_classes)(
