@@ -148,6 +148,8 @@ def test_a_fused_network_answers_as_the_plain_one(depth: int, shortcut: Shortcut
         assert torch.equal(again, forward(x).scores)
         if rows > 1:  # neighbours do not matter
             assert torch.equal(forward(x.flip(0)).scores, again.flip(0))
+            smaller = Forward(normalised, replace(plan, batch=100), device, 7)
+            assert torch.equal(smaller(x[:100]).scores, again[:100])  # nor does the size of the batch
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the kernel needs a GPU")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
-from ringfence.classifiers.fused import fuse_resnets
+from ringfence.classifiers.fused import FusedResNet, fuse_resnets
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ArgumentError, ClassifierError
 
@@ -81,6 +81,8 @@ class Forward:
                 part.use_stack(plan.stacked and part.stackable)
             if isinstance(part, KConsensus):
                 part.parts = plan.parts
+                members = [*part.first.members, *(part.rest.members if part.rest else ())]
+                part.quarters = all(isinstance(one, FusedResNet) for one in members)
 
         def run(x: Tensor) -> Scored:
             return score(module, x)
