@@ -63,13 +63,12 @@ def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path) -> None:
     from smooth_reduce_pack import pack as keep_run
 
     for config in sorted(zoo.glob("*/config.json")):
-        found = json.loads(config.read_text(encoding="utf-8"))
-        files = [config.parent / f"final-{i}.safetensors" for i in range(found["members"])]
-        if not all(file.exists() for file in files):
+        if not trained(config.parent):
             continue
+        found = json.loads(config.read_text(encoding="utf-8"))
         place = zoo_place / config.parent.name
         place.mkdir(parents=True, exist_ok=True)
-        for file in files:
+        for file in finals(config.parent):
             shutil.copy(file, place)
         if found.get("init"):  # where those weights are kept, not where the training found them
             found["init"] = (Path(zoo_place.parent.name) / zoo_place.name / Path(found["init"]).name).as_posix()
@@ -79,6 +78,17 @@ def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path) -> None:
     for number, folder in enumerate(finished):
         keep_run(folder, results_place / folder.name, pictures=number == 0 and not pictured)
     print(f"{len(finished)} runs kept; now write the table, and zoo/README.md with tools/zoo_readme.py", flush=True)
+
+
+def finals(training: Path) -> list[Path]:
+    """Where the members of a training end up."""
+    members = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
+    return [training / f"final-{i}.safetensors" for i in range(members)]
+
+
+def trained(training: Path) -> bool:
+    """Whether every member of a training is there."""
+    return (training / "config.json").exists() and all(file.exists() for file in finals(training))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -94,10 +104,6 @@ def _is_member(folder: Path) -> bool:
 
 def _finished(folder: Path) -> bool:
     """Whether the weights of ``member-<i>``, or of all that are trained together in ``joint``, were exported."""
-    training = folder.parent
     if folder.name == "joint":
-        count = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
-        numbers = [str(number) for number in range(count)]
-    else:
-        numbers = [folder.name.removeprefix("member-")]
-    return all((training / f"final-{number}.safetensors").exists() for number in numbers)
+        return trained(folder.parent)
+    return (folder.parent / f"final-{folder.name.removeprefix('member-')}.safetensors").exists()

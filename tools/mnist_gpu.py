@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_packing import keep, pack_runs, pack_zoo
+from gpu_packing import keep, pack_runs, pack_zoo, trained
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGMAS = (0.5, 0.25, 1.0)
@@ -84,13 +84,11 @@ def train_together(trainings: list[tuple[Any, int]]) -> None:
     """Trainings (job, member) in a process of their own, as branches of one recorded step; a line every ten epochs."""
     import torch
 
-    from ringfence.training.checkpoints import freeze_settings
     from ringfence.training.running import run_together
 
     torch.set_num_threads(1)
 
-    def report(place: int, status: Any) -> None:
-        job, number = trainings[place]
+    def report(job: Any, number: int, status: Any) -> None:
         if status.step == status.steps and (status.epoch % 10 == 0 or status.epoch == status.epochs):
             terms = ", ".join(f"{name} {value:.3f}" for name, value in status.terms.items())
             print(
@@ -99,8 +97,6 @@ def train_together(trainings: list[tuple[Any, int]]) -> None:
                 flush=True,
             )
 
-    for job, _ in trainings:
-        freeze_settings(job.out, job.described())
     run_together(trainings, report)
 
 
@@ -119,7 +115,7 @@ def training_tasks(options: argparse.Namespace) -> list[Task]:
             if row in TUNED:
                 tuned += [] if job.finished else [job]
                 continue
-            every = [(job, member) for member in ([0] if job.joint else range(job.members))]
+            every = [(job, member) for member in job.trainings]
             tasks.append(Task(f"{row}-{sigma:g}", Bound(train_together, (every,)), job.final(job.members - 1)))
     if tuned:
         needed = tuple(job.init / f"final-{i}.safetensors" for job in tuned for i in range(MEMBERS))
@@ -266,14 +262,6 @@ def certification_tasks(options: argparse.Namespace) -> list[Task]:
             else:
                 print(f"not trained yet: {', '.join(names)}", flush=True)
     return tasks
-
-
-def trained(folder: Path) -> bool:
-    """Whether every member of a training is there."""
-    config = folder / "config.json"
-    if not config.exists():
-        return False
-    return all((folder / f"final-{i}.safetensors").exists() for i in range(json.loads(config.read_text())["members"]))
 
 
 # Running tasks -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Each ends with the weights that its own command gives, and goes on where it stop
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 import time
@@ -34,17 +35,14 @@ def job_of(words: list[str]) -> Any:
 
 
 def main() -> int:
-    from ringfence.training.checkpoints import freeze_settings
     from ringfence.training.running import run_together
 
-    jobs = [job_of(shlex.split(command)) for command in sys.argv[1:]]
-    trainings = [(job, member) for job in jobs for member in ([0] if job.joint else range(job.members))]
-    for job in jobs:
-        freeze_settings(job.out, job.described())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commands", nargs="+", help="each a whole command in quotes, from the word train on")
+    jobs = [job_of(shlex.split(command)) for command in parser.parse_args().commands]
     begun = time.monotonic()
 
-    def report(place: int, status: Any) -> None:
-        job, member = trainings[place]
+    def report(job: Any, member: int, status: Any) -> None:
         if member == 0 and status.step == status.steps:
             print(
                 f"{time.monotonic() - begun:.0f} s: {job.out.name} epoch {status.epoch}/{status.epochs}, "
@@ -53,7 +51,7 @@ def main() -> int:
             )
 
     try:
-        run_together(trainings, report)
+        run_together([(job, member) for job in jobs for member in job.trainings], report)
     except KeyboardInterrupt:
         return 130
     return 0

@@ -49,7 +49,7 @@ class Execution:
     """Where and how the network runs; none of it changes what a certificate means.
 
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch and precision.
-    autotune: of a compiled network; None: if ``draws``, expected of the whole run, take long enough to pay for it.
+    autotune: of a compiled network; None: if ``draws``, expected of the whole run (0: unknown), take long enough.
     """
 
     device: str = "auto"
@@ -57,7 +57,7 @@ class Execution:
     precision: Precision = "fp32"
     compile: bool = False
     autotune: bool | None = None
-    draws: int | None = None
+    draws: int = 0
     plan: ForwardPlan | None = None
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
 
-from ringfence.classifiers import Normalize
+from ringfence.classifiers import KConsensus, Normalize
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, has_resnets, why_not
@@ -134,4 +134,6 @@ def test_plans_that_cannot_be_are_refused(settings: dict[str, object]) -> None:
 
 def test_only_networks_of_that_kind_are_fused() -> None:
     assert has_resnets(Normalize(resnet(8), [0.5], [0.5]))
+    assert has_resnets(KConsensus([LeNet(), resnet(8)], 1))
     assert not has_resnets(LeNet())
+    assert not has_resnets(nn.Sequential(resnet(8), nn.ReLU()))  # it may rely on the parts of its own network

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -44,6 +45,23 @@ def score(module: nn.Module, x: Tensor) -> Scored:
 def facts(module: nn.Module, x: Tensor) -> Mapping[str, int]:
     """Facts of a clean input (*shape); a plain network has none."""
     return module.facts(x) if isinstance(module, Classifier) else {}
+
+
+def with_networks(module: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
+    """A copy for evaluation in which change has replaced what it does not answer with None.
+
+    It is asked about a classifier before its parts, and never about parts of a plain network, which may rely on them.
+    """
+
+    def changed(part: nn.Module) -> nn.Module:
+        if (found := change(part)) is not None:
+            return found
+        if isinstance(part, Classifier | nn.ModuleList):
+            for name, child in part.named_children():
+                setattr(part, name, changed(child))
+        return part
+
+    return changed(copy.deepcopy(module).eval())
 
 
 def invalid_rows(scores: Tensor) -> Tensor:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 from torch import nn
 from torch.fx import GraphModule, Node, symbolic_trace
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from ringfence.classifiers.base import Classifier
+from ringfence.classifiers.base import Classifier, with_networks
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -19,20 +17,17 @@ def fold_batch_norm(module: nn.Module) -> nn.Module:
 
     w' = w g / sqrt(v + eps), b' = (b - m) g / sqrt(v + eps) + c for a norm with mean m, variance v, scale g, shift c.
     """
-    return _folded(copy.deepcopy(module).eval())
+    return with_networks(module, _folded)
 
 
-def _folded(module: nn.Module) -> nn.Module:
-    if isinstance(module, Classifier | nn.ModuleList):
-        for name, child in module.named_children():
-            setattr(module, name, _folded(child))
-        return module
-    if not any(isinstance(part, NORMS) for part in module.modules()):
-        return module
+def _folded(module: nn.Module) -> nn.Module | None:
+    composed = isinstance(module, Classifier | nn.ModuleList)
+    if composed or not any(isinstance(part, NORMS) for part in module.modules()):
+        return None
     try:
         traced = symbolic_trace(module)
     except Exception:  # control flow, data-dependent shapes: tracing may fail in any way, and nothing is lost
-        return module
+        return None
     return _fold_traced(traced)
 
 

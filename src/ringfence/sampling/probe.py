@@ -47,7 +47,7 @@ def fastest_plan(
     compile: bool = False,
     batch: int | None = None,
     autotune: bool | None = None,
-    draws: int | None = None,
+    draws: int = 0,
 ) -> ForwardPlan:
     """The plan with the highest rate of noisy forwards; batch fixes the size and leaves the layout to measure.
 
@@ -63,8 +63,8 @@ def fastest_plan(
         plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
         if autotune is None:  # on a GPU, for a run that is long, where the time is not spent in our own kernel
-            worth_it = draws is not None and fold and not fused
-            autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws or 0)
+            worth_it = draws > 0 and fold and not fused
+            autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws)
         return replace(plan, parts=parts, fused=fused, autotune=autotune)
     layouts = (False, True) if image else (False,)
     best, best_rate = ForwardPlan(batch or 1, precision, fold=fold), 0.0

@@ -95,9 +95,9 @@ class Course:
         """Epochs to go, to the end or to the last one wanted."""
         return (self.plan.epochs if last is None else min(last, self.plan.epochs)) - self.progress.epoch
 
-    def begin(self, epoch: int) -> None:
-        """The epoch's order, randomness and warm-ups."""
-        plan = self.plan
+    def begin(self) -> None:
+        """The next epoch's order, randomness and warm-ups."""
+        plan, epoch = self.plan, self.progress.epoch
         self.epoch = epoch
         self.stepper.clear(epoch, warmth(epoch, plan.noise_warmup), warmth(epoch, plan.attack_warmup))
         # The order is drawn on the host, so that it does not depend on the device; the copy is one per epoch.

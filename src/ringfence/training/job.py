@@ -82,6 +82,11 @@ class TrainJob:
         """Whether all members are one training."""
         return OBJECTIVES[self.objective].joint
 
+    @property
+    def trainings(self) -> range:
+        """One training per member, named by it; a joint one has the number 0."""
+        return range(1 if self.joint else self.members)
+
     def plan(self, member: int, classifier: nn.Module | None = None) -> TrainingPlan:
         """The plan of a member (of all, if joint); member i of an independent training has the seed + i."""
         options = dict(self.options)

@@ -144,7 +144,7 @@ def _go(courses: Sequence[Course], reports: Sequence[Report], last: int | None =
 def _one_epoch(courses: Sequence[tuple[Course, Report]], step_all: Callable[[], None]) -> None:
     """The next epoch of every training, step by step at the same time."""
     for course, _ in courses:
-        course.begin(course.progress.epoch)
+        course.begin()
     looked, steps = time.monotonic(), courses[0][0].steps
     for step in range(steps):
         for course, _ in courses:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
@@ -34,12 +33,12 @@ def run_parallel(
         return run_job(job, on_status)
     if job.devices > 1:
         raise ArgumentError("--parallel", "goes with one device", f"--devices {job.devices}", "Choose one of the two.")
-    freeze_settings(job.out, job.described())
     if shares_graph(job):
         for first in range(0, job.members, together):
-            numbers = range(first, min(first + together, job.members))
-            run_together([(job, i) for i in numbers], partial(_shifted, on_status, first))
+            chosen = [(job, i) for i in job.trainings[first : first + together]]
+            run_together(chosen, lambda _, member, status: on_status(member, status))
         return [job.final(i) for i in range(job.members)]
+    freeze_settings(job.out, job.described())
     spawn = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     messages: Queue[Message] = spawn.Queue()
     waiting, running = list(range(job.members)), dict[int, Any]()
@@ -74,10 +73,6 @@ def run_parallel(
     if failure is not None:
         raise ArgumentError("--parallel", "every member must be trained", failure, "Run the command again to go on.")
     return [job.final(i) for i in range(job.members)]
-
-
-def _shifted(on_status: Callable[[int, Status], None], first: int, place: int, status: Status) -> None:
-    on_status(first + place, status)
 
 
 def shares_graph(job: TrainJob) -> bool:

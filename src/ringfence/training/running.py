@@ -27,7 +27,7 @@ from ringfence.training.selection import RightAnswers
 def run_job(job: TrainJob, on_status: Callable[[int, Status], None] = lambda member, status: None) -> list[Path]:
     """Train every member, one after the other unless joint; the exported files. Run again, it goes on."""
     freeze_settings(job.out, job.described())
-    for member in [0] if job.joint else range(job.members):
+    for member in job.trainings:
         run_member(job, member, on_status)
     return [job.final(i) for i in range(job.members)]
 
@@ -53,15 +53,13 @@ def run_member(job: TrainJob, member: int, on_status: Callable[[int, Status], No
     _export(job, plan, member, trained)
 
 
-def run_together(trainings: Sequence[tuple[TrainJob, int]], on_status: Callable[[int, Status], None]) -> None:
-    """Trainings (job, member) on the same data at the same time in this process; finished ones are left alone.
-
-    on_status gets the training's place in the list.
-    """
-    places = [i for i, (job, member) in enumerate(trainings) if not _finished(job, member)]
-    if not places:
+def run_together(trainings: Sequence[tuple[TrainJob, int]], on_status: Callable[[TrainJob, int, Status], None]) -> None:
+    """Trainings (job, member) on the same data at the same time in this process; finished ones are left alone."""
+    for job in {job.out: job for job, _ in trainings}.values():
+        freeze_settings(job.out, job.described())
+    chosen = [(job, member) for job, member in trainings if not _finished(job, member)]
+    if not chosen:
         return
-    chosen = [trainings[i] for i in places]
     first = chosen[0][0]
     if len({_shared(job) for job, _ in chosen}) > 1:
         names = ", ".join(str(job.out) for job, _ in chosen)
@@ -77,7 +75,7 @@ def run_together(trainings: Sequence[tuple[TrainJob, int]], on_status: Callable[
         held_out=held_out,
         device=first.device,
         tensorboard=first.tensorboard,
-        on_status=lambda place, status: on_status(places[place], status),
+        on_status=lambda place, status: on_status(*chosen[place], status),
     )
     for (job, member), plan, modules in zip(chosen, plans, trained, strict=True):
         _export(job, plan, member, modules)

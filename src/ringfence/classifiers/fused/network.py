@@ -7,15 +7,14 @@ convolution to the pooling. Same arithmetic as the folded network in bf16: half-
 
 from __future__ import annotations
 
-import copy
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers.architectures.resnet import ResNet
-from ringfence.classifiers.base import Classifier
+from ringfence.classifiers.base import Classifier, with_networks
 from ringfence.classifiers.fused.call import SHAPE, SHARED_BYTES, fused_resnet, kernel_on
 from ringfence.classifiers.fused.weights import convolutions, pack
 from ringfence.classifiers.normalize import Normalize
@@ -65,12 +64,13 @@ def fuse_resnets(module: nn.Module, device: torch.device) -> nn.Module:
         raise ArgumentError(
             "fused", "needs a GPU like the H200, and CuPy", problem, "Leave it out: plans without it run."
         )
-    return _fused(copy.deepcopy(module).eval(), device)
+    return with_networks(module, partial(_fused, device=device))
 
 
 def has_resnets(module: nn.Module) -> bool:
-    """Whether there is anything to fuse."""
-    return any(type(part) is ResNet for part in module.modules())
+    """Whether there is anything to fuse: a ResNet that is part of another network is not."""
+    composed = isinstance(module, Classifier | nn.ModuleList)
+    return type(module) is ResNet or (composed and any(has_resnets(part) for part in module.children()))
 
 
 @lru_cache(maxsize=8)
@@ -88,17 +88,14 @@ def why_not(device: torch.device) -> str | None:
     return None
 
 
-def _fused(module: nn.Module, device: torch.device) -> nn.Module:
+def _fused(module: nn.Module, device: torch.device) -> nn.Module | None:
     network = module.module if isinstance(module, Normalize) else module
-    if type(network) is ResNet:
-        moments = (module.mean, module.std) if isinstance(module, Normalize) else ()
-        fused = FusedResNet(network.cpu(), *(one.cpu() for one in moments)).to(device)
-        _compare(module.to(device), fused, device)
-        return fused
-    if isinstance(module, Classifier | nn.ModuleList):
-        for name, child in module.named_children():
-            setattr(module, name, _fused(child, device))
-    return module
+    if type(network) is not ResNet:
+        return None
+    moments = (module.mean, module.std) if isinstance(module, Normalize) else ()
+    fused = FusedResNet(network.cpu(), *(one.cpu() for one in moments)).to(device)
+    _compare(module.to(device), fused, device)
+    return fused
 
 
 @torch.inference_mode()
