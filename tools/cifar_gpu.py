@@ -112,13 +112,19 @@ def started(words: list[str], work: Path, output: Path | None = None) -> subproc
     # The search path may hold relative folders, and the command runs elsewhere.
     path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
     environment = {**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path}
+    # A shell in the background lets its children ignore interrupts; these are to be stopped by one.
+    common = {"cwd": work, "env": environment, "preexec_fn": hear_interrupts}
     command = [sys.executable, *words]
     if output is None:
-        return subprocess.Popen(command, cwd=work, env=environment, text=True)
+        return subprocess.Popen(command, text=True, **common)
     partial = partial_of(work / output)
     partial.parent.mkdir(parents=True, exist_ok=True)
     with partial.open("w", encoding="utf-8") as file:
-        return subprocess.Popen(command, cwd=work, env=environment, stdout=file, text=True)
+        return subprocess.Popen(command, stdout=file, text=True, **common)
+
+
+def hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def end_of(process: subprocess.Popen[str], seconds: float) -> int:

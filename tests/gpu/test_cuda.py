@@ -215,6 +215,17 @@ def test_recorded_trainings_that_end_apart_or_were_stopped_are_those_trained_alo
             assert torch.allclose(a, b, atol=1e-5)
 
 
+def test_a_stopped_training_of_images_goes_on(tmp_path: Path) -> None:
+    """Their networks have channels last, which a checkpoint does not know."""
+    torch.manual_seed(0)
+    data = DeviceData(torch.rand(128, 3, 32, 32), torch.randint(10, (128,)), 10)
+    plan = TrainingPlan(Gaussian(), sigma=0.1, epochs=2, batch=64, schedule=Schedule(lr=0.01), graph=True)
+    train(plan, [resnet(8)], data, tmp_path, device=DEVICE, stop_after=1)
+    seen: list[int] = []
+    train(plan, [resnet(8)], data, tmp_path, device=DEVICE, on_status=lambda status: seen.append(status.epoch))
+    assert set(seen) == {2}
+
+
 @pytest.mark.parametrize("compile", [False, True])
 def test_members_of_one_recorded_step_are_those_trained_alone(tmp_path: Path, compile: bool) -> None:
     torch.manual_seed(0)

@@ -14,8 +14,9 @@ from torch import nn
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
 from ringfence.training.checkpoints import Checkpoints, export, freeze_settings
-from ringfence.training.course import Status
+from ringfence.training.course import Course, Status
 from ringfence.training.data_on_device import augment
+from ringfence.training.fabric import make_fabric
 from ringfence.training.objectives import Drt, Gaussian, SmoothAdv
 from ringfence.training.stepper import Stepper
 
@@ -83,6 +84,22 @@ def test_a_training_killed_at_any_step_ends_with_the_same_weights(
     assert equal(whole, resumed)
     with (tmp_path / "cut" / "log.csv").open() as file:
         assert [int(line["epoch"]) for line in csv.DictReader(file)] == [1, 2, 3, 4]
+
+
+def test_momentum_comes_back_laid_out_like_its_weights(tmp_path: Path) -> None:
+    """Fused SGD on a GPU refuses anything else, and networks on colour images have their channels last."""
+    data = DeviceData(torch.rand(32, 3, 4, 4), torch.arange(32) % 3, 3)
+
+    def colour() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 3))
+
+    train(PLAN, [colour()], data, tmp_path, device="cpu", stop_after=1)
+    course = Course(make_fabric("cpu", 1, PLAN.precision), PLAN, [colour()], data, None, tmp_path)
+    course.load()
+    for weight in course.stepper.parameters:
+        momentum = course.stepper.optimizer.state[weight]["momentum_buffer"]
+        assert momentum.stride() == weight.stride()
+        assert momentum.abs().sum() > 0
 
 
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(

@@ -88,7 +88,8 @@ class Stepper:
             if there is not None:
                 there.zero_() if kept is None else there.copy_(kept)
             elif kept is not None:
-                self.optimizer.state[one]["momentum_buffer"] = kept.to(one.device, one.dtype, copy=True)
+                # Laid out like the parameter, as fused SGD demands: a checkpoint forgets channels last.
+                self.optimizer.state[one]["momentum_buffer"] = torch.empty_like(one).copy_(kept)
         for i, member in enumerate(self.averaged or []):
             for key, value in member.state_dict().items():
                 source = tensors.get(f"ema.{i}.{key}", self.members[i].state_dict()[key])
