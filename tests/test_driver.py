@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, votes_of
 
 import ringfence as rf
+from ringfence.classifiers import Aces, EntropySelector
 from ringfence.data import Input
+from ringfence.driver import ASKED_AT_ONCE
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 from ringfence.lift import Lift
 from ringfence.mechanisms import MECHANISMS, neyman_pearson, one_sided, renyi
-from ringfence.procedures import Procedure
+from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
 
 NOISE = rf.Gaussian(0.5)
@@ -241,6 +243,24 @@ def test_progress_and_plans_are_reported() -> None:
     assert seen[-1].draws == sum(record.draws for record in records)
     assert [one.draws for one in seen] == sorted(one.draws for one in seen)
     assert [plan.batch for plan in plans] == [32]
+
+
+def test_facts_are_read_of_groups_of_one_size() -> None:
+    """ACES asks its core network about clean inputs; the size of a batch may change what a network says."""
+    asked: list[int] = []
+
+    class Core(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            asked.append(len(x))
+            return Buckets()(x)
+
+    aces, x = Aces(Buckets(), EntropySelector([0.2, 0.9]), Core()), torch.linspace(-1, 1, 21)[:, None]
+    found = run(aces, x, AcesCertify(n=200), lanes=aces.names)
+    assert asked == [ASKED_AT_ONCE] * 2
+    wanted = Buckets()(x).argmax(1).tolist()
+    assert [dict(record.facts) for record in found[::2]] == [{"core": number} for number in wanted]
+    with pytest.raises(DataError, match="shape"):
+        run(aces, [torch.zeros(1), torch.zeros(2)], AcesCertify(n=200), lanes=aces.names)
 
 
 def test_out_of_memory_on_the_way_gives_the_same_records() -> None:

@@ -53,3 +53,9 @@ def test_importing_ringfence_loads_nothing_heavy() -> None:
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     statement = f"from ringfence.cli import app; app({words!r})"
     assert loaded_after(statement) & HEAVY == set()
+
+
+def test_commands_start_without_the_compiler() -> None:
+    """Loading torch's compiler takes longer than everything else a command imports, and most never use it."""
+    script = "import sys, ringfence.cli.job, ringfence.training.running; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

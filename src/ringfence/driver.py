@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import facts
+from ringfence.classifiers import Classifier
 from ringfence.data import Input
 from ringfence.desk import Desk
 from ringfence.errors import ClassifierError, DataError
@@ -30,6 +31,9 @@ from ringfence.sampling import (
     pick_device,
     readouts,
 )
+
+ASKED_AT_ONCE = 16
+"""Inputs of which a classifier's facts are read together: one by one their many small kernels wait for the batches."""
 
 Inputs = Iterable[Input] | Iterable[Tensor] | Iterable[tuple[Tensor, int]] | Tensor
 
@@ -114,12 +118,10 @@ def certify(
     engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)
     execution.on_plan(engine.plan)
     desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
-    queue, apart = chain([first], queue), beside_batches(device)
+    known = with_facts(classifier, chain([first], queue), device)
     while True:
-        while engine.hungry and (item := next(queue, None)) is not None:
-            with apart:
-                known = facts(classifier, item.x)
-            desk.open(item, known)
+        while engine.hungry and (item := next(known, None)) is not None:
+            desk.open(*item)
         finished = engine.step()
         if finished is None:
             return
@@ -127,6 +129,28 @@ def certify(
             decided += 1
             yield from records
         execution.on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
+
+
+def with_facts(
+    classifier: nn.Module, items: Iterator[Input], device: torch.device
+) -> Iterator[tuple[Input, Mapping[str, int]]]:
+    """Every input with what the classifier knows of it before any noise, asked about several at a time.
+
+    Always so many, the last ones repeated: what a network says of an input may depend on the size of its batch, and
+    must not on where a run began.
+    """
+    if not (isinstance(classifier, Classifier) and classifier.tells_facts):
+        yield from ((item, {}) for item in items)
+        return
+    apart = beside_batches(device)
+    while group := list(islice(items, ASKED_AT_ONCE)):
+        if len({one.x.shape for one in group}) > 1:  # refused where it is opened
+            yield from ((item, {}) for item in group)
+            continue
+        rows = [one.x for one in group] + [group[-1].x] * (ASKED_AT_ONCE - len(group))
+        with apart:
+            found = classifier.facts(torch.stack(rows))
+        yield from zip(group, found, strict=False)
 
 
 def as_inputs(inputs: Inputs) -> Iterator[Input]:

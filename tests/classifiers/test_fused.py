@@ -10,7 +10,7 @@ from torch.nn.functional import conv2d, relu
 from ringfence.classifiers import KConsensus, Normalize
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
-from ringfence.classifiers.fused import FusedResNet, fuse_resnets, has_resnets, why_not
+from ringfence.classifiers.fused import FusedResNet, count_resnets, fuse_resnets, why_not
 from ringfence.classifiers.fused.call import fused_resnet
 from ringfence.classifiers.fused.weights import pack
 from ringfence.errors import ArgumentError
@@ -133,7 +133,7 @@ def test_plans_that_cannot_be_are_refused(settings: dict[str, object]) -> None:
 
 
 def test_only_networks_of_that_kind_are_fused() -> None:
-    assert has_resnets(Normalize(resnet(8), [0.5], [0.5]))
-    assert has_resnets(KConsensus([LeNet(), resnet(8)], 1))
-    assert not has_resnets(LeNet())
-    assert not has_resnets(nn.Sequential(resnet(8), nn.ReLU()))  # it may rely on the parts of its own network
+    assert count_resnets(Normalize(resnet(8), [0.5], [0.5])) == 1
+    assert count_resnets(KConsensus([LeNet(), resnet(8), resnet(8)], 1)) == 2
+    assert count_resnets(LeNet()) == 0
+    assert count_resnets(nn.Sequential(resnet(8), nn.ReLU())) == 0  # it may rely on the parts of its own network

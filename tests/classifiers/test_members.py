@@ -12,6 +12,7 @@ from torch._dynamo.testing import CompileCounter
 
 from ringfence.classifiers import Members, SoftVote
 from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.sampling.compiling import prepare_compiler
 
 
 class Scaled(nn.Module):
@@ -69,6 +70,7 @@ def test_members_that_cannot_vote_are_refused() -> None:
 
 
 def test_members_of_one_architecture_are_compiled_once() -> None:
+    prepare_compiler()
     operations = []
     for count in (3, 8):
         members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)) for _ in range(count)]

@@ -17,7 +17,7 @@ import ringfence as rf
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Normalize, SoftVote, score
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
-from ringfence.classifiers.fused import why_not
+from ringfence.classifiers.fused import rows_at_a_time, why_not
 from ringfence.data import Input
 from ringfence.noise import philox
 from ringfence.noise.gaussian import signed
@@ -50,6 +50,19 @@ def counts(classifier: nn.Module, plan: ForwardPlan, procedure: rf.Fixed, seed: 
 def test_counts_do_not_depend_on_the_batch(batch: int) -> None:
     procedure = rf.Fixed(n0=150, n=5_050)
     assert counts(Buckets(), ForwardPlan(batch), procedure) == counts(Buckets(), ForwardPlan(512), procedure)
+
+
+def test_every_input_gets_its_own_answer_however_fast_slots_change_hands() -> None:
+    """Inputs are placed and noise is drawn on a stream of their own: neither may overtake the other."""
+    inputs = [Input(i, torch.tensor([(i % 2) - 0.5, 0.0, 0.0]), None, str(i)) for i in range(600)]
+    inputs += [replace(one, id=one.id + 600, x=one.x.to(DEVICE)) for one in inputs]
+    for batch in (100, 1024):
+        execution = rf.Execution(DEVICE, plan=ForwardPlan(batch))
+        found = rf.certify(
+            Buckets([0.0]), inputs, noise=rf.Gaussian(1e-3), procedure=rf.Fixed(n0=100, n=200), execution=execution
+        )
+        answers = {record.input_id: (record.prediction, record.draws) for record in found}
+        assert answers == {one.id: (one.id % 2, 300) for one in inputs}
 
 
 def test_bounds_hold_as_often_as_they_say() -> None:
@@ -159,7 +172,9 @@ def test_compiled_plans_fuse_where_they_can() -> None:
         pytest.skip(problem)
     members = [resnet(8).eval() for _ in range(3)]
     for classifier in (members[0], KConsensus(members, 2)):
-        assert fastest_plan(classifier, (3, 32, 32), 10, device, "bf16", compile=True).fused
+        plan = fastest_plan(classifier, (3, 32, 32), 10, device, "bf16", compile=True)
+        assert plan.fused
+        assert classifier is members[0] or plan.batch // plan.parts % rows_at_a_time(device) == 0
         assert not fastest_plan(classifier, (3, 40, 40), 10, device, "bf16", compile=True).fused
         assert not fastest_plan(classifier, (3, 32, 32), 10, device, "fp32", compile=True).fused
     x = torch.rand(64, 3, 32, 32, device=DEVICE)

@@ -43,9 +43,9 @@ Vote = Callable[[Sequence[by_hand.Row]], int]
 Build = Callable[[Sequence[nn.Module]], Classifier]
 
 
-def in_quarters(ensemble: KConsensus) -> KConsensus:
+def in_waves(ensemble: KConsensus) -> KConsensus:
     """As a forward plan with fused members sets it."""
-    ensemble.quarters = True
+    ensemble.wave = 3
     return ensemble
 
 
@@ -64,7 +64,7 @@ WRAPPERS: dict[str, tuple[Build, Vote]] = {
     ),
     "consensus 1": (lambda m: KConsensus(m, 1), lambda r: by_hand.consensus(r, 1)[0]),
     "consensus 2": (lambda m: KConsensus(m, 2, micro_batch=3), lambda r: by_hand.consensus(r, 2)[0]),
-    "consensus 2 in quarters": (lambda m: in_quarters(KConsensus(m, 2, 5)), lambda r: by_hand.consensus(r, 2)[0]),
+    "consensus 2 in waves": (lambda m: in_waves(KConsensus(m, 2)), lambda r: by_hand.consensus(r, 2)[0]),
     "consensus all": (lambda m: KConsensus(m, len(m)), by_hand.soft),
 }
 EVERY = pytest.mark.parametrize("name", WRAPPERS)

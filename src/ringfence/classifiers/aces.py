@@ -77,6 +77,8 @@ class Aces(Classifier):
     sees no noise: its class is a fact of the clean input.
     """
 
+    tells_facts = True
+
     def __init__(self, certify: nn.Module, select: Selector, core: nn.Module) -> None:
         super().__init__()
         self.certify, self.select, self.core = certify, select, core
@@ -103,10 +105,10 @@ class Aces(Classifier):
         return Scored(torch.stack([scores, measured.value[:, None].expand_as(scores)], 1), answer.work + measured.work)
 
     @torch.inference_mode()
-    def facts(self, x: Tensor) -> Mapping[str, int]:
-        """The core network's class on the clean input (*shape)."""
+    def facts(self, x: Tensor) -> list[Mapping[str, int]]:
+        """The core network's class on clean inputs (B, *shape)."""
         home = next(self.core.parameters(), x)
-        batch = x.unsqueeze(0).to(home.device, torch.float32)
+        batch = x.to(home.device, torch.float32)
         try:
             scores = score(self.core.eval(), batch).scores
         except RuntimeError as error:
@@ -124,7 +126,7 @@ class Aces(Classifier):
             self._checked = True
         if not bool(torch.isfinite(scores).all()):
             raise ClassifierError("core", "must return finite scores", "NaN or infinite scores", "Check the weights.")
-        return {CORE: int(scores.argmax(-1))}
+        return [{CORE: number} for number in scores.argmax(-1).tolist()]
 
 
 def check_thetas(thetas: Sequence[float]) -> tuple[float, ...]:

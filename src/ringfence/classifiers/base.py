@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,12 @@ class Classifier(nn.Module, ABC):
         """Batch (B, *shape) -> scores (B, K) or (B, lanes, K)."""
         return self.score(x).scores
 
-    def facts(self, x: Tensor) -> Mapping[str, int]:
-        """What is known of a clean input (*shape) before any noise and belongs to its records; nothing by default."""
-        return {}
+    tells_facts: ClassVar[bool] = False
+    """Whether ``facts`` says anything."""
+
+    def facts(self, x: Tensor) -> list[Mapping[str, int]]:
+        """What is known of clean inputs (B, *shape) before any noise and belongs to their records; else nothing."""
+        return [{} for _ in x]
 
 
 def score(module: nn.Module, x: Tensor) -> Scored:
@@ -42,9 +45,9 @@ def score(module: nn.Module, x: Tensor) -> Scored:
     return Scored(module(x), 1)
 
 
-def facts(module: nn.Module, x: Tensor) -> Mapping[str, int]:
-    """Facts of a clean input (*shape); a plain network has none."""
-    return module.facts(x) if isinstance(module, Classifier) else {}
+def facts(module: nn.Module, x: Tensor) -> list[Mapping[str, int]]:
+    """Facts of clean inputs (B, *shape); a plain network has none."""
+    return module.facts(x) if isinstance(module, Classifier) else [{} for _ in x]
 
 
 def with_networks(module: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> nn.Module:

@@ -40,8 +40,8 @@ class KConsensus(Classifier):
     micro_batch: rows per gathered forward; None chooses by ``undecided``, the share of draws expected to need all.
     ``parts``, set by the forward plan: the first members see the batch in that many slices, one after the other.
     The undecided rows of all slices then fill a micro-batch, while every forward keeps the size that is fastest.
-    ``quarters``, likewise: the last micro-batch is padded to a quarter, a half or three of the size, where such shapes
-    cost no compilation and a row's scores are the same in each to the bit: with fused members.
+    ``wave``, likewise: with fused members, how many rows the device takes at a time. They need no compilation for a
+    shape, and a row's scores are the same in each to the bit: all undecided rows go at once, padded to whole waves.
     """
 
     def __init__(
@@ -62,16 +62,14 @@ class KConsensus(Classifier):
         self.micro_batch = micro_batch
         self.undecided = undecided
         self.parts = 1
-        self.quarters = False
+        self.wave = 0
 
     @property
     def agree(self) -> int:
         """How many members must agree."""
         return len(self.first)
 
-    # The number of undecided rows differs from batch to batch: compiled as one graph this would be compiled
-    # again for each number. The members inside still are, at their two fixed shapes.
-    @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call,untyped-decorator]
+    # What it calls is compiled, at two fixed shapes, and this is not (sampling/compiling.py).
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K), work (B,)."""
         slices = []
@@ -85,10 +83,11 @@ class KConsensus(Classifier):
         votes = head.scores.argmax(-1)
         undecided = (votes != votes[:, :1]).any(1) & ~invalid_rows(head.scores)
         rows = undecided.nonzero().squeeze(1)
-        size = self.micro_batch or micro_batch_size(len(x), self.undecided, x.device.type)
+        usual = len(x) if self.wave else micro_batch_size(len(x), self.undecided, x.device.type)
+        size = self.micro_batch or usual
+        step = self.wave or size
         for at in range(0, len(rows), size):
             chosen = rows[at : at + size]
-            step = -(-size // 4) if self.quarters else size
             room = -(-len(chosen) // step) * step
             padded = torch.nn.functional.pad(chosen, (0, room - len(chosen)), value=0)
             tail = self.rest.score(x[padded])  # indexing keeps the memory layout, index_select would not

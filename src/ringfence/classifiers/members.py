@@ -58,9 +58,7 @@ class Members(Classifier):
             total = total + one
         return Scored(scores, total)
 
-    # Compiled apart from what surrounds it: members of one architecture then share one compiled forward, whose
-    # weights are arguments, and ten of them compile (and autotune) in the time of one.
-    @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call,untyped-decorator]
+    # What it calls is compiled apart from what surrounds it (sampling/compiling.py).
     def each(self, x: Tensor) -> tuple[Tensor, list[Tensor | int]]:
         """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,)."""
         if self.stacked:

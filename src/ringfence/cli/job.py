@@ -176,7 +176,7 @@ class Choices:
     def _count_classes(self, model: LoadedModel, dataset: Dataset) -> int:
         known = self.classes or model.num_classes
         found = count_classes(model.module, dataset[0].x, pick_device(self.device))
-        facts(model.module, dataset[0].x)  # a core network must fit too, before a run folder is begun
+        facts(model.module, dataset[0].x[None])  # a core network must fit too, before a run folder is begun
         if known is not None and known != found:
             raise ArgumentError("--classes", f"the model returns {found} scores", known, f"Use --classes {found}.")
         dataset.check_labels(found)

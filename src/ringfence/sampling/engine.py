@@ -45,13 +45,12 @@ class Engine:
         self.shape = shape
         self._on_new_plan = on_new_plan
         self._packer = Packer()
-        self._supply = Supply(noise, seed, shape, device)
-        self._ahead: Prepared | None = None
-        self._begin(plan)
         # Enough slots that two queued and two travelling batches of single chunks never starve the next.
         slots = 4 + (IN_FLIGHT + 3) * -(-plan.batch // CHUNK)
         self._free = list(range(slots))[::-1]
-        self._clean = torch.zeros(slots + 1, *shape, device=device)  # the last slot takes padding rows
+        self._supply = Supply(noise, seed, shape, device, slots)
+        self._ahead: Prepared | None = None
+        self._begin(plan)
         probe = self._checked_probe()
         fuse = plan.compile and device.type == "cuda"
         self._counts = Counts(readouts, num_classes, probe, slots, device, fuse)
@@ -79,7 +78,7 @@ class Engine:
     def admit(self, input_id: int, lifted: Tensor) -> int:
         """Place an input of the engine's shape; returns its slot."""
         slot = self._free.pop()
-        self._clean[slot] = lifted.to(self._device, torch.float32)
+        self._supply.admit(slot, lifted)
         self._ids[slot] = input_id
         self.seconds[slot] = 0.0
         return slot
@@ -121,6 +120,7 @@ class Engine:
             self._back_off(prepared.segments)
             return []
         self._counts.add(answer, prepared.rows)
+        self._supply.used()
         finished = [segment.slot for segment in prepared.segments if segment.last]
         if finished:
             self._counts.send(finished, [int(self._asked[slot]) for slot in finished])
@@ -128,7 +128,7 @@ class Engine:
         return prepared.segments
 
     def _prepare(self) -> Prepared:
-        return self._supply.prepare(self._packer.take(self.plan.batch), self._forward, self._clean)
+        return self._supply.prepare(self._packer.take(self.plan.batch), self._forward)
 
     # Housekeeping ------------------------------------------------------------------------------------------
 

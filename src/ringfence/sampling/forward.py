@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
-from ringfence.classifiers.fused import FusedResNet, fuse_resnets
+from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.sampling.compiling import prepare_compiler
 
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -82,7 +83,7 @@ class Forward:
             if isinstance(part, KConsensus):
                 part.parts = plan.parts
                 members = [*part.first.members, *(part.rest.members if part.rest else ())]
-                part.quarters = all(isinstance(one, FusedResNet) for one in members)
+                part.wave = rows_at_a_time(device) if all(isinstance(one, FusedResNet) for one in members) else 0
 
         def run(x: Tensor) -> Scored:
             return score(module, x)
@@ -91,9 +92,11 @@ class Forward:
         # Patches make their matrices at the first batch: a trace must find them there, it cannot make them.
         self._before = run if plan.compile and any(isinstance(part, Patches) for part in module.modules()) else None
         if plan.compile:
-            allow_specialisations()
+            prepare_compiler()
             mode = "max-autotune-no-cudagraphs" if plan.autotune else None
-            self._run = torch.compile(run, dynamic=False, mode=mode)
+            # A K-consensus of fused members has nothing to compile, and a shape that differs from batch to batch.
+            if not any(isinstance(part, KConsensus) and part.wave for part in module.modules()):
+                self._run = torch.compile(run, dynamic=False, mode=mode)
             self._merge = torch.compile(_merge_fused, dynamic=False)
 
     @property
@@ -166,11 +169,6 @@ class Forward:
                     "Put it in eval mode with running statistics, and remove active dropout.",
                 )
         return answer
-
-
-def allow_specialisations() -> None:
-    """Let one code be compiled often: for every Forward of a process, member, mode and frozen parameter anew."""
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
 
 
 def _merge(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:

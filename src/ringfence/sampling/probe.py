@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members
-from ringfence.classifiers.fused import has_resnets, why_not
+from ringfence.classifiers.fused import count_resnets, rows_at_a_time, why_not
 from ringfence.errors import ArgumentError
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 
@@ -60,8 +60,12 @@ def fastest_plan(
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
         size = batch or max(_sizes(device, shape))
-        plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
+        # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
+        # network the next batch's noise fills it.
+        if fused and batch is None and count_resnets(classifier) > 1:
+            size -= size % rows_at_a_time(device)
+        plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         if autotune is None:  # on a GPU, for a run that is long, where the time is not spent in our own kernel
             worth_it = draws > 0 and fold and not fused
             autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws)
@@ -99,7 +103,7 @@ def _takes_long(
 
 def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device) -> bool:
     """Whether there are CIFAR ResNets that see images of their size, on a device where they can be fused."""
-    if not has_resnets(classifier):
+    if not count_resnets(classifier):
         return False
     if problem := why_not(device):
         if "cupy" in problem:

@@ -151,7 +151,7 @@ class Selection(Readout):
     def cells(self, scores: LaneScores) -> Cells:
         """(B, 2, K) -> (B, 1, 2)."""
         vote, value = Votes().cells(scores[:, :1]).squeeze(2), scores[:, 1, :1]
-        grid = _grid(self.thetas, scores.device)
+        grid = grid_of(self.thetas, scores.device)
         # theta = 0 selects nothing, not even a value that was rounded down to 0.
         bins = torch.bucketize(value.clamp_min(torch.finfo(torch.float32).tiny), grid)
         bins = torch.where(torch.isfinite(value), bins, len(self.thetas) + 1)
@@ -167,9 +167,8 @@ class Selection(Readout):
         return {"votes": np.repeat(votes, len(self.thetas), 0), "bits": bits}
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # traced, it would be copied to the device for every batch
 @lru_cache(maxsize=8)
-def _grid(thetas: tuple[float, ...], device: torch.device) -> Tensor:
+def grid_of(thetas: tuple[float, ...], device: torch.device) -> Tensor:
     """The thresholds (T,) as the device compares with them, copied there once."""
     return torch.tensor(thetas, dtype=torch.float32, device=device)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,6 +16,9 @@ from ringfence.sampling.forward import Forward
 from ringfence.sampling.packing import Segment
 from ringfence.sampling.seeds import CHUNK, chunk_key
 
+QUEUED = 4
+"""Batches that the device may have before it; more would only take memory, in which nothing may grow with n."""
+
 
 def beside_batches(device: torch.device) -> AbstractContextManager[Any]:
     """Where small work is done without waiting for the batches in flight: on CUDA a stream of high priority."""
@@ -27,7 +31,10 @@ def beside_batches(device: torch.device) -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A batch on its way: its segments, the slot of every row (B,), and the noisy inputs (B, *shape)."""
+    """A batch on its way: its segments, the slot of every row (B,), and the noisy inputs (B, *shape).
+
+    On CUDA ``wait`` comes before either tensor is used.
+    """
 
     segments: list[Segment]
     rows: Tensor
@@ -42,39 +49,68 @@ class Prepared:
         # This batch's event, not the whole second stream: the next batch's noise is already queued there.
         stream.wait_event(self.ready)
         self.noisy.record_stream(stream)
+        self.rows.record_stream(stream)
         return self.noisy
 
 
 @final
 class Supply:
-    """Draws the noise of segments and adds it to the inputs they belong to."""
+    """Holds the admitted inputs, draws the noise of segments and adds it to the inputs they belong to.
 
-    def __init__(self, noise: Noise, seed: int, shape: tuple[int, ...], device: torch.device) -> None:
+    On CUDA all of that happens on a stream of its own, which never waits for the network's: so the noise of the next
+    batch fills the multiprocessors that the last blocks of a forward leave idle.
+    """
+
+    def __init__(self, noise: Noise, seed: int, shape: tuple[int, ...], device: torch.device, slots: int) -> None:
         self._noise, self._seed, self._shape, self._device = noise, seed, shape, device
         self._room: Tensor | None = None
         self._kept: tuple[int, Tensor] | None = None
+        self._queued: deque[torch.cuda.Event] = deque()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        with self._aside():
+            self._clean = torch.zeros(slots + 1, *shape, device=device)  # the last slot takes padding rows
 
     @property
     def ahead(self) -> bool:
         """Whether the next batch may be drawn while the network still works on this one."""
         return self._stream is not None
 
-    def prepare(self, segments: list[Segment], forward: Forward, clean: Tensor) -> Prepared:
-        """Start drawing; clean (slots+1, *shape) holds the inputs, its last row stands in for padding."""
-        table = self._table(segments, forward.plan.batch, padding=len(clean) - 1)
-        if self._stream is None:
-            return Prepared(segments, table[0], self.draw(segments, table, forward, clean), None)
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))  # inputs just admitted must have arrived
-        with torch.cuda.stream(self._stream):
-            noisy = self.draw(segments, table, forward, clean)
-            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            ready.record(self._stream)
-        table.record_stream(self._stream)
+    def _aside(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def admit(self, slot: int, lifted: Tensor) -> None:
+        """Place an input (*shape); batches prepared before still see the one that was there."""
+        if self._stream is not None and lifted.is_cuda:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))  # where it was made
+            lifted.record_stream(self._stream)
+        with self._aside():
+            self._clean[slot] = self._sent(lifted.to(torch.float32))
+
+    def used(self) -> None:
+        """The network's work on the last batch is queued."""
+        if self._stream is not None:
+            self._queued.append(torch.cuda.current_stream(self._device).record_event())
+
+    def prepare(self, segments: list[Segment], forward: Forward) -> Prepared:
+        """Start drawing; rows beyond the segments belong to the padding slot."""
+        while len(self._queued) >= QUEUED:
+            self._queued.popleft().synchronize()
+        with self._aside():
+            table = self._table(segments, forward.plan.batch, padding=len(self._clean) - 1)
+            noisy = self._draw(segments, table, forward, self._clean)
+            ready = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
+            if ready:
+                ready.record(self._stream)
         return Prepared(segments, table[0], noisy, ready)
 
+    def _sent(self, value: Tensor) -> Tensor:
+        """The value on the device, without waiting for the copy."""
+        if self._stream is None or value.device.type != "cpu":
+            return value.to(self._device)
+        return value.pin_memory().to(self._device, non_blocking=True)
+
     @torch.inference_mode()
-    def draw(self, segments: list[Segment], table: Tensor, forward: Forward, clean: Tensor) -> Tensor:
+    def _draw(self, segments: list[Segment], table: Tensor, forward: Forward, clean: Tensor) -> Tensor:
         """clean[slots] + e (B, *shape), ready for the network; rows beyond the segments get no noise."""
         if self.ahead and self._noise.add(out := forward.room(self._shape), clean, table):
             return out
@@ -116,7 +152,7 @@ class Supply:
         if rest:
             segments.append(Segment(0, -1, -1, whole, 0, rest, last=False))
         grey = torch.full((2, *self._shape), 0.5, device=self._device)
-        return self.draw(segments, self._table(segments, forward.plan.batch, padding=1), forward, grey)
+        return self._draw(segments, self._table(segments, forward.plan.batch, padding=1), forward, grey)
 
     def _table(self, segments: list[Segment], batch: int, padding: int) -> Tensor:
         """Slot, key and place in its chunk of every row (3, B); where a batch is short: the padding slot, no place.
@@ -133,4 +169,4 @@ class Supply:
         starts = np.array([one.first for one in segments], np.int64) - np.cumsum([0, *counts[:-1]])
         table[1, :total], table[1, total:] = np.repeat(np.array(keys, np.uint64).view(np.int64), counts), 0
         table[2, :total], table[2, total:] = np.arange(total) + np.repeat(starts, counts), -1
-        return torch.from_numpy(table).pin_memory().to(self._device, non_blocking=True)
+        return self._sent(torch.from_numpy(table))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError
-from ringfence.sampling.forward import allow_specialisations
+from ringfence.sampling.compiling import prepare_compiler
 from ringfence.training.checkpoints import undone
 
 LARGEST_DRIFT = 0.2
@@ -18,7 +18,7 @@ LARGEST_DRIFT = 0.2
 
 def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> list[nn.Module]:
     """Every member compiled, checked at the inputs x (B, *shape)."""
-    allow_specialisations()
+    prepare_compiler()
     compiled: list[Any] = [torch.compile(one, dynamic=False) for one in members]
     for plain, fast in zip(members, compiled, strict=True):
         drift = gradient_drift(plain, fast, x, fabric)

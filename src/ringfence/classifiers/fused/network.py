@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers.architectures.resnet import ResNet
 from ringfence.classifiers.base import Classifier, with_networks
-from ringfence.classifiers.fused.call import SHAPE, SHARED_BYTES, fused_resnet, kernel_on
+from ringfence.classifiers.fused.call import IMAGES, SHAPE, SHARED_BYTES, fused_resnet, kernel_on
 from ringfence.classifiers.fused.weights import convolutions, pack
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError
@@ -67,10 +67,18 @@ def fuse_resnets(module: nn.Module, device: torch.device) -> nn.Module:
     return with_networks(module, partial(_fused, device=device))
 
 
-def has_resnets(module: nn.Module) -> bool:
-    """Whether there is anything to fuse: a ResNet that is part of another network is not."""
+def count_resnets(module: nn.Module) -> int:
+    """How many networks there are to fuse: a ResNet that is part of another network is none."""
+    if type(module) is ResNet:
+        return 1
     composed = isinstance(module, Classifier | nn.ModuleList)
-    return type(module) is ResNet or (composed and any(has_resnets(part) for part in module.children()))
+    return sum(count_resnets(part) for part in module.children()) if composed else 0
+
+
+def rows_at_a_time(device: torch.device) -> int:
+    """Rows that the device takes in one wave of blocks: one block on every multiprocessor."""
+    found: Any = torch.cuda.get_device_properties(device)
+    return int(IMAGES * found.multi_processor_count)
 
 
 @lru_cache(maxsize=8)
