@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from torch import nn
 
 import ringfence as rf
 from ringfence.classifiers import Aces, EntropySelector, KConsensus
+from ringfence.classifiers.fused import rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.lift import noise_place
 from ringfence.operators import Crops
@@ -38,6 +40,8 @@ LOOP_TIMES = {110: 5.5, 20: 3.8}
 """Least times the per-image loop, by depth, of the fastest form."""
 START_FORM = "compiled"
 """The form whose start is measured: the one that takes a compiler longest, kernels tried out apart."""
+PARTS = ("libraries", "device", "answers", "all")
+"""When, after a start, the libraries were loaded, the device answered, and the first answers were there."""
 
 
 def one_network(depth: int, form: str, loop: float, options: argparse.Namespace) -> dict[str, Any]:
@@ -69,7 +73,9 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
     lift, rest = noise_place("patch", crops, SHAPE)
     thetas = [round(0.01 * k, 2) for k in range(101)]
     aces = Aces(member, EntropySelector(thetas), twins[1])
-    parts = ForwardPlan(**{**plan.settings(), "batch": plan.batch * CONSENSUS_PARTS, "parts": CONSENSUS_PARTS})
+    wave = rows_at_a_time(torch.device(device)) if plan.fused else 1  # as a plan is chosen for several networks
+    size = (plan.batch - plan.batch % wave) * CONSENSUS_PARTS
+    parts = ForwardPlan(**{**plan.settings(), "batch": size, "parts": CONSENSUS_PARTS})
     smaller = ForwardPlan(**{**plan.settings(), "batch": plan.batch // 4})
     # With the forwards of a draw, roughly, so that all take as long.
     cases: dict[str, tuple[nn.Module, ForwardPlan, float, dict[str, Any]]] = {
@@ -91,17 +97,28 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def starts(options: argparse.Namespace) -> dict[str, float]:
-    """Seconds from the call of Python to the first batch, with an empty compile cache and with a filled one."""
-    found = {}
+def starts(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Seconds after the call of Python, with an empty compile cache and with a filled one; all: until it has ended."""
+    found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as cache:
         for name in ("first", "second"):
-            words = [sys.executable, __file__, "--only", "nothing", "--start", "--device", options.device]
+            begun = time.time()
+            words = [sys.executable, __file__, "--only", "nothing", "--start", str(begun), "--device", options.device]
             words += ["--small", str(options.small), "--batch", str(options.batch), "--forms", START_FORM]
-            begin = time.perf_counter()
-            subprocess.run(words, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}, check=True)
-            found[name] = time.perf_counter() - begin
+            caches = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
+            done = subprocess.run(words, env={**os.environ, **caches}, check=True, stdout=subprocess.PIPE, text=True)
+            found[name] = {**json.loads(done.stdout.splitlines()[-1]), "all": time.time() - begun}
     return found
+
+
+def start(options: argparse.Namespace) -> None:
+    """What ``starts`` calls: prints the seconds after which libraries were there, then the device, then the answers."""
+    found = {"libraries": time.time() - options.start}
+    torch.zeros(1, device=options.device)
+    found["device"] = time.time() - options.start
+    engine(network(options.small), plan_of(options.forms, options), rf.Fixed(n=100), 1, options.device)
+    found["answers"] = time.time() - options.start
+    print(json.dumps(found))
 
 
 def plan_of(form: str, options: argparse.Namespace) -> ForwardPlan:
@@ -122,7 +139,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--forms", default="compiled,autotuned,fused")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", default="networks,ensembles,start")
-    parser.add_argument("--start", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--start", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
         options.depths, options.small, options.batch, options.inputs, options.seconds = "8", 8, 400, 2, 0.1
@@ -138,7 +155,7 @@ def share_of(one: dict[str, Any]) -> float:
 def main() -> int:
     options = parsed()
     if options.start:
-        engine(network(options.small), plan_of(options.forms, options), rf.Fixed(n=100), 1, options.device)
+        start(options)
         return 0
     forms = options.forms.split(",")
     grids, bars, raw = [], [], {}
@@ -159,7 +176,7 @@ def main() -> int:
             if depth in LOOP_TIMES:
                 name = f"ResNet-{depth}: engine over the per-image loop"
                 bars.append(Bar(name, "at least", LOOP_TIMES[depth], times))
-        columns = ["network", "raw/s", "engine/s", "loop/s", "engine over raw %", "over loop", "compile s"]
+        columns = ["network", "raw/s", "engine/s", "loop/s", "engine over raw %", "over loop", "start s"]
         grids.append(Grid(f"Noisy forwards a second, batch {options.batch}", columns, rows))
         raw["networks"] = networks
     if "ensembles" in options.only:
@@ -175,9 +192,10 @@ def main() -> int:
         raw["ensembles"] = composed
     if "start" in options.only:
         raw["starts"] = starts(options)
-        bars.append(
-            Bar("Start with a filled compile cache, Python's included", "at most", 10, raw["starts"]["second"], "s")
-        )
+        rows = [[name, *(f"{one[part]:.1f}" for part in PARTS)] for name, one in raw["starts"].items()]
+        grids.append(Grid("Seconds from the call of Python", ["start", *PARTS], rows))
+        whole = raw["starts"]["second"]["all"]
+        bars.append(Bar("Start with a filled compile cache, Python's included", "at most", 10, whole, "s"))
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
     settings = {"forms": forms, "batch": options.batch, "gpu": gpu, "torch": torch.__version__}
     settings |= {"inputs": options.inputs, "seconds": options.seconds}

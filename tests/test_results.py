@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from ringfence.models.zoo import read_sums
 from ringfence.store import RunFolder
 from ringfence.verification import verify
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLES = ("mnist_table", "smooth_reduce_table", "ensemble_study", "zoo_readme")
+TABLES = ("cifar_table", "mnist_table", "smooth_reduce_table", "ensemble_study", "zoo_readme")
 RUNS = sorted(path.parent for path in (ROOT / "results").rglob("config.json"))
 
 
@@ -27,6 +29,15 @@ def test_the_records_of_a_committed_run_follow_from_its_counts(folder: Path) -> 
     run = RunFolder.open(folder)
     assert run.damaged == []
     assert verify(run) == []
+
+
+def test_kept_weights_are_those_that_were_measured() -> None:
+    sums = sorted((ROOT / "zoo").rglob("SHA256SUMS"))
+    assert sums
+    for path in sums:
+        for name, digest in read_sums(path.parent).items():
+            file = path.parent / name
+            assert not file.exists() or sha256(file.read_bytes()).hexdigest() == digest
 
 
 def test_the_frontier_in_the_documentation_is_the_measured_one() -> None:

@@ -24,12 +24,16 @@ import sys
 import time
 from pathlib import Path
 
-from cifar_commands import LEARNED, RUNS, Command, certification, training
+from cifar_commands import KINDS, LEARNED, RUNS, Command, certification, training
 from gpu_packing import keep, pack_runs, pack_zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 GRACE = 60
 """Seconds that an interrupted command may take to end."""
+
+
+KEPT = {f"{kind}-{sigma}": 3 for kind in KINDS for sigma in ("0.25", "0.5", "1.0")}
+"""Members of these ensembles that are kept: all of them together would not fit under the checkout's 30 MiB."""
 
 
 def prepare(work: Path, data: Path) -> None:
@@ -175,7 +179,8 @@ def main() -> int:
             print(f"# {one.name}\nringfence", " ".join(one.words))
         return 0
     if options.phase == "keep":
-        keep(options.work / "zoo" / "cifar10", options.work / RUNS, ROOT / "zoo/cifar10", ROOT / "results/cifar10")
+        places = (ROOT / "zoo/cifar10", ROOT / "results/cifar10")
+        keep(options.work / "zoo" / "cifar10", options.work / RUNS, *places, KEPT)
         return 0
     if options.data is None:
         parser.error("--data: name the folder of the data")

@@ -40,6 +40,55 @@ def known_radii(found: Found) -> list[str]:
     return section("Paper 000, tables 4 and 18: known radii", about, table(head, rows)) if rows else []
 
 
+def times(found: Found) -> list[str]:
+    """How long one ResNet-110 takes: fixed n, and at known radii."""
+    rows: list[Row] = []
+    told = found.published["paper000"]["appendix_d5"]
+    hours = told["certify_hours"]["ResNet110"]
+    faster = {
+        (one["training"], one["radius"]): one["time_rf"]
+        for one in found.published["paper000"]["table_18"]
+        if one["stages"] == STAGES
+    }
+    for kind in KINDS:
+        name = f"{kind}-resnet110"
+        mine = _timed(found, f"{name}-0.25", [kind, "fixed n", ""])
+        for procedure in ("sequential", "staged"):
+            for radius in RADII:
+                mine += _timed(found, f"{name}-{procedure}-r{radius}", [kind, procedure, radius])
+        rows += mine
+        if mine:
+            rows.append(paper([f"paper, {kind}", "fixed n", "", "", f"{3600 * hours:,.0f}", "", "", told["gpu"]]))
+            for radius in RADII:
+                if there := faster.get((kind, float(radius))):
+                    seconds = f"{3600 * hours / there:,.0f}"
+                    rows.append(paper([f"paper, {kind}", "staged", radius, "", seconds, "", "", told["gpu"]]))
+    about = [
+        "500 images, one ResNet-110, sigma .25, alpha .001. All: from the loaded network and data to the last record",
+        "written. Start: how much of it passed before the first batch, choosing the plan, compiling, checking (a dash:",
+        "not measured yet). Sampling: what the records charge, the host's time in the engine's steps. Loading Python,",
+        "libraries and data is not counted. The paper:",
+        f"{hours} hours on one {told['gpu']} (D.5), over TimeRF (table 18) where staged.",
+    ]
+    head = ["", "procedure", "r", "certified % at r = .25", "seconds, all", "start", "sampling", "device"]
+    return section("How long it takes", about, table(head, rows)) if rows else []
+
+
+def _timed(found: Found, name: str, begin: list[str]) -> list[Row]:
+    """The row of a run that was made in one session, if it is there."""
+    if name not in found.runs:
+        return []
+    run = found.runs[name]
+    lane = found.lanes(name, [0.25])["main"]
+    sampling, summary = sum(record.seconds for record in run.read()), run.summary() or {}
+    whole, start = summary["last_session_seconds"], summary.get("last_start_seconds")
+    if sampling > whole:  # a resumed run: its earlier sessions were not timed
+        return []
+    share = f"{100 * lane.certified_accuracy[0.25]:.1f}" if begin[2] in ("", "0.25") else ""
+    times = [f"{whole:.1f}", "-" if start is None else f"{start:.1f}", f"{sampling:.1f}"]
+    return [[*begin, share, *times, run.environments()[-1].get("gpu") or "CPU"]]
+
+
 def adaptive(found: Found) -> list[str]:
     """Table 5: ten consistency members at known radii, with and without K-consensus."""
     rows: list[Row] = []

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 LIMIT = 14 * 2**20
@@ -58,9 +59,14 @@ def pack(files: Iterable[Path], root: Path, out: Path, stem: str, limit: int = L
     return archives
 
 
-def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path) -> None:
-    """Copy finished trainings to zoo_place and finished runs, verified, to results_place; pictures go with one run."""
+def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path, members: Mapping[str, int] | None = None) -> None:
+    """Copy finished trainings to zoo_place and finished runs, verified, to results_place; pictures go with one run.
+
+    members: how many to keep of a training, by its name, where that is not all of them; hashes are kept of all.
+    """
     from smooth_reduce_pack import pack as keep_run
+
+    from ringfence.models.zoo import SUMS
 
     for config in sorted(zoo.glob("*/config.json")):
         if not trained(config.parent):
@@ -68,8 +74,13 @@ def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path) -> None:
         found = json.loads(config.read_text(encoding="utf-8"))
         place = zoo_place / config.parent.name
         place.mkdir(parents=True, exist_ok=True)
-        for file in finals(config.parent):
+        every = finals(config.parent)
+        first = every[: (members or {}).get(config.parent.name, len(every))]
+        for file in first:
             shutil.copy(file, place)
+        if len(first) < len(every):
+            lines = [f"{sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in every]
+            (place / SUMS).write_text("".join(lines), encoding="utf-8")
         if found.get("init"):  # where those weights are kept, not where the training found them
             found["init"] = (Path(zoo_place.parent.name) / zoo_place.name / Path(found["init"]).name).as_posix()
         (place / "config.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

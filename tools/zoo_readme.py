@@ -18,13 +18,15 @@ Networks trained with `ringfence train`, rounded to half precision before anythi
 `python tools/zoo_readme.py` from the settings beside the weights; `ringfence zoo list` shows the same as a table,
 `ringfence zoo path NAME` prints where a file is, and `--model zoo:NAME` (or `zoo:NAME:i` for member i) uses it.
 Every command writes out all settings; members have the seeds named and the following ones. Training on a GPU is not
-repeatable to the bit: the command gives a network of the same quality, the hash names the very one measured.
+repeatable to the bit: the command gives a network of the same quality, the hash names the very one measured. Of large
+ensembles only the first members are kept, so that a checkout stays small.
 """
 
 
 def section(entry: ZooEntry) -> str:
     """One training."""
     files = [f"- `{file.name}`: sha256 `{digest}`" for file, digest in zip(entry.files, entry.digests(), strict=True)]
+    files += [f"- `{name}`: sha256 `{digest}`, measured and not kept here" for name, digest in entry.absent.items()]
     made = (
         ["", f"    {training_command(entry.settings, entry.name)}"]
         if entry.plan

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,22 @@ def test_a_name_leads_to_weights_and_to_a_model(call: Call, zoo: Path, monkeypat
     monkeypatch.setenv("RINGFENCE_ZOO", str(zoo))
     assert load_model("zoo:mnist/pair:1").digest == load_model(str(path)).digest
     assert load_model("zoo:mnist/pair").digest == load_model("zoo:mnist/pair:0").digest != load_model(str(path)).digest
+
+
+def test_of_a_large_ensemble_the_first_members_may_be_kept(call: Call, zoo: Path, tmp_path: Path) -> None:
+    shutil.copytree(zoo, tmp_path / "zoo")
+    folder = tmp_path / "zoo" / "mnist" / "pair"
+    sums = "".join(f"{sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(folder.glob("final-*")))
+    (folder / "final-1.safetensors").unlink()
+    listed = ("zoo", "list", "--zoo", tmp_path / "zoo")
+    assert "mnist/pair" not in call(*listed).stdout
+    (folder / "SHA256SUMS").write_text(sums)
+    assert "1 of 2" in call(*listed).stdout
+    found = json.loads(call(*listed, "--json").stdout)["trainings"][1]
+    assert found["absent"] == {"final-1.safetensors": sums.splitlines()[1].split()[0]}
+    told = call("zoo", "path", "mnist/pair:1", "--zoo", tmp_path / "zoo", code=2).stderr
+    assert "of mnist/pair the first 1 members are kept" in told
+    assert call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo").stdout.strip().endswith("final-0.safetensors")
 
 
 @pytest.mark.parametrize(

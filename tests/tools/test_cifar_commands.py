@@ -16,6 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from ringfence.cli import app
+from ringfence.models.zoo import read_sums
 from ringfence.store import RunFolder
 
 Tool = Callable[[str], ModuleType]
@@ -97,20 +98,23 @@ def test_what_is_finished_is_kept(tool: Tool, fake_run: Callable[..., RunFolder]
         (run.path / "lock").touch()
         if name != "unfinished":
             run.write_summary({})
-    for training, members in (("one", 1), ("two", 2)):
+    for training, members in (("many", 3), ("one", 1), ("two", 2)):
         folder = work / "zoo" / "cifar10" / training
         (folder / "member-0").mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps({"members": members, "init": "elsewhere/start"}))
-        (folder / "final-0.safetensors").touch()
+        for number in range(1 if training == "two" else members):
+            (folder / f"final-{number}.safetensors").touch()
     places = (root / "zoo" / "cifar10", root / "results" / "cifar10")
-    tool("gpu_packing").keep(work / "zoo" / "cifar10", work / "runs", *places)
+    tool("gpu_packing").keep(work / "zoo" / "cifar10", work / "runs", *places, {"many": 1})
     kept = [RunFolder.open(path) for path in sorted((root / "results" / "cifar10").iterdir())]
     assert [run.path.name for run in kept] == ["a", "b"]
     assert [run.inputs()[0].thumbnail is not None for run in kept] == [True, False]
     assert not (kept[0].path / "lock").exists()
     trainings = sorted(path.relative_to(root).as_posix() for path in (root / "zoo").rglob("*") if path.is_file())
-    assert trainings == ["zoo/cifar10/one/config.json", "zoo/cifar10/one/final-0.safetensors"]
-    assert json.loads((root / trainings[0]).read_text())["init"] == "zoo/cifar10/start"
+    many = [f"zoo/cifar10/many/{name}" for name in ("SHA256SUMS", "config.json", "final-0.safetensors")]
+    assert trainings == [*many, "zoo/cifar10/one/config.json", "zoo/cifar10/one/final-0.safetensors"]
+    assert json.loads((root / trainings[-2]).read_text())["init"] == "zoo/cifar10/start"
+    assert len(read_sums(root / "zoo" / "cifar10" / "many")) == 3
 
 
 def test_a_run_waits_for_what_it_needs_and_is_not_repeated(

@@ -37,7 +37,8 @@ def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
         for one in entries:
             plan = one.plan
             cells = (plan["objective"]["name"], f"{plan['sigma']:g}", str(plan["epochs"])) if plan else ("-",) * 3
-            table.add_row(one.name, str(len(one.files)), str(one.settings.get("arch") or "-"), *cells)
+            count = str(len(one.files)) + (f" of {len(one.files) + len(one.absent)}" if one.absent else "")
+            table.add_row(one.name, count, str(one.settings.get("arch") or "-"), *cells)
         results.print(table)
         if entries:
             remark(f"certify one:  ringfence certify --model zoo:{entries[0].name} --data ... --sigma ... --out RUN")
@@ -64,6 +65,7 @@ def described(entry: Any) -> dict[str, Any]:
         "files": [
             {"path": str(file), "sha256": digest} for file, digest in zip(entry.files, entry.digests(), strict=True)
         ],
+        "absent": dict(entry.absent),
         "command": training_command(entry.settings, entry.name) if entry.plan else None,
         "settings": dict(entry.settings),
     }

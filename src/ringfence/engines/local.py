@@ -52,8 +52,10 @@ def certify_into(
     stored = run.forward_plans()
     plan = ForwardPlan(**stored[-1]) if stored else execution.plan
     begin = time.perf_counter()
+    ready: list[float] = []
 
     def keep_plan(used: ForwardPlan) -> None:
+        ready.append(time.perf_counter())
         known = run.forward_plans()
         if not known or known[-1] != used.settings():
             writer.flush()  # what was decided so far belongs to the plan before
@@ -91,7 +93,8 @@ def certify_into(
         run.merge_parts()
     if todo or run.summary() is None:
         run.write_inputs([describe(item) for item in dataset])
-        run.write_summary(summarise(run, time.perf_counter() - begin))
+        now = time.perf_counter()
+        run.write_summary(summarise(run, now - begin, (ready[0] if ready else now) - begin))
     return run
 
 
@@ -101,10 +104,13 @@ def fixed_draws(procedure: Procedure) -> int:
     return 0 if procedure.target is not None else int(settings.get("n0") or 0) + int(settings.get("n") or 0)
 
 
-def summarise(run: RunFolder, seconds: float) -> dict[str, Any]:
-    """What summary.json holds: one entry per lane, and this session's wall time."""
+def summarise(run: RunFolder, seconds: float, start: float) -> dict[str, Any]:
+    """What summary.json holds: one entry per lane, this session's wall time, and how much passed before sampling.
+
+    start: choosing the forward plan, compiling, checking.
+    """
     lanes = metrics_by_lane(run, default_radii(run), run.path.name)  # folders move
-    return {"lanes": [lane.to_dict() for lane in lanes], "last_session_seconds": seconds}
+    return {"lanes": [lane.to_dict() for lane in lanes], "last_session_seconds": seconds, "last_start_seconds": start}
 
 
 def default_radii(run: RunFolder) -> list[float]:

@@ -6,8 +6,9 @@ import difflib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, final
 
@@ -16,6 +17,7 @@ from ringfence.models.weights import read_weights
 
 PLACE = "RINGFENCE_ZOO"
 """Environment variable that names the zoo's folder."""
+SUMS = "SHA256SUMS"
 
 
 @final
@@ -23,12 +25,14 @@ PLACE = "RINGFENCE_ZOO"
 class ZooEntry:
     """A training: its name below the zoo's folder, its members' weights in order, its settings.
 
-    settings are those of the training's config.json; of a lone file only the architecture is known.
+    settings are those of the training's config.json; of a lone file only the architecture is known. absent: hashes by
+    name of the last members where only the first ones are kept here: SHA256SUMS names all that were measured.
     """
 
     name: str
     files: tuple[Path, ...]
     settings: Mapping[str, Any]
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -55,7 +59,7 @@ def zoo_root(given: Path | None = None) -> Path:
 
 
 def zoo_entries(root: Path) -> list[ZooEntry]:
-    """Every training with all its members there, and every lone file of weights, by name."""
+    """Every training that has its members here, or hashes of those that are not; every lone file; by name."""
     found: list[ZooEntry] = []
     for config in sorted(root.rglob("config.json")):
         folder = config.parent
@@ -64,14 +68,23 @@ def zoo_entries(root: Path) -> list[ZooEntry]:
             members = int(settings["members"])
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError(str(config), "must be the settings of a training", error, "Copy it anew.") from error
-        files = tuple(folder / f"final-{i}.safetensors" for i in range(members))
-        if all(file.exists() for file in files):
-            found.append(ZooEntry(folder.relative_to(root).as_posix(), files, settings))
+        every = [folder / f"final-{i}.safetensors" for i in range(members)]
+        files, known = tuple(takewhile(Path.exists, every)), read_sums(folder)
+        absent = {file.name: known[file.name] for file in every[len(files) :] if file.name in known}
+        if files and len(files) + len(absent) == members:
+            found.append(ZooEntry(folder.relative_to(root).as_posix(), files, settings, absent))
     for file in sorted(root.rglob("*.safetensors")):
         if not (file.parent / "config.json").exists():
             name = file.relative_to(root).with_suffix("").as_posix()
             found.append(ZooEntry(name, (file,), {"arch": read_weights(file).arch, "members": 1}))
     return sorted(found, key=lambda entry: entry.name)
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """Hashes by file name from SHA256SUMS, as ``sha256sum`` writes it; empty where there is none."""
+    path = folder / SUMS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {name.strip(): digest for digest, _, name in (line.partition(" ") for line in lines)}
 
 
 def zoo_file(name: str, root: Path | None = None) -> Path:
@@ -82,8 +95,13 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
         near = difflib.get_close_matches(training, entries, 3, 0.3) or list(entries)
         rule = "must be a name that ringfence zoo list shows"
         raise ModelError("zoo", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty.")
-    files = entries[training].files
-    if not (member or "0").isdigit() or int(member or 0) >= len(files):
-        rule = f"{training} has the members 0 to {len(files) - 1}"
-        raise ModelError("zoo", rule, repr(member), f"Write zoo:{training}:0.")
-    return files[int(member or 0)]
+    entry = entries[training]
+    here, every = len(entry.files), len(entry.files) + len(entry.absent)
+    if not (member or "0").isdigit() or int(member or 0) >= every:
+        raise ModelError(
+            "zoo", f"{training} has the members 0 to {every - 1}", repr(member), f"Write zoo:{training}:0."
+        )
+    if int(member or 0) >= here:
+        rule, remedy = f"of {training} the first {here} members are kept", "Train it: zoo/README.md has the command."
+        raise ModelError("zoo", rule, f"member {member}", remedy)
+    return entry.files[int(member or 0)]
