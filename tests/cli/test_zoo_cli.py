@@ -126,7 +126,7 @@ def test_the_command_gives_the_very_settings(call: Call, job: TrainJob, monkeypa
         return [Path("final-0.safetensors")]
 
     monkeypatch.setattr("ringfence.training.parallel.run_parallel", take)
-    monkeypatch.setattr("ringfence.cli.train.count_labels", lambda *_: None)
+    monkeypatch.setattr("ringfence.cli.train_progress.count_labels", lambda *_: None)
     settings = json.loads(json.dumps(job.described()))
     program, *words = shlex.split(training_command(settings, "somewhere"))
     assert program == "ringfence"

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, is_terminal, numbers, remark, remarks, results
+from ringfence.cli.console import friendly, numbers, remark, results
 
 if TYPE_CHECKING:
-    from ringfence.training.course import Status
     from ringfence.training.job import TrainJob
-
-
-class Report(Protocol):
-    """Takes how far a member is."""
-
-    def __call__(self, member: int, status: Status, /) -> None:
-        """Show it."""
 
 
 def train_command(
@@ -81,6 +70,8 @@ def train_command(
 ) -> None:
     """Train noise-robust networks: single ones, or ensembles trained together."""
     with friendly("Run the same command again to continue."):
+        from ringfence.cli.train_job import make_job, pairs
+        from ringfence.cli.train_progress import count_labels, show_training
         from ringfence.training.parallel import run_parallel
 
         named = {"rho1": rho1, "rho2": rho2}
@@ -110,7 +101,7 @@ def train_command(
             base,
             members,
             arch,
-            settings=_pairs(setting or []) | {key: value for key, value in named.items() if value is not None},
+            settings=pairs(setting or []) | {key: value for key, value in named.items() if value is not None},
             schedule={"lr": lr, "kind": schedule, "every": lr_every},
             options=options,
             init=init,
@@ -141,156 +132,6 @@ def train_command(
             results.print(str(one), soft_wrap=True, markup=False)
         if not quiet:
             remark(_what_next(job, files[0]))
-
-
-def make_job(
-    data: str,
-    out: Path,
-    recipe: str | None,
-    objective: str | None,
-    base: str | None,
-    members: int | None,
-    arch: str | None,
-    *,
-    settings: dict[str, Any],
-    schedule: dict[str, Any],
-    options: dict[str, Any],
-    **others: Any,
-) -> TrainJob:
-    """The recipe's settings with what the user gave on top; values of None were not given."""
-    from ringfence.errors import ArgumentError
-    from ringfence.training.job import TrainJob
-    from ringfence.training.recipes import find_recipe
-
-    options = {key: value for key, value in options.items() if value is not None}
-    schedule = {key: value for key, value in schedule.items() if value is not None}
-    if recipe is None:
-        return TrainJob(
-            data=data,
-            out=out,
-            arch=arch or "lenet",
-            objective=objective or "gaussian",
-            base=base,
-            members=1 if members is None else members,
-            settings=settings,
-            schedule=schedule,
-            options=options,
-            **others,
-        )
-    known = find_recipe(recipe)
-    if known.needs_init and others.get("init") is None:
-        rule = f"{recipe} fine-tunes trained members"
-        raise ArgumentError("--init", rule, "none", "Train them first (its gaussian or smoothadv recipe), then --init.")
-    return TrainJob(
-        data=data,
-        out=out,
-        arch=arch or known.arch,
-        objective=objective or known.objective,
-        base=base or known.base,
-        members=known.members if members is None else members,
-        settings={**known.settings, **settings},
-        schedule={**known.schedule, **schedule},
-        options={"sigma": known.sigma, **known.options, **options},
-        recipe=recipe,
-        **others,
-    )
-
-
-def count_labels(job: TrainJob, quiet: bool) -> None:
-    """Count, with progress, what the labels of ``select`` are made from; what is counted stays in the job's folder."""
-    from ringfence.cli.progress import show_progress
-    from ringfence.driver import Progress
-    from ringfence.sampling import pick_device
-    from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.objectives import Select
-    from ringfence.training.running import right_answers
-
-    objective = job.plan(0).objective
-    if job.finished or not isinstance(objective, Select):
-        return
-    freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
-    answers = right_answers(job)
-    total = len(answers.hits)
-    with show_progress(total, answers.done, quiet, "labelling") as report:
-        answers.count(pick_device(job.device), lambda *seen: report(Progress(*seen)))
-    worth = int(answers.labels(objective.eta).y.sum())
-    if not quiet:
-        enough = f"right on a share of at least {objective.eta:g} of {objective.n} noisy copies"
-        remark(f"labels: {job.classifier} is {enough} for {worth} of {total} training inputs")
-
-
-@contextmanager
-def show_training(job: TrainJob, quiet: bool) -> Iterator[Report]:
-    """A callback for run_job: bars on a terminal, plain lines elsewhere."""
-    if quiet:
-        yield lambda member, status: None
-    elif is_terminal():
-        yield from _bars(job)
-    else:
-        yield _Lines(job)
-
-
-def _bars(job: TrainJob) -> Iterator[Report]:
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[told]}"))
-    with Progress(*columns, console=remarks, transient=True, expand=True) as bar:
-        tasks: dict[int, TaskID] = {}
-
-        def show(member: int, status: Status, /) -> None:
-            if member not in tasks:
-                name = "ensemble" if job.joint else f"member {member}"
-                tasks[member] = bar.add_task(name, total=status.epochs * status.steps, told="")
-            done = (status.epoch - 1) * status.steps + status.step
-            bar.update(tasks[member], completed=done, told=_in_short(status))
-
-        yield show
-
-
-class _Lines:
-    """A line after an epoch, ten at most per member and minute."""
-
-    def __init__(self, job: TrainJob) -> None:
-        self._job = job
-        self._last: dict[int, float] = {}
-
-    def __call__(self, member: int, status: Status, /) -> None:
-        """The line, if it is due."""
-        before = self._last.get(member, -1e9)
-        if status.seconds - before < 6 and status.epoch < status.epochs:
-            return
-        self._last[member] = status.seconds
-        name = "ensemble" if self._job.joint else f"member {member}"
-        remark(f"{name}: {describe(status)}")
-
-
-def describe(status: Status) -> str:
-    """Epoch, loss terms, noisy accuracy and time left in one line."""
-    terms = ", ".join(f"{name} {value:.4g}" for name, value in status.terms.items())
-    right = "" if math.isnan(status.accuracy) else f", noisy accuracy {100 * status.accuracy:.2f}%"
-    held = "" if status.held_out is None else f", held out {100 * status.held_out:.2f}%"
-    where = f"epoch {status.epoch}/{status.epochs} step {status.step}/{status.steps}"
-    return f"{where}: {terms}{right}{held}, about {status.left:.0f} s left"
-
-
-def _in_short(status: Status) -> str:
-    """The same for a bar beside it in a narrow window; terms and step are in the log."""
-    held = "" if status.held_out is None else f", held out {100 * status.held_out:.1f}%"
-    right = "" if math.isnan(status.accuracy) else f", noisy {100 * status.accuracy:.1f}%"
-    told = f"epoch {status.epoch}/{status.epochs}, loss {status.loss:.3g}{right}{held}"
-    return f"{told}, {status.left:.0f} s left"
-
-
-def _pairs(words: list[str]) -> dict[str, Any]:
-    from ringfence.errors import ArgumentError
-
-    found: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise ArgumentError("--set", "must be name=value", repr(word), "Write e.g. --set rho1=0.5.")
-        found[name.strip().replace("-", "_")] = value.strip()
-    return found
 
 
 def _what_next(job: TrainJob, weights: Path) -> str:
