@@ -16,20 +16,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from cifar_commands import KINDS, LEARNED, RUNS, Command, certification, training
+from command_worker import GRACE, Worker, end_of, started
 from gpu_packing import keep, pack_runs, pack_zoo
 
 ROOT = Path(__file__).resolve().parents[1]
-GRACE = 60
-"""Seconds that an interrupted command may take to end."""
 
 
 KEPT = {f"{kind}-{sigma}": 3 for kind in KINDS for sigma in ("0.25", "0.5", "1.0")}
@@ -69,30 +65,39 @@ def certify(commands: list[Command], seconds: float, work: Path, processes: int 
     """Run what is not done, so many commands at a time, until the seconds are over: then they are interrupted."""
     begin, complete = time.monotonic(), True
     waiting = [one for one in commands if not finished(one, work)]
-    running: list[tuple[Command, subprocess.Popen[str]]] = []
+    running: dict[Worker, Command] = {}
+    idle = [Worker(work) for _ in range(processes)]
 
     def passed() -> float:
         return time.monotonic() - begin
 
-    while waiting or running:
-        for one in list(waiting):
-            if len(running) < processes and not missing(one, work) and passed() < seconds:
+    def note(one: Command, code: int) -> bool:
+        print(f"{passed():.0f} s: {one.name} ended with code {code}", flush=True)
+        return code == 0
+
+    try:
+        while passed() < seconds:
+            for one in [one for one in waiting if not missing(one, work)][: len(idle)]:
                 waiting.remove(one)
                 print(f"{passed():.0f} s: {one.name} begins", flush=True)
-                words = ["-m", "ringfence", *resolved(one.words, work)]
-                running.append((one, started(words, work, one.done[0] if one.printed else None)))
-        if not running:
-            break  # the rest waits for what is missing, or for time
-        for one, process in list(running):
-            if process.poll() is None and passed() < seconds:
-                continue
-            code = end_of(process, 0.0)
-            running.remove((one, process))
-            if one.printed and code == 0:
-                partial_of(work / one.done[0]).replace(work / one.done[0])
-            print(f"{passed():.0f} s: {one.name} ended with code {code}", flush=True)
-            complete &= code == 0
-        time.sleep(0.1)
+                worker = idle.pop(0)
+                worker.begin(resolved(one.words, work), partial_of(one.done[0]) if one.printed else None)
+                running[worker] = one
+            if not running:
+                break  # the rest waits for what is missing
+            for worker, one in list(running.items()):
+                if (code := worker.code()) is not None:
+                    del running[worker]
+                    idle.append(worker)
+                    if one.printed and code == 0:
+                        (work / partial_of(one.done[0])).replace(work / one.done[0])
+                    complete &= note(one, code)
+            time.sleep(0.1)
+    finally:
+        for worker in idle:
+            worker.end(GRACE)
+        for worker, one in running.items():
+            complete &= note(one, worker.end() or 1)
     for one in waiting:
         print(f"{one.name}: waits for {next(iter(missing(one, work)), 'time')}", flush=True)
     return complete and not waiting
@@ -109,39 +114,6 @@ def missing(command: Command, work: Path) -> list[str]:
 def partial_of(file: Path) -> Path:
     """Where output goes while it is being written."""
     return file.with_name(f".writing-{file.name}")
-
-
-def started(words: list[str], work: Path, output: Path | None = None) -> subprocess.Popen[str]:
-    """Python with these words in the work folder; what it prints goes to the output file, if there is one."""
-    # The search path may hold relative folders, and the command runs elsewhere.
-    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
-    environment = {**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path}
-    # A shell in the background lets its children ignore interrupts; these are to be stopped by one.
-    common = {"cwd": work, "env": environment, "preexec_fn": hear_interrupts}
-    command = [sys.executable, *words]
-    if output is None:
-        return subprocess.Popen(command, text=True, **common)
-    partial = partial_of(work / output)
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    with partial.open("w", encoding="utf-8") as file:
-        return subprocess.Popen(command, stdout=file, text=True, **common)
-
-
-def hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def end_of(process: subprocess.Popen[str], seconds: float) -> int:
-    """The exit code; after so many seconds it is interrupted, as by Ctrl-C, and then killed if it does not end."""
-    try:
-        return process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-    try:
-        return process.wait(timeout=GRACE) or 1
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait() or 1
 
 
 def resolved(words: tuple[str, ...], work: Path) -> list[str]:

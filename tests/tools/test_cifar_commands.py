@@ -132,10 +132,10 @@ def test_a_run_waits_for_what_it_needs_and_is_not_repeated(
 
 def test_a_run_that_takes_too_long_is_interrupted(tool: Tool, tmp_path: Path) -> None:
     """Also where interrupts are ignored, as a shell in the background has it: children inherit that."""
-    gpu = tool("cifar_gpu")
+    worker = tool("command_worker")
     begin, before = time.monotonic(), signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert gpu.end_of(gpu.started(["-c", "import time; time.sleep(60)"], tmp_path), 0.5) != 0
+        assert worker.end_of(worker.started(["-c", "import time; time.sleep(60)"], tmp_path), 0.5) != 0
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - begin < 30
