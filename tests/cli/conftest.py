@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,6 +70,10 @@ def call() -> Call:
     return run
 
 
+def hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def program() -> Callable[..., subprocess.Popen[str]]:
     """Start the command as a process of its own."""
@@ -76,7 +81,9 @@ def program() -> Callable[..., subprocess.Popen[str]]:
     def start(*words: object) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [*PROGRAM, *(str(word) for word in words)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        # Where the tests run in the background of a shell, interrupts are ignored, and children inherit that.
+        return subprocess.Popen(command, text=True, env=environment, preexec_fn=hear_interrupts, **pipes)
 
     return start
 

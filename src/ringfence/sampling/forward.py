@@ -94,8 +94,9 @@ class Forward:
         if plan.compile:
             prepare_compiler()
             mode = "max-autotune-no-cudagraphs" if plan.autotune else None
-            # A K-consensus of fused members has nothing to compile, and a shape that differs from batch to batch.
-            if not any(isinstance(part, KConsensus) and part.wave for part in module.modules()):
+            # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
+            waves = any(isinstance(part, KConsensus) and part.wave for part in module.modules())
+            if not (isinstance(module, FusedResNet) or waves):
                 self._run = torch.compile(run, dynamic=False, mode=mode)
             self._merge = torch.compile(_merge_fused, dynamic=False)
 
