@@ -28,7 +28,7 @@ from torch import nn
 
 import ringfence as rf
 from ringfence.classifiers import Aces, EntropySelector, KConsensus
-from ringfence.classifiers.fused import rows_at_a_time
+from ringfence.classifiers.fused import whole_waves
 from ringfence.classifiers.patches import Patches
 from ringfence.lift import noise_place
 from ringfence.operators import Crops
@@ -73,9 +73,8 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
     lift, rest = noise_place("patch", crops, SHAPE)
     thetas = [round(0.01 * k, 2) for k in range(101)]
     aces = Aces(member, EntropySelector(thetas), twins[1])
-    wave = rows_at_a_time(torch.device(device)) if plan.fused else 1  # as a plan is chosen for several networks
-    size = (plan.batch - plan.batch % wave) * CONSENSUS_PARTS
-    parts = ForwardPlan(**{**plan.settings(), "batch": size, "parts": CONSENSUS_PARTS})
+    size = whole_waves(plan.batch, torch.device(device)) if plan.fused else plan.batch  # as plans of ensembles have it
+    parts = ForwardPlan(**{**plan.settings(), "batch": size * CONSENSUS_PARTS, "parts": CONSENSUS_PARTS})
     smaller = ForwardPlan(**{**plan.settings(), "batch": plan.batch // 4})
     # With the forwards of a draw, roughly, so that all take as long.
     cases: dict[str, tuple[nn.Module, ForwardPlan, float, dict[str, Any]]] = {

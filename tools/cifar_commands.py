@@ -252,7 +252,7 @@ class Protocol:
     def imagenet(self) -> Command:
         """Once at ImageNet size, on 143 images: FFDNet, the cheapest of the denoisers, before EfficientNet-Lite0.
 
-        n = 1,000: a forward here is some hundred times the work of a ResNet-20's.
+        n = 1,000: images are 49 times as large as CIFAR's.
         """
         words = ("certify", "--model", f"denoised:{DENOISERS[-1]}+{LITE0}", "--sigma", "0.25")
         data = ("--data", "imagenet:data/imagenet_samples", *self.running, *self.untuned)

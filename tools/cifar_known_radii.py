@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cifar_commands import AGREE, KINDS, RADII
 from cifar_page import Found, Row, paper, section, table
 
@@ -14,11 +16,7 @@ STAGES = [1000, 10000, 125000]
 def known_radii(found: Found) -> list[str]:
     """Tables 4 and 18: one ResNet-110 of each kind, staged and sequential."""
     rows: list[Row] = []
-    known = {
-        (one["training"], one["radius"]): one
-        for one in found.published["paper000"]["table_18"]
-        if one["stages"] == STAGES
-    }
+    known = _table_18(found)
     for kind in KINDS:
         name = f"{kind}-resnet110"
         fixed = found.lanes(f"{name}-0.25").get("main")
@@ -45,11 +43,7 @@ def times(found: Found) -> list[str]:
     rows: list[Row] = []
     told = found.published["paper000"]["appendix_d5"]
     hours = told["certify_hours"]["ResNet110"]
-    faster = {
-        (one["training"], one["radius"]): one["time_rf"]
-        for one in found.published["paper000"]["table_18"]
-        if one["stages"] == STAGES
-    }
+    known = _table_18(found)
     for kind in KINDS:
         name = f"{kind}-resnet110"
         mine = _timed(found, f"{name}-0.25", [kind, "fixed n", ""])
@@ -60,8 +54,8 @@ def times(found: Found) -> list[str]:
         if mine:
             rows.append(paper([f"paper, {kind}", "fixed n", "", "", f"{3600 * hours:,.0f}", "", "", told["gpu"]]))
             for radius in RADII:
-                if there := faster.get((kind, float(radius))):
-                    seconds = f"{3600 * hours / there:,.0f}"
+                if there := known.get((kind, float(radius))):
+                    seconds = f"{3600 * hours / there['time_rf']:,.0f}"
                     rows.append(paper([f"paper, {kind}", "staged", radius, "", seconds, "", "", told["gpu"]]))
     about = [
         "500 images, one ResNet-110, sigma .25, alpha .001. All: from the loaded network and data to the last record",
@@ -72,6 +66,12 @@ def times(found: Found) -> list[str]:
     ]
     head = ["", "procedure", "r", "certified % at r = .25", "seconds, all", "start", "sampling", "device"]
     return section("How long it takes", about, table(head, rows)) if rows else []
+
+
+def _table_18(found: Found) -> dict[tuple[str, float], Any]:
+    """Its rows with our stages, by training and radius."""
+    rows = found.published["paper000"]["table_18"]
+    return {(one["training"], one["radius"]): one for one in rows if one["stages"] == STAGES}
 
 
 def _timed(found: Found, name: str, begin: list[str]) -> list[Row]:

@@ -107,6 +107,8 @@ def run(words: list[str], output: str | None) -> int:
 
 
 def main() -> int:
+    from ringfence.cli.console import INTERRUPTED
+
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -116,7 +118,7 @@ def main() -> int:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             code = 1
         print(code, file=answers, flush=True)
-        if code == 130:  # interrupted
+        if code == INTERRUPTED:
             return code
     return 0
 

@@ -35,6 +35,7 @@ def job_of(words: list[str]) -> Any:
 
 
 def main() -> int:
+    from ringfence.cli.console import INTERRUPTED
     from ringfence.training.running import run_together
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -53,7 +54,7 @@ def main() -> int:
     try:
         run_together([(job, member) for job in jobs for member in job.trainings], report)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     return 0
 
 

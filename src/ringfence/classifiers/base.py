@@ -34,7 +34,7 @@ class Classifier(nn.Module, ABC):
     """Whether ``facts`` says anything."""
 
     def facts(self, x: Tensor) -> list[Mapping[str, int]]:
-        """What is known of clean inputs (B, *shape) before any noise and belongs to their records; else nothing."""
+        """What is known of clean inputs (B, *shape) before any noise, for their records; nothing by default."""
         return [{} for _ in x]
 
 

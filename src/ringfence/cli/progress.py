@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ringfence.cli.console import is_terminal, remark, remarks
 
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from ringfence.driver import Progress
 
 LINE_SECONDS = 10.0
+Shown = TypeVar("Shown")
+
+
+def shown(
+    quiet: bool, silent: Shown, bar: Callable[[], Iterator[Shown]], lines: Callable[[], Shown]
+) -> Iterator[Shown]:
+    """What shows progress: nothing when quiet, a bar on a terminal, plain lines elsewhere."""
+    if quiet:
+        yield silent
+    elif is_terminal():
+        yield from bar()
+    else:
+        yield lines()
 
 
 class Report(Protocol):
@@ -25,12 +38,8 @@ class Report(Protocol):
 @contextmanager
 def show_progress(total: int, done: int, quiet: bool, doing: str = "certifying") -> Iterator[Report]:
     """A callback for certify; total inputs, done of them already before this session."""
-    if quiet:
-        yield lambda progress: None
-    elif is_terminal():
-        yield from _bar(total, done, doing)
-    else:
-        yield _Lines(total, done, doing)
+    settings = (total, done, doing)
+    yield from shown(quiet, lambda progress: None, lambda: _bar(*settings), lambda: _Lines(*settings))
 
 
 def _bar(total: int, done: int, doing: str) -> Iterator[Report]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from ringfence.cli.console import is_terminal, remark, remarks
-from ringfence.cli.progress import LINE_SECONDS
+from ringfence.cli.console import remark, remarks
+from ringfence.cli.progress import LINE_SECONDS, shown
 
 
 class Meter(Protocol):
@@ -21,12 +21,7 @@ class Meter(Protocol):
 @contextmanager
 def show_forwards(total: float, quiet: bool) -> Iterator[Meter]:
     """A bar on a terminal, a line every few seconds elsewhere, nothing when quiet; total forwards are still to do."""
-    if quiet or total <= 0:
-        yield lambda name, forwards: None
-    elif is_terminal():
-        yield from _bar(total)
-    else:
-        yield _Lines(total)
+    yield from shown(quiet or total <= 0, lambda name, forwards: None, lambda: _bar(total), lambda: _Lines(total))
 
 
 def _bar(total: float) -> Iterator[Meter]:

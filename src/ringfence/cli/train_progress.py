@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from ringfence.cli.console import is_terminal, remark, remarks
+from ringfence.cli.console import remark, remarks
+from ringfence.cli.progress import show_progress, shown
 
 if TYPE_CHECKING:
     from ringfence.training.course import Status
@@ -23,7 +24,6 @@ class Report(Protocol):
 
 def count_labels(job: TrainJob, quiet: bool) -> None:
     """Count, with progress, what the labels of ``select`` are made from; what is counted stays in the job's folder."""
-    from ringfence.cli.progress import show_progress
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
     from ringfence.training.checkpoints import freeze_settings
@@ -47,12 +47,7 @@ def count_labels(job: TrainJob, quiet: bool) -> None:
 @contextmanager
 def show_training(job: TrainJob, quiet: bool) -> Iterator[Report]:
     """A callback for run_job: bars on a terminal, plain lines elsewhere."""
-    if quiet:
-        yield lambda member, status: None
-    elif is_terminal():
-        yield from _bars(job)
-    else:
-        yield _Lines(job)
+    yield from shown(quiet, lambda member, status: None, lambda: _bars(job), lambda: _Lines(job))
 
 
 def _bars(job: TrainJob) -> Iterator[Report]:

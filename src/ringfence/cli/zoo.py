@@ -30,10 +30,10 @@ def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
         if as_json:
             typer.echo(json.dumps({"zoo": str(root), "trainings": [described(one) for one in entries]}, indent=2))
             return
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         table.add_column("name", no_wrap=True)
         for heading in ("files", "arch", "objective", "sigma", "epochs"):
-            table.add_column(heading, justify="left" if heading in ("arch", "objective") else "right")
+            table.add_column(heading, justify="left" if heading in ("arch", "objective") else "right", overflow="fold")
         for one in entries:
             plan = one.plan
             cells = (plan["objective"]["name"], f"{plan['sigma']:g}", str(plan["epochs"])) if plan else ("-",) * 3

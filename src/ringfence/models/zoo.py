@@ -18,6 +18,7 @@ from ringfence.models.weights import read_weights
 PLACE = "RINGFENCE_ZOO"
 """Environment variable that names the zoo's folder."""
 SUMS = "SHA256SUMS"
+"""File with the hash of every member of a training of which not all are kept."""
 
 
 @final
@@ -97,11 +98,11 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
         raise ModelError("zoo", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty.")
     entry = entries[training]
     here, every = len(entry.files), len(entry.files) + len(entry.absent)
-    if not (member or "0").isdigit() or int(member or 0) >= every:
-        raise ModelError(
-            "zoo", f"{training} has the members 0 to {every - 1}", repr(member), f"Write zoo:{training}:0."
-        )
-    if int(member or 0) >= here:
+    number = int(member or 0) if (member or "0").isdigit() else every
+    if number >= every:
+        rule = f"{training} has the members 0 to {every - 1}"
+        raise ModelError("zoo", rule, repr(member), f"Write zoo:{training}:0.")
+    if number >= here:
         rule, remedy = f"of {training} the first {here} members are kept", "Train it: zoo/README.md has the command."
         raise ModelError("zoo", rule, f"member {member}", remedy)
-    return entry.files[int(member or 0)]
+    return entry.files[number]

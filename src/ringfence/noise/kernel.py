@@ -18,10 +18,10 @@ BLOCK = 256
 
 @triton.jit
 def _sine_and_cosine(word):  # type: ignore[no-untyped-def]
-    """Of the angle pi word / 2^31, for words of all 32 bits; off by 1.1e-7 at most.
+    """Of the angle pi word / 2^31, for words of all 32 bits, to float32's accuracy.
 
     Whole quarters of a turn are taken off as integers, exactly: what is left needs no more than three terms (minimax
-    polynomials on [-pi/4, pi/4], Cephes), a tenth of the instructions of the functions for any angle.
+    polynomials on [-pi/4, pi/4], Cephes), and no branch for large angles.
     """
     quarters = (word + 0x20000000) >> 30
     angle = (word - (quarters << 30)).to(tl.float32) * 1.4629180792671596e-09  # pi / 2^31
@@ -38,7 +38,7 @@ def _sine_and_cosine(word):  # type: ignore[no-untyped-def]
 def _draw(  # type: ignore[no-untyped-def]
     out, clean, table, sigma, rows, SIZE: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    # Constants: dividing by numbers known too late took more time than drawing.
+    # Constants: dividing by numbers that are none takes many instructions.
     QUARTER: tl.constexpr = (SIZE + 3) // 4
     PIXELS: tl.constexpr = SIZE // CHANNELS
     row = tl.program_id(0).to(tl.int64)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members
-from ringfence.classifiers.fused import count_resnets, rows_at_a_time, why_not
+from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
 from ringfence.errors import ArgumentError
 from ringfence.sampling.forward import Forward, ForwardPlan, Precision
 
@@ -64,7 +64,7 @@ def fastest_plan(
         # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
         # network the next batch's noise fills it.
         if fused and batch is None and count_resnets(classifier) > 1:
-            size -= size % rows_at_a_time(device)
+            size = whole_waves(size, device)
         plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         if autotune is None:  # on a GPU, for a run that is long, where the time is not spent in our own kernel
             worth_it = draws > 0 and fold and not fused

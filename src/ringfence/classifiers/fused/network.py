@@ -81,6 +81,11 @@ def rows_at_a_time(device: torch.device) -> int:
     return int(IMAGES * found.multi_processor_count)
 
 
+def whole_waves(rows: int, device: torch.device) -> int:
+    """The largest number of rows up to this one that leaves no wave half empty."""
+    return rows - rows % rows_at_a_time(device)
+
+
 @lru_cache(maxsize=8)
 def why_not(device: torch.device) -> str | None:
     """What is missing on this device, if anything."""
