@@ -25,6 +25,7 @@ from ringfence.training.objectives.base import (
     safe_norm,
 )
 from ringfence.training.objectives.gaussian import Gaussian
+from ringfence.training.objectives.second_order import SecondOrder
 from ringfence.training.objectives.smoothadv import SmoothAdv
 
 
@@ -72,11 +73,12 @@ class Drt(Objective):
         labels, noisy = repeated(y, self.copies), rows(x, draws).requires_grad_()
         standard, gradients, margins, right = [], [], [], []
         for member in members:
-            scores = eager(member)(noisy)
+            with SecondOrder() as second:
+                scores = eager(member)(noisy)
             standard.append(self._standard(member, scores, x, y, draws, noise))
             margin = margin_over_runner_up(scores, labels)
             if self.rho1:
-                gradients.append(torch.autograd.grad(margin.sum(), noisy, create_graph=True)[0])
+                gradients.append(second.gradient(margin.sum(), noisy))
             margins.append(margin)
             right.append(scores.detach().argmax(1) == labels)
         diversity = self._diversity(gradients, right) if self.rho1 else noisy.new_zeros(())

@@ -22,6 +22,7 @@ from ringfence.training.objectives.base import (
     rows,
     safe_norm,
 )
+from ringfence.training.objectives.second_order import SecondOrder
 
 
 @final
@@ -48,9 +49,10 @@ class Gal(Objective):
         noisy, labels = rows(x, noise.draw(x, self.copies, generator)).requires_grad_(), repeated(y, self.copies)
         losses, gradients, right = [], [], []
         for member in members:
-            scores = eager(member)(noisy)
+            with SecondOrder() as second:
+                scores = eager(member)(noisy)
             each = cross_entropy(scores, labels, reduction="none")
-            gradients.append(torch.autograd.grad(each.sum(), noisy, create_graph=True)[0].float())
+            gradients.append(second.gradient(each.sum(), noisy))
             losses.append(each.mean())
             right.append((scores.detach().argmax(1) == labels).float().mean())
         cosines = torch.stack([cosine(gradients[i], gradients[j]) for i, j in combinations(range(len(members)), 2)])

@@ -1,0 +1,83 @@
+"""Input gradients in a loss: the same as torch's second derivatives, by other kernels."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ringfence.classifiers.architectures import build_architecture
+from ringfence.training.objectives.second_order import SecondOrder
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "how", [{}, {"stride": 2, "padding": 1}, {"padding": (1, 2), "dilation": 2}, {"groups": 2}, {"padding": "same"}]
+)
+def test_a_convolution_may_be_differentiated_twice_in_everything(how: dict[str, Any], bias: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    groups = 2 if "groups" in how else 1
+    given = [drawn(2, 4, 7, 6), drawn(6, 4 // groups, 3, 3), *([drawn(6)] if bias else [])]
+
+    def convolved(x: Tensor, weight: Tensor, offset: Tensor | None = None) -> Tensor:
+        with SecondOrder():
+            found: Tensor = torch.conv2d(x, weight, offset, **how).sin()
+        return found
+
+    assert torch.autograd.gradcheck(convolved, given)
+    assert torch.autograd.gradgradcheck(convolved, given)
+
+
+def steepness(member: nn.Module, x: Tensor, second: bool) -> list[Tensor]:
+    """Gradients of the weights of a loss that has the length of the input gradient in it."""
+    x = x.clone().requires_grad_()
+    with SecondOrder() if second else nullcontext() as mode:
+        scores = member(x)
+    total = scores.float().square().sum()
+    slope = mode.gradient(total, x) if mode else torch.autograd.grad(total, x, create_graph=True)[0].float()
+    (scores.float().logsumexp(1).mean() + slope.norm()).backward()
+    return [one.grad for one in member.parameters() if one.grad is not None]
+
+
+@pytest.mark.parametrize("arch", ["lenet", "resnet20"])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_networks_get_the_gradients_torch_gives_them(arch: str, autocast: bool) -> None:
+    torch.manual_seed(0)
+    member = build_architecture(arch, 10).train()
+    shape = (1, 28, 28) if arch == "lenet" else (3, 32, 32)
+    x = torch.rand(4, *shape)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        expected = steepness(copy.deepcopy(member), x, second=False)
+        found = steepness(copy.deepcopy(member), x, second=True)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert float((ours - theirs).norm()) <= (0.2 if autocast else 1e-4) * float(theirs.norm()) + 1e-5
+
+
+def test_the_first_gradient_leaves_the_weights_alone() -> None:
+    asked: list[str] = []
+    real = torch.ops.aten.convolution_backward.default
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is real and args[-1][1]:
+                asked.append("weight")
+            return func(*args, **(kwargs or {}))
+
+    x, member = torch.rand(2, 3, 8, 8).requires_grad_(), nn.Conv2d(3, 4, 3)
+    with Watch():
+        with SecondOrder() as second:
+            total = member(x).square().sum()
+        slope = second.gradient(total, x)
+        assert not asked
+        slope.square().sum().backward()  # type: ignore[no-untyped-call]
+    assert asked
+    assert member.weight.grad is not None
