@@ -21,12 +21,13 @@ import sys
 import time
 from pathlib import Path
 
-from cifar_commands import KINDS, LEARNED, RUNS, Command, certification, training
+from cifar_commands import KINDS, LEARNED, RHOS, RUNS, Command, certification, training
 from command_worker import GRACE, Worker, end_of, started
 from gpu_packing import keep, pack_runs, pack_zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = {f"{kind}-{sigma}": 3 for kind in KINDS for sigma in ("0.25", "0.5", "1.0")}
+KEPT |= {f"drt-{rho1}-{rho2}-0.25": 1 for rho1, rho2 in RHOS}
 """Members of these ensembles that are kept: all of them together would not fit under the checkout's 30 MiB."""
 
 

@@ -85,10 +85,18 @@ def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path, members: M
             found["init"] = (Path(zoo_place.parent.name) / zoo_place.name / Path(found["init"]).name).as_posix()
         (place / "config.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     finished = sorted(file.parent for file in runs.glob("*/summary.json"))
-    pictured = any(results_place.glob("*/summary.json"))
-    for number, folder in enumerate(finished):
-        keep_run(folder, results_place / folder.name, pictures=number == 0 and not pictured)
+    pictured = {file.parent.name for file in results_place.glob("*/summary.json") if _pictured(file.parent)}
+    for folder in finished:
+        pictured = pictured or {folder.name}
+        keep_run(folder, results_place / folder.name, pictures=folder.name in pictured)
     print(f"{len(finished)} runs kept; now write the table, and zoo/README.md with tools/zoo_readme.py", flush=True)
+
+
+def _pictured(run: Path) -> bool:
+    """Whether a run folder has pictures of its inputs."""
+    from ringfence.store import RunFolder
+
+    return any(one.thumbnail is not None for one in RunFolder.open(run).inputs())
 
 
 def finals(training: Path) -> list[Path]:

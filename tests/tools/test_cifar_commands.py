@@ -115,6 +115,13 @@ def test_what_is_finished_is_kept(tool: Tool, fake_run: Callable[..., RunFolder]
     assert trainings == [*many, "zoo/cifar10/one/config.json", "zoo/cifar10/one/final-0.safetensors"]
     assert json.loads((root / trainings[-2]).read_text())["init"] == "zoo/cifar10/start"
     assert len(read_sums(root / "zoo" / "cifar10" / "many")) == 3
+    fake_run(work / "runs" / "0", 4).write_summary({})  # a later run, first by name: pictures stay where they are
+    tool("gpu_packing").keep(work / "zoo" / "cifar10", work / "runs", *places)
+    assert [RunFolder.open(places[1] / name).inputs()[0].thumbnail is not None for name in "0ab"] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_run_waits_for_what_it_needs_and_is_not_repeated(
