@@ -20,7 +20,7 @@ from ringfence.training.compiled import LARGEST_DRIFT, compile_members, gradient
 from ringfence.training.course import Course, Status
 from ringfence.training.fabric import make_fabric
 from ringfence.training.loop import train_together
-from ringfence.training.objectives import Drt, Gaussian
+from ringfence.training.objectives import Consistency, Drt, Gaussian
 
 PLANS = [
     TrainingPlan(Gaussian(), sigma=0.2, epochs=3, batch=16, schedule=Schedule(lr=0.1), crop=1, seed=seed)
@@ -125,6 +125,31 @@ def test_a_faithful_compiler_is_accepted_and_leaves_no_trace(data: DeviceData, m
     (compiled,) = compile_members([member], data.x[:16], fabric)
     assert gradient_drift(member, compiled, data.x[:16], fabric) == 0
     assert all(torch.equal(before[key], value) for key, value in member.state_dict().items())
+
+
+class Watched(nn.Module):
+    """A network that remembers how its inputs were laid out."""
+
+    def __init__(self, inner: nn.Module, seen: set[tuple[Any, ...]]) -> None:
+        super().__init__()
+        self.inner, self.seen = inner, seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add((x.shape, x.stride()))
+        answers: Tensor = self.inner(x)
+        return answers
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_compiler_meets_one_shape_alone(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulate: int
+) -> None:
+    """The check before the first step must not ask for a graph that no step uses: a deep one takes minutes."""
+    seen: set[tuple[Any, ...]] = set()
+    monkeypatch.setattr(torch, "compile", lambda module, **settings: Watched(module, seen))
+    plan = replace(PLANS[0], objective=Consistency(copies=3), compile=True, epochs=1, accumulate=accumulate)
+    train(plan, [network(0)], data, tmp_path, device="cpu")
+    assert [shape[0] for shape, _ in seen] == [3 * plan.batch // accumulate]
 
 
 def test_rounding_in_half_precision_is_no_error_of_the_compiler(data: DeviceData) -> None:

@@ -12,6 +12,7 @@ from ringfence.training.compiled import compile_members
 from ringfence.training.data_on_device import DeviceData, augment
 from ringfence.training.fabric import average_gradients
 from ringfence.training.noise import TrainingNoise
+from ringfence.training.objectives.base import rows
 from ringfence.training.plan import TrainingPlan
 
 
@@ -39,7 +40,7 @@ class Stepper:
             fused=cuda or None,
         )
         self.averaged = copy.deepcopy(members) if plan.ema is not None else None
-        self._run = compile_members(members, data.x[: plan.batch], fabric) if plan.compile else members
+        self._run = compile_members(members, self._example(), fabric) if plan.compile else members
         self.noise = TrainingNoise(plan.sigma, torch.ones((), device=self.device), torch.ones((), device=self.device))
         self.generator = torch.Generator(self.device)
         self.names: list[str] = []
@@ -48,9 +49,14 @@ class Stepper:
         self._number = torch.zeros((), dtype=torch.int64, device=self.device)
         self._rows = torch.zeros(plan.batch // fabric.world_size, dtype=torch.int64, device=self.device)
 
-    def aim(self, rows: Tensor, rate: float) -> None:
+    def _example(self) -> Tensor:
+        """Inputs as every forward of a step gets them: a compiler makes one graph for each shape."""
+        x = self.data.x[: self.plan.batch // (self.fabric.world_size * self.plan.accumulate)]
+        return rows(x, x.new_zeros(self.plan.objective.copies, *x.shape))
+
+    def aim(self, numbers: Tensor, rate: float) -> None:
         """Choose what the next step does: the inputs of these numbers (batch,), at this learning rate."""
-        self._rows.copy_(rows)
+        self._rows.copy_(numbers)
         group = self.optimizer.param_groups[0]
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
