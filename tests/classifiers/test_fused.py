@@ -10,7 +10,7 @@ from torch.nn.functional import conv2d, relu
 from ringfence.classifiers import KConsensus, Normalize
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
-from ringfence.classifiers.fused import FusedResNet, count_resnets, fuse_resnets, why_not
+from ringfence.classifiers.fused import FusedResNet, call, count_resnets, fuse_resnets, why_not
 from ringfence.classifiers.fused.call import fused_resnet
 from ringfence.classifiers.fused.weights import pack
 from ringfence.errors import ArgumentError
@@ -111,7 +111,18 @@ def test_casting_the_network_leaves_the_kernels_numbers_alone() -> None:
 def test_torch_knows_the_shape_of_the_scores_without_running() -> None:
     with torch.device("meta"):
         x, words = torch.empty(5, 3, 32, 32), torch.empty(1, dtype=torch.int32)
-        assert fused_resnet(x, words, words, 3, 7).shape == (5, 7)
+        assert torch.ops.ringfence.fused_resnet(x, words, words, 3, 7).shape == (5, 7)
+
+
+def test_a_compiler_sees_an_operator_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(call, "launch", lambda *args: asked.append("kernel"))
+    monkeypatch.setattr(call, "_operator", lambda *args: asked.append("operator"))
+    words = torch.empty(1, dtype=torch.int32)
+    for compiling in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
+        fused_resnet(words, words, words, 3, 7)
+    assert asked == ["kernel", "operator"]
 
 
 def test_other_shapes_are_refused() -> None:

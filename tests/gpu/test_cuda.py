@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from torch import nn
 from toys import Buckets
 
 import ringfence as rf
-from ringfence.classifiers import Aces, EntropySelector, KConsensus, Normalize, SoftVote, score
+from ringfence.classifiers import Aces, EntropySelector, KConsensus, Normalize, Scored, SoftVote, score
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import rows_at_a_time, why_not
@@ -23,6 +25,8 @@ from ringfence.noise import philox
 from ringfence.noise.gaussian import signed
 from ringfence.procedures import AcesCertify
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan
+from ringfence.sampling.counts import Counts
+from ringfence.sampling.readout import Votes
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
 from ringfence.training.loop import train_together
 from ringfence.training.objectives import Gaussian
@@ -122,6 +126,41 @@ def test_the_compiled_half_precision_network_is_nearly_the_plain_one() -> None:
     fast = ForwardPlan(256, "bf16", channels_last=True, compile=True, fold=True)
     again = Forward(network, fast, device, 10)(x).scores
     assert (plain - again).abs().max() < 0.1 * plain.abs().max()
+
+
+@pytest.mark.parametrize(("rows", "lanes", "classes"), [(1, 1, 2), (8192, 1, 10), (777, 54, 10), (33, 2, 1000)])
+def test_votes_land_in_the_cells_of_their_slots(rows: int, lanes: int, classes: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    scores = torch.randn(rows, lanes, classes, generator=generator).mul_(3).round_()  # with ties
+    scores[0, 0, 0] = torch.nan
+    slots = torch.randint(0, 6, (rows,), generator=generator)  # 5 takes padding
+    found = Counts((Votes(),), classes, Scored(scores.to(DEVICE), 1), 5, torch.device(DEVICE), fuse=False)
+    found.add(Scored(scores.to(DEVICE), 1), slots.to(DEVICE))
+    found.send([0, 1, 2, 3, 4], [1] * 5)
+    wanted = np.zeros((6, lanes, classes + 1), np.int64)
+    np.add.at(wanted, (slots[:, None], np.arange(lanes), Votes().cells(scores).squeeze(2)), 1)
+    counted = found.landed(wait=True).tally.cells["votes"]
+    assert np.array_equal(counted, wanted[:5].reshape(-1, classes + 1))
+
+
+ALONE = """
+import sys, torch, ringfence as rf
+from ringfence.classifiers.architectures import resnet
+from ringfence.data import Input
+from ringfence.sampling import ForwardPlan
+plan = ForwardPlan(512, "bf16", channels_last=True, compile=True, fold=True, fused=True)
+found = list(rf.certify(resnet(8).eval(), [Input(0, torch.rand(3, 32, 32), None, "0")], noise=rf.Gaussian(0.25),
+             procedure=rf.Fixed(n=1000), num_classes=10, execution=rf.Execution("cuda", plan=plan)))
+print(len(found), [name for name in ("torch._dynamo", "torch._inductor.compile_fx") if name in sys.modules])
+"""
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the kernel needs a GPU")
+def test_a_fused_network_is_certified_without_torchs_compiler() -> None:
+    if (problem := why_not(torch.device(DEVICE))) is not None:
+        pytest.skip(problem)
+    done = subprocess.run([sys.executable, "-c", ALONE], check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.splitlines()[-1] == "1 []"
 
 
 @pytest.mark.parametrize("stacked", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ringfence.errors import ArgumentError
+from ringfence.noise.checked import checked_kernel
 
 
 class Noise(ABC):
@@ -69,7 +69,7 @@ class Gaussian(Noise):
 
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """One kernel on CUDA."""
-        kernel = _kernel(out.device) if out.device.type == "cuda" else None
+        kernel = _kernel(out.device)
         if kernel is not None:
             kernel.add_noise(out, clean, table, self.sigma)
         return kernel is not None
@@ -80,21 +80,8 @@ def signed(key: int) -> int:
     return key - (1 << 64) if key >= 1 << 63 else key
 
 
-@lru_cache(maxsize=8)
 def _kernel(device: torch.device) -> Any:
-    """The kernel's module where Triton is installed (it comes with torch for CUDA) and its draws are right here."""
-    try:
-        from ringfence.noise import kernel
-
-        if kernel.is_right(device):
-            return kernel
-        problem = "its draws are wrong"
-    except ImportError:
-        return None
-    except Exception as error:  # compilers fail in many ways, and torch's own generator will do
-        problem = f"{type(error).__name__}: {error}"
-    warnings.warn(f"The noise kernel is not used on {device}: {problem}", stacklevel=3)
-    return None
+    return checked_kernel("ringfence.noise.kernel", device)
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""What torch.compile must be told before its first use. Told no earlier: loading it takes longer than all the rest."""
+"""torch.compile, told what it must know before its first use. No earlier: loading it takes longer than all the rest."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from ringfence.classifiers import KConsensus, Members
 from ringfence.sampling import readout
 
 RECOMPILATIONS = 64
+
+
+def compiled(run: Any, mode: str | None = None) -> Any:
+    """A function or a network, compiled for fixed shapes."""
+    prepare_compiler()
+    return torch.compile(run, dynamic=False, mode=mode)
 
 
 @lru_cache(maxsize=1)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ringfence.classifiers import Scored
-from ringfence.sampling.readout import Readout
+from ringfence.noise.checked import checked_kernel
+from ringfence.sampling.compiling import compiled
+from ringfence.sampling.readout import Readout, Votes
 from ringfence.types import FORWARDS, IntArray, Tally
 
 IN_FLIGHT = 2
@@ -59,7 +61,10 @@ class Counts:
             for name, width in self._widths.items()
         }
         self._landing: deque[_Landing] = deque()
-        self._places = torch.compile(_places, dynamic=False) if fuse else _places  # a dozen small kernels become two
+        self._kernel: Any = checked_kernel("ringfence.sampling.vote_kernel", device)
+        self._places: Any = _places
+        if fuse and not all(self._by_kernel(readout, probe.scores) for readout in readouts):
+            self._places = compiled(_places)  # a dozen small kernels become two
         if fuse:  # compiled now, not during the first batch
             self.add(probe, torch.full((len(probe.scores),), slots, device=device))
 
@@ -74,6 +79,9 @@ class Counts:
         each = self._rows_each
         for readout in self._readouts:
             cells = self._cells[readout.name]
+            if self._by_kernel(readout, answer.scores):
+                self._kernel.add_votes(cells, answer.scores, rows)
+                continue
             flat = self._places(readout, answer.scores, rows, each, cells.shape[2])
             cells.view(-1).scatter_add_(0, flat, torch.ones_like(flat))
         if isinstance(answer.work, Tensor):
@@ -81,6 +89,10 @@ class Counts:
             work = answer.work.view(len(rows), -1)
             work = work if work.shape[1] == each else work.amax(1, keepdim=True).expand(-1, each)
             self._cells[FORWARDS].view(-1).scatter_add_(0, row.flatten(), work.flatten().to(torch.int64))
+
+    def _by_kernel(self, readout: Readout, scores: Tensor) -> bool:
+        """Whether our kernel counts this readout: votes, a row of cells for every lane."""
+        return self._kernel is not None and isinstance(readout, Votes) and scores.shape[1] == self._rows_each
 
     def send(self, slots: list[int], draws: list[int]) -> None:
         """Start copying the counts of finished requests to the host and zero them for the next."""

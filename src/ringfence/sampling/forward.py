@@ -13,7 +13,7 @@ from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, 
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ArgumentError, ClassifierError
-from ringfence.sampling.compiling import prepare_compiler
+from ringfence.sampling.compiling import compiled
 
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -88,17 +88,14 @@ class Forward:
         def run(x: Tensor) -> Scored:
             return score(module, x)
 
-        self._run, self._merge = run, _merge
+        self._run, self._merge = run, None if plan.compile else _merge
         # Patches make their matrices at the first batch: a trace must find them there, it cannot make them.
         self._before = run if plan.compile and any(isinstance(part, Patches) for part in module.modules()) else None
         if plan.compile:
-            prepare_compiler()
-            mode = "max-autotune-no-cudagraphs" if plan.autotune else None
             # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
             waves = any(isinstance(part, KConsensus) and part.wave for part in module.modules())
             if not (isinstance(module, FusedResNet) or waves):
-                self._run = torch.compile(run, dynamic=False, mode=mode)
-            self._merge = torch.compile(_merge_fused, dynamic=False)
+                self._run = compiled(run, "max-autotune-no-cudagraphs" if plan.autotune else None)
 
     @property
     def layout(self) -> torch.memory_format:
@@ -117,7 +114,10 @@ class Forward:
     @torch.inference_mode()
     def merge(self, noise: Tensor, clean: Tensor, rows: Tensor) -> Tensor:
         """clean[rows] + noise (B, *shape), overwriting the noise: added in float32, then cast and laid out at once."""
-        return self._merge(noise, clean, rows, self.dtype, self._layout_of(noise.dim()))
+        if self._merge is None:  # not before: noise may come from a kernel that has added it already
+            self._merge = compiled(_merge_fused)
+        merged: Tensor = self._merge(noise, clean, rows, self.dtype, self._layout_of(noise.dim()))
+        return merged
 
     @torch.inference_mode()
     def __call__(self, noisy: Tensor) -> Scored:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError
-from ringfence.sampling.compiling import prepare_compiler
+from ringfence.sampling.compiling import compiled
 from ringfence.training.checkpoints import undone
 
 LARGEST_DRIFT = 0.2
@@ -18,15 +18,14 @@ LARGEST_DRIFT = 0.2
 
 def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> list[nn.Module]:
     """Every member compiled, checked at the inputs x (B, *shape)."""
-    prepare_compiler()
-    compiled: list[Any] = [torch.compile(one, dynamic=False) for one in members]
-    for plain, fast in zip(members, compiled, strict=True):
+    found: list[Any] = [compiled(one) for one in members]
+    for plain, fast in zip(members, found, strict=True):
         drift = gradient_drift(plain, fast, x, fabric)
         if drift > LARGEST_DRIFT:
             rule = "a compiled network must have the gradients of the plain one"
             remedy = f"Leave --compile out: torch {torch.__version__} miscompiles this network here."
             raise ArgumentError("--compile", rule, f"a gradient that is {drift:.0%} off", remedy)
-    return compiled
+    return found
 
 
 def gradient_drift(plain: nn.Module, fast: nn.Module, x: Tensor, fabric: Any) -> float:

@@ -1,0 +1,31 @@
+"""Kernels of our own are used where they run and are right; everywhere else torch's operators do the same."""
+
+from __future__ import annotations
+
+import warnings
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import torch
+
+
+@lru_cache(maxsize=16)
+def checked_kernel(name: str, device: torch.device) -> Any:
+    """The module of a Triton kernel, after its ``is_right(device)`` held; None elsewhere, with a warning if it failed.
+
+    Triton comes with torch for CUDA; without it there is nothing to warn about.
+    """
+    if device.type != "cuda":
+        return None
+    try:
+        kernel = import_module(name)
+        if kernel.is_right(device):
+            return kernel
+        problem = "its results are wrong"
+    except ImportError:
+        return None
+    except Exception as error:  # compilers fail in many ways
+        problem = f"{type(error).__name__}: {error}"
+    warnings.warn(f"The kernel {name} is not used on {device}: {problem}", stacklevel=3)
+    return None
