@@ -19,17 +19,23 @@ ELEMENTS = 2048
 def _count(  # type: ignore[no-untyped-def]
     cells, scores, slots, total, LANES: tl.constexpr, CLASSES: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr
 ):
+    # PADDED: a power of two above CLASSES, so that there is room for the cell of invalid scores.
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there, column = row < total, tl.arange(0, PADDED)
     inside = there[:, None] & (column < CLASSES)[None, :]
-    lowest = float("-inf")
-    score = tl.load(scores + row[:, None] * CLASSES + column[None, :], mask=inside, other=lowest)
+    score = tl.load(scores + row[:, None] * CLASSES + column[None, :], mask=inside, other=float("-inf"))
     finite = tl.where(inside, tl.abs(score) < float("inf"), True)  # false for NaN too
     valid = tl.min(finite.to(tl.int32), axis=1) == 1
-    best = tl.argmax(score, axis=1)  # the first of equals, as torch has it
-    slot = tl.load(slots + row // LANES, mask=there, other=0)
-    cell = (slot * LANES + row % LANES) * (CLASSES + 1) + tl.where(valid, best, CLASSES)
-    tl.atomic_add(cells + cell, tl.full([ROWS], 1, tl.int64), mask=there, sem="relaxed")
+    vote = tl.where(valid, tl.argmax(score, axis=1), CLASSES)  # the first of equals, as torch has it
+    line = tl.load(slots + row // LANES, mask=there, other=0) * LANES + row % LANES
+    first = tl.min(tl.where(there, line, 1 << 62), axis=0)
+    if first == tl.max(tl.where(there, line, -1), axis=0):
+        # Draws of one input: added up here, because thousands of additions to one cell would wait for each other.
+        votes = tl.sum(((vote[:, None] == column[None, :]) & there[:, None]).to(tl.int64), axis=0)
+        tl.atomic_add(cells + first * (CLASSES + 1) + column, votes, mask=votes > 0, sem="relaxed")
+    else:
+        ones = tl.full([ROWS], 1, tl.int64)
+        tl.atomic_add(cells + line * (CLASSES + 1) + vote, ones, mask=there, sem="relaxed")
 
 
 def add_votes(cells: Tensor, scores: Tensor, slots: Tensor) -> None:
@@ -38,7 +44,7 @@ def add_votes(cells: Tensor, scores: Tensor, slots: Tensor) -> None:
     cells: (slots, lanes, K + 1) int64, contiguous; scores: (B, lanes, K) float32; slots: (B,) int64.
     """
     rows, lanes, classes = scores.shape
-    padded = triton.next_power_of_2(classes)
+    padded = triton.next_power_of_2(classes + 1)
     each = max(1, ELEMENTS // padded)
     grid = (triton.cdiv(rows * lanes, each),)
     sizes = {"LANES": lanes, "CLASSES": classes, "PADDED": padded, "ROWS": each}
@@ -46,14 +52,17 @@ def add_votes(cells: Tensor, scores: Tensor, slots: Tensor) -> None:
 
 
 def is_right(device: torch.device) -> bool:
-    """Whether votes on this device land where they should: ties, NaN, infinities and several lanes among them."""
+    """Whether votes on this device land where they should: of one input and of several, ties, NaN and infinities."""
+    return all(_as_torch_counts(device, rows, lanes, slots) for rows, lanes, slots in ((900, 1, 1), (300, 2, 3)))
+
+
+def _as_torch_counts(device: torch.device, rows: int, lanes: int, inputs: int) -> bool:
     generator = torch.Generator().manual_seed(0)
-    scores = torch.randint(0, 4, (300, 2, 5), generator=generator).float()
-    scores[0, 0, 1], scores[1, 1, 4], scores[2, 0, 0] = torch.nan, torch.inf, -torch.inf
-    slots = torch.randint(0, 3, (300,), generator=generator)
-    found = torch.zeros(3, 2, 6, dtype=torch.int64, device=device)
+    scores = torch.randint(0, 4, (rows, lanes, 5), generator=generator).float()
+    scores[0, 0, 1], scores[1, -1, 4], scores[2, 0, 0] = torch.nan, torch.inf, -torch.inf
+    slots = torch.randint(0, inputs, (rows,), generator=generator)
+    found, wanted = (torch.zeros(inputs, lanes, 6, dtype=torch.int64, device=one) for one in (device, "cpu"))
     add_votes(found, scores.to(device), slots.to(device))
-    wanted = torch.zeros(3, 2, 6, dtype=torch.int64)
     votes = torch.where(scores.isfinite().all(-1), scores.argmax(-1), 5)
-    wanted.index_put_((slots.unsqueeze(1), torch.arange(2), votes), torch.ones_like(votes), accumulate=True)
+    wanted.index_put_((slots.unsqueeze(1), torch.arange(lanes), votes), torch.ones_like(votes), accumulate=True)
     return torch.equal(found.cpu(), wanted)
