@@ -22,3 +22,13 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no shared/ folder beside this checkout")
     return SHARED
+
+
+@pytest.fixture(autouse=True)
+def _the_same_draws_whatever_ran_before() -> None:
+    """Tests that draw without a seed of their own draw the same in any order, alone or among others."""
+    import numpy as np
+    import torch
+
+    np.random.seed(0)  # noqa: NPY002, what libraries draw from
+    torch.manual_seed(0)

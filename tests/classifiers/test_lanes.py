@@ -9,7 +9,9 @@ from torch import nn
 from ringfence.classifiers import KConsensus, Lanes, lane_names, score
 from ringfence.errors import ArgumentError, ClassifierError
 
-MEMBERS = [nn.Linear(3, 4) for _ in range(3)]
+with torch.random.fork_rng():
+    torch.manual_seed(0)
+    MEMBERS = [nn.Linear(3, 4) for _ in range(3)]
 
 
 def test_names_stand_in_the_order_of_the_scores() -> None:
@@ -22,7 +24,7 @@ def test_names_stand_in_the_order_of_the_scores() -> None:
 def test_work_is_what_each_lane_alone_would_cost_even_if_members_skip_work() -> None:
     inner = KConsensus(MEMBERS, 2, micro_batch=2)
     lanes = Lanes([MEMBERS[0], inner], ("soft",), singles=True)
-    x = torch.randn(40, 3)
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     work = torch.as_tensor(score(lanes, x).work)
     alone = torch.as_tensor(score(inner, x).work)
     assert 2 in alone
