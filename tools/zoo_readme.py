@@ -19,7 +19,7 @@ Networks trained with `ringfence train`, rounded to half precision before anythi
 `ringfence zoo path NAME` prints where a file is, and `--model zoo:NAME` (or `zoo:NAME:i` for member i) uses it.
 Every command writes out all settings; members have the seeds named and the following ones. Training on a GPU is not
 repeatable to the bit: the command gives a network of the same quality, the hash names the very one measured. Of large
-ensembles only the first members are kept, so that a checkout stays small.
+ensembles only the first members are kept, of some networks none, so that a checkout stays small.
 """
 
 

@@ -76,6 +76,10 @@ def test_of_a_large_ensemble_the_first_members_may_be_kept(call: Call, zoo: Path
     told = call("zoo", "path", "mnist/pair:1", "--zoo", tmp_path / "zoo", code=2).stderr
     assert "of mnist/pair the first 1 members are kept" in told
     assert call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo").stdout.strip().endswith("final-0.safetensors")
+    (folder / "final-0.safetensors").unlink()  # none at all: the hashes still say what was measured
+    assert "0 of 2" in call(*listed).stdout
+    told = call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo", code=2).stderr
+    assert "of mnist/pair no weights are kept here; got member 0" in told
 
 
 @pytest.mark.parametrize(

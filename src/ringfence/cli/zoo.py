@@ -40,8 +40,8 @@ def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
             count = str(len(one.files)) + (f" of {len(one.files) + len(one.absent)}" if one.absent else "")
             table.add_row(one.name, count, str(one.settings.get("arch") or "-"), *cells)
         results.print(table)
-        if entries:
-            remark(f"certify one:  ringfence certify --model zoo:{entries[0].name} --data ... --sigma ... --out RUN")
+        if here := [one.name for one in entries if one.files]:
+            remark(f"certify one:  ringfence certify --model zoo:{here[0]} --data ... --sigma ... --out RUN")
 
 
 @zoo_app.command("path")

@@ -27,7 +27,7 @@ class ZooEntry:
     """A training: its name below the zoo's folder, its members' weights in order, its settings.
 
     settings are those of the training's config.json; of a lone file only the architecture is known. absent: hashes by
-    name of the last members where only the first ones are kept here: SHA256SUMS names all that were measured.
+    name of the last members where only the first ones, or none, are kept here: SHA256SUMS names all that were measured.
     """
 
     name: str
@@ -72,7 +72,7 @@ def zoo_entries(root: Path) -> list[ZooEntry]:
         every = [folder / f"final-{i}.safetensors" for i in range(members)]
         files, known = tuple(takewhile(Path.exists, every)), read_sums(folder)
         absent = {file.name: known[file.name] for file in every[len(files) :] if file.name in known}
-        if files and len(files) + len(absent) == members:
+        if len(files) + len(absent) == members:
             found.append(ZooEntry(folder.relative_to(root).as_posix(), files, settings, absent))
     for file in sorted(root.rglob("*.safetensors")):
         if not (file.parent / "config.json").exists():
@@ -103,6 +103,6 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
         rule = f"{training} has the members 0 to {every - 1}"
         raise ModelError("zoo", rule, repr(member), f"Write zoo:{training}:0.")
     if number >= here:
-        rule, remedy = f"of {training} the first {here} members are kept", "Train it: zoo/README.md has the command."
-        raise ModelError("zoo", rule, f"member {member}", remedy)
+        kept = f"the first {here} members are kept" if here else "no weights are kept here"
+        raise ModelError("zoo", f"of {training} {kept}", f"member {number}", "Train it: zoo/README.md has the command.")
     return entry.files[number]
