@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from statistics import median
 from typing import Any
 
 import torch
 from common import Bar, Grid, Report, finish, options_parser
-from gpu_rates import SHAPE, draws_each, engine, network, per_image_loop, raw_forward
+from gpu_rates import SHAPE, draws_each, engine, network, per_image_loop, plan_of, raw_forward
+from gpu_starts import measured_starts, start
 from torch import nn
 
 import ringfence as rf
@@ -38,10 +34,6 @@ from ringfence.sampling.probe import CONSENSUS_PARTS
 
 LOOP_TIMES = {110: 5.5, 20: 3.8}
 """Least times the per-image loop, by depth, of the fastest form."""
-START_FORM = "compiled"
-"""The form whose start is measured: the one that takes a compiler longest, kernels tried out apart."""
-PARTS = ("libraries", "device", "answers", "all")
-"""When, after a start, the libraries were loaded, the device answered, and the first answers were there."""
 
 
 def one_network(depth: int, form: str, loop: float, options: argparse.Namespace) -> dict[str, Any]:
@@ -94,37 +86,6 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
             rates.append(rate)
         found["cases"][name] = {"raw": raw, "engine": rates, "forwards_per_draw": each}
     return found
-
-
-def starts(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Seconds after the call of Python, with an empty compile cache and with a filled one; all: until it has ended."""
-    found: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as cache:
-        for name in ("first", "second"):
-            begun = time.time()
-            words = [sys.executable, __file__, "--only", "nothing", "--start", str(begun), "--device", options.device]
-            words += ["--small", str(options.small), "--batch", str(options.batch), "--forms", START_FORM]
-            caches = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
-            done = subprocess.run(words, env={**os.environ, **caches}, check=True, stdout=subprocess.PIPE, text=True)
-            found[name] = {**json.loads(done.stdout.splitlines()[-1]), "all": time.time() - begun}
-    return found
-
-
-def start(options: argparse.Namespace) -> None:
-    """What ``starts`` calls: prints the seconds after which libraries were there, then the device, then the answers."""
-    found = {"libraries": time.time() - options.start}
-    torch.zeros(1, device=options.device)
-    found["device"] = time.time() - options.start
-    engine(network(options.small), plan_of(options.forms, options), rf.Fixed(n=100), 1, options.device)
-    found["answers"] = time.time() - options.start
-    print(json.dumps(found))
-
-
-def plan_of(form: str, options: argparse.Namespace) -> ForwardPlan:
-    if options.device != "cuda":
-        return ForwardPlan(options.batch, channels_last=True, fold=True)
-    settings = {"channels_last": True, "compile": True, "fold": True}
-    return ForwardPlan(options.batch, "bf16", autotune=form == "autotuned", fused=form == "fused", **settings)
 
 
 def parsed() -> argparse.Namespace:
@@ -190,11 +151,9 @@ def main() -> int:
         grids.append(Grid(f"Member forwards a second of composed classifiers, ResNet-{options.small}", columns, rows))
         raw["ensembles"] = composed
     if "start" in options.only:
-        raw["starts"] = starts(options)
-        rows = [[name, *(f"{one[part]:.1f}" for part in PARTS)] for name, one in raw["starts"].items()]
-        grids.append(Grid("Seconds from the call of Python", ["start", *PARTS], rows))
-        whole = raw["starts"]["second"]["all"]
-        bars.append(Bar("Start with a filled compile cache, Python's included", "at most", 10, whole, "s"))
+        raw["starts"], grid, limits = measured_starts(options)
+        grids.append(grid)
+        bars += limits
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
     settings = {"forms": forms, "batch": options.batch, "gpu": gpu, "torch": torch.__version__}
     settings |= {"inputs": options.inputs, "seconds": options.seconds}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import time
 from collections.abc import Callable
@@ -100,3 +101,11 @@ def network(depth: int) -> nn.Module:
             assert part.running_var is not None
             part.running_var.fill_(2.0)
     return found
+
+
+def plan_of(form: str, options: argparse.Namespace) -> ForwardPlan:
+    """How a form of the network runs on the device that was asked for."""
+    if options.device != "cuda":
+        return ForwardPlan(options.batch, channels_last=True, fold=True)
+    settings = {"channels_last": True, "compile": True, "fold": True}
+    return ForwardPlan(options.batch, "bf16", autotune=form == "autotuned", fused=form == "fused", **settings)
