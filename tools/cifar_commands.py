@@ -24,8 +24,8 @@ AGREE = 6
 """Members that must agree where K-consensus meets staged sampling (paper 000, table 5)."""
 RHOS = (("0.1", "0.5"), ("0.2", "0.5"))
 DRT_EPOCHS = ("--epochs", "10", "--lr-every", "4")
-"""The paper fine-tunes for 150 epochs. A step of three members takes 96 ms on an H200, so 150 would take 47 minutes.
-The learning rate falls after each third, as in the paper."""
+"""The paper fine-tunes for 150 epochs. A step of three members took nearly a tenth of a second on an H200, so that 150
+would have taken most of an hour. The learning rate falls after each third, as in the paper."""
 DENOISERS = (
     "cdncnn@data/weights/denoiser_cdncnn_color_sigma60to70_fp16.pt",
     "fdncnn-0.25@data/weights/denoiser_fdncnn_color_fp16.pt",
