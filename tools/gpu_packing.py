@@ -86,8 +86,8 @@ def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path, members: M
         (place / "config.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     finished = sorted(file.parent for file in runs.glob("*/summary.json"))
     pictured = {file.parent.name for file in results_place.glob("*/summary.json") if _pictured(file.parent)}
+    pictured = pictured or {folder.name for folder in finished[:1]}
     for folder in finished:
-        pictured = pictured or {folder.name}
         keep_run(folder, results_place / folder.name, pictures=folder.name in pictured)
     print(f"{len(finished)} runs kept; now write the table, and zoo/README.md with tools/zoo_readme.py", flush=True)
 

@@ -37,7 +37,7 @@ def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
         for one in entries:
             plan = one.plan
             cells = (plan["objective"]["name"], f"{plan['sigma']:g}", str(plan["epochs"])) if plan else ("-",) * 3
-            count = str(len(one.files)) + (f" of {len(one.files) + len(one.absent)}" if one.absent else "")
+            count = str(len(one.files)) + (f" of {one.members}" if one.absent else "")
             table.add_row(one.name, count, str(one.settings.get("arch") or "-"), *cells)
         results.print(table)
         if here := [one.name for one in entries if one.files]:

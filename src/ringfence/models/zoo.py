@@ -41,6 +41,11 @@ class ZooEntry:
         found: Mapping[str, Any] = self.settings.get("plan", {})
         return found
 
+    @property
+    def members(self) -> int:
+        """How many were trained, kept here or not."""
+        return len(self.files) + len(self.absent)
+
     def digests(self) -> list[str]:
         """SHA-256 of every file."""
         return [sha256(file.read_bytes()).hexdigest() for file in self.files]
@@ -97,7 +102,7 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
         rule = "must be a name that ringfence zoo list shows"
         raise ModelError("zoo", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty.")
     entry = entries[training]
-    here, every = len(entry.files), len(entry.files) + len(entry.absent)
+    here, every = len(entry.files), entry.members
     number = int(member or 0) if (member or "0").isdigit() else every
     if number >= every:
         rule = f"{training} has the members 0 to {every - 1}"

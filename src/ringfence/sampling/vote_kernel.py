@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ringfence.sampling.readout import Votes
+
 ELEMENTS = 2048
 """Scores per program, about."""
 
@@ -63,6 +65,6 @@ def _as_torch_counts(device: torch.device, rows: int, lanes: int, inputs: int) -
     slots = torch.randint(0, inputs, (rows,), generator=generator)
     found, wanted = (torch.zeros(inputs, lanes, 6, dtype=torch.int64, device=one) for one in (device, "cpu"))
     add_votes(found, scores.to(device), slots.to(device))
-    votes = torch.where(scores.isfinite().all(-1), scores.argmax(-1), 5)
+    votes = Votes().cells(scores).squeeze(2)
     wanted.index_put_((slots.unsqueeze(1), torch.arange(lanes), votes), torch.ones_like(votes), accumulate=True)
     return torch.equal(found.cpu(), wanted)

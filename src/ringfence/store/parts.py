@@ -19,7 +19,7 @@ _PART = re.compile(r"part-(\d{6,})\.parquet")
 _DICTIONARY = ("lane", "procedure", "config_hash")
 """Columns with a dictionary; numbers are stored as they are, so that every bit of a radius survives."""
 _LEVEL = 9
-"""Of compression: parts of many lanes get a third smaller than at the default, in the same time."""
+"""Of compression, above the default: parts are written once and kept for good."""
 
 ENVIRONMENT_KEY = b"ringfence.environment"
 SEGMENT_KEY = b"ringfence.forward_plan"

@@ -111,7 +111,7 @@ def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, de
     if plan.batch % (devices * plan.accumulate):
         rule = f"must divide over {devices} devices and {plan.accumulate} micro-batches"
         raise ArgumentError("--batch", rule, plan.batch, "Choose a multiple.")
-    rows = plan.batch // (devices * plan.accumulate)
+    rows = plan.micro_batch(devices)
     normed = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for one in members for part in one.modules())
     if normed and rows == 1:
         rule = "batch norm needs more than one input per forward while training"

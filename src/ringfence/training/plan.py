@@ -70,6 +70,10 @@ class TrainingPlan:
         if self.clip is not None and not self.clip > 0:
             raise ArgumentError("--clip", "must be positive", self.clip, "Leave it out.")
 
+    def micro_batch(self, devices: int) -> int:
+        """Inputs of one forward on each of so many devices."""
+        return self.batch // (devices * self.accumulate)
+
     def settings(self) -> dict[str, Any]:
         """All of it as plain values, for config.json and the digest."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}

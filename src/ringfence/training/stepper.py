@@ -51,7 +51,7 @@ class Stepper:
 
     def _example(self) -> Tensor:
         """Inputs as every forward of a step gets them: a compiler makes one graph for each shape."""
-        x = self.data.x[: self.plan.batch // (self.fabric.world_size * self.plan.accumulate)]
+        x = self.data.x[: self.plan.micro_batch(self.fabric.world_size)]
         return rows(x, x.new_zeros(self.plan.objective.copies, *x.shape))
 
     def aim(self, numbers: Tensor, rate: float) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, final
 
 import torch
@@ -20,8 +18,8 @@ class SecondOrder(TorchFunctionMode):
 
     A convolution is bilinear in input and weight; it and its two adjoints are each other's derivatives. torch knows
     that for the first derivative only: for the second it runs a convolution whose kernel is as large as the image.
-    Its second derivative of a batch norm is dozens of small steps; a formula takes a third of them.
-    On a CPU both are fast, and torch's own are used unless ``everywhere``.
+    Its second derivative of a batch norm is dozens of small steps, where a formula takes fewer. On a CPU both are
+    fast, and torch's own are used unless ``everywhere``.
     """
 
     def __init__(self, everywhere: bool = False) -> None:
@@ -35,15 +33,10 @@ class SecondOrder(TorchFunctionMode):
 
     def gradient(self, total: Tensor, inputs: Tensor) -> Tensor:
         """Of a total (0-dimensional) with respect to inputs (B, *shape), with a graph of its own."""
-        with self._inputs_alone():
-            return torch.autograd.grad(total, inputs, create_graph=True)[0]
-
-    @contextmanager
-    def _inputs_alone(self) -> Iterator[None]:
         # torch tells a Function which of its inputs have gradients at all, not which of them were asked for.
         self.weights_wanted = False
         try:
-            yield
+            return torch.autograd.grad(total, inputs, create_graph=True)[0]
         finally:
             self.weights_wanted = True
 

@@ -1,4 +1,4 @@
-"""Batch norm that may be differentiated twice, by a formula instead of torch's forty small steps."""
+"""Batch norm that may be differentiated twice, by a formula instead of torch's many small steps."""
 
 from __future__ import annotations
 
