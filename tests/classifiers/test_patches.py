@@ -12,6 +12,7 @@ from ringfence.classifiers import KConsensus, Lanes, SoftVote
 from ringfence.classifiers.base import Classifier
 from ringfence.classifiers.patches import Crops, Patches
 from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.lift import MODES, noise_place
 from ringfence.operators import Given
 
 CROPS = Crops(size=8, resize=11, count=4)
@@ -55,6 +56,17 @@ def test_all_patches_run_as_one_batch(x: Tensor) -> None:
 
     Patches(Spy(), CROPS)(x)
     assert seen == [24]
+
+
+@pytest.mark.parametrize("sampling", ["dense", "random"])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_follows_the_noise_compiles_as_one_graph(mode: str, sampling: str, x: Tensor) -> None:
+    crops = Crops(size=8, resize=11, count=4, sampling=sampling)  # type: ignore[arg-type]
+    lift, rest = noise_place(mode, crops, (2, 10, 10))
+    lifted = torch.stack([lift.at(one, key) for key, one in enumerate(x)])
+    patches = Patches(network(), rest)
+    compiled = torch.compile(patches, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(lifted), patches(lifted))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

@@ -55,7 +55,7 @@ def _images(mode: str, crops: Crops, shape: tuple[int, ...]) -> NoisePlace:
     if crops.sampling == "random":
         return _scattered(mode, crops, windows)
     if mode == "input":
-        return NoisePlace(Identity(), crops)
+        return NoisePlace(Identity(), windows)
     if mode == "resized" and windows.before is not None:
         return NoisePlace(Linear(windows.before, mode), windows.crops_alone())
     if mode == "patch":
