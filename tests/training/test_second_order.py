@@ -62,27 +62,6 @@ def test_networks_get_the_gradients_torch_gives_them(arch: str, autocast: bool) 
         assert float((ours - theirs).norm()) <= (0.2 if autocast else 1e-4) * float(theirs.norm()) + 1e-5
 
 
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("shape", [(5, 3, 4, 2), (7, 3)])
-def test_a_batch_norm_has_torchs_second_derivatives_and_statistics(shape: tuple[int, ...], affine: bool) -> None:
-    torch.manual_seed(1)
-    kind = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
-    theirs = kind(3, affine=affine).double().train()
-    for one in theirs.parameters():
-        nn.init.normal_(one)
-    ours = copy.deepcopy(theirs)
-    given, weights = torch.randn(shape, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)
-    found = []
-    for norm, second in ((theirs, False), (ours, True)):
-        x = given.clone().requires_grad_()
-        with SecondOrder(everywhere=True) if second else nullcontext() as mode:
-            total = (norm(x.tanh()) * weights).sin().sum()
-        slope = mode.gradient(total, x) if mode else torch.autograd.grad(total, x, create_graph=True)[0]
-        (total + slope.square().sum()).backward()  # type: ignore[no-untyped-call]
-        found.append([x.grad, *(one.grad for one in norm.parameters()), *norm.buffers()])
-    assert all(torch.allclose(one, other, rtol=1e-9) for one, other in zip(*found, strict=True))
-
-
 def test_the_first_gradient_leaves_the_weights_alone() -> None:
     asked: list[str] = []
     real = torch.ops.aten.convolution_backward.default
@@ -105,10 +84,10 @@ def test_the_first_gradient_leaves_the_weights_alone() -> None:
 
 
 def test_on_a_cpu_torchs_own_steps_are_taken() -> None:
-    x, member = torch.rand(2, 3, 8, 8).requires_grad_(), nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    x, member = torch.rand(2, 3, 8, 8).requires_grad_(), nn.Conv2d(3, 4, 3)
     with SecondOrder() as second:
         scores = member(x)
-    assert "NativeBatchNorm" in type(scores.grad_fn).__name__
+    assert "ConvolutionBackward" in type(scores.grad_fn).__name__
     slope = second.gradient(scores.square().sum(), x)
     slope.square().sum().backward()  # type: ignore[no-untyped-call]
-    assert member[0].weight.grad is not None
+    assert member.weight.grad is not None

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ringfence.training.objectives.twice_batch_norm import Norm
 from ringfence.training.objectives.twice_convolution import Place
 
 
@@ -18,8 +17,7 @@ class SecondOrder(TorchFunctionMode):
 
     A convolution is bilinear in input and weight; it and its two adjoints are each other's derivatives. torch knows
     that for the first derivative only: for the second it runs a convolution whose kernel is as large as the image.
-    Its second derivative of a batch norm is dozens of small steps, where a formula takes fewer. On a CPU both are
-    fast, and torch's own are used unless ``everywhere``.
+    On a CPU that is fast, and torch's own is used unless ``everywhere``.
     """
 
     def __init__(self, everywhere: bool = False) -> None:
@@ -27,8 +25,8 @@ class SecondOrder(TorchFunctionMode):
         self.everywhere, self.weights_wanted = everywhere, True
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.conv2d, torch.batch_norm) and args and (self.everywhere or args[0].is_cuda):
-            func = self._convolved if func is torch.conv2d else self._normalised
+        if func is torch.conv2d and args and (self.everywhere or args[0].is_cuda):
+            func = self._convolved
         return func(*args, **(kwargs or {}))
 
     def gradient(self, total: Tensor, inputs: Tensor) -> Tensor:
@@ -58,19 +56,3 @@ class SecondOrder(TorchFunctionMode):
             x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         found = Place(self, x.shape, weight.shape, how).convolution(x, weight)
         return found if bias is None else found + bias.view(-1, 1, 1)
-
-    def _normalised(
-        self,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        mean: Tensor | None,
-        variance: Tensor | None,
-        training: bool,
-        momentum: float,
-        eps: float,
-        cudnn: bool,
-    ) -> Tensor:
-        if not training:
-            return torch.batch_norm(x, weight, bias, mean, variance, training, momentum, eps, cudnn)
-        return Norm(self, (mean, variance), momentum, eps)(x, weight, bias)
