@@ -27,8 +27,8 @@ from gpu_packing import keep, pack_runs, pack_zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = {f"{kind}-{sigma}": 3 for kind in KINDS for sigma in ("0.25", "0.5", "1.0")}
-KEPT |= {f"drt-{rho1}-{rho2}-0.25": 1 for rho1, rho2 in RHOS}
-"""Members of these ensembles that are kept: all of them together would not fit under the checkout's 30 MiB."""
+KEPT |= {f"drt-{rho1}-{rho2}-0.25": 1 for rho1, rho2 in RHOS} | {"consistency-resnet110-0.25": 0}
+"""Members of these trainings that are kept: all of them together would not fit under the checkout's 30 MiB."""
 
 
 def prepare(work: Path, data: Path) -> None:
@@ -151,7 +151,7 @@ def main() -> int:
         return 0
     if options.phase == "keep":
         places = (ROOT / "zoo/cifar10", ROOT / "results/cifar10")
-        keep(options.work / "zoo" / "cifar10", options.work / RUNS, *places, KEPT)
+        keep(options.work / "zoo" / "cifar10", options.work / RUNS, *places, KEPT, pictures=False)
         return 0
     if options.data is None:
         parser.error("--data: name the folder of the data")

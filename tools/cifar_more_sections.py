@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cifar_commands import KINDS, RHOS
+from cifar_commands import DRT_EPOCHS, KINDS, RHOS
 from cifar_page import RADII, Found, Row, draws, headed, paper, percents, printed, section, table
 
 from ringfence.analysis.aces import measure
@@ -25,9 +25,9 @@ def diversity(found: Found) -> list[str]:
     if not rows:
         return []
     about = [
-        "Sigma .25, every 10th test image. Ours: ResNet-20; the paper: ResNet-110, 150 epochs of DRT after 150 of the",
-        "members (ours: below). Its ACR (table 11) is one number for both votes and does not say which (rho1, rho2);",
-        "dashes are cells that the text at hand does not hold legibly.",
+        f"Sigma .25, every 10th test image. Ours: ResNet-20, {DRT_EPOCHS} epochs of DRT after 150 of the members; the",
+        "paper: ResNet-110, 150 after 150. Its ACR (table 11) is one number for both votes and does not say which",
+        "(rho1, rho2); dashes are cells that the text at hand does not hold legibly.",
     ]
     title = "Paper 001, tables 8 and 11: diversity-regularised training"
     return section(title, about, table(headed("", "rho1, rho2", "ACR"), rows))
@@ -172,7 +172,8 @@ def imagenet(found: Found) -> list[str]:
     row = [f"{ours.acr:.3f}", f"{100 * ours.abstention:.1f}", rate, *percents(ours.certified_accuracy)]
     about = [
         f"FFDNet before EfficientNet-Lite0 at 224 pixels, sigma .25, {draws(run)}. The images are probably training",
-        "images of the classifier, so this shows size and speed, not accuracy.",
+        "images of the classifier, so this shows size and speed, not accuracy; another certification ran beside it on",
+        "the same device.",
     ]
     head = headed("ACR", "abstained %", "draws a second")
     return section("At ImageNet size", about, table(head, [row]))

@@ -59,10 +59,18 @@ def pack(files: Iterable[Path], root: Path, out: Path, stem: str, limit: int = L
     return archives
 
 
-def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path, members: Mapping[str, int] | None = None) -> None:
-    """Copy finished trainings to zoo_place and finished runs, verified, to results_place; pictures go with one run.
+def keep(
+    zoo: Path,
+    runs: Path,
+    zoo_place: Path,
+    results_place: Path,
+    members: Mapping[str, int] | None = None,
+    pictures: bool = True,
+) -> None:
+    """Copy finished trainings to zoo_place and finished runs, verified, to results_place, in place of earlier ones.
 
     members: how many to keep of a training, by its name, where that is not all of them; hashes are kept of all.
+    pictures: whether those of the inputs are kept, with one run.
     """
     from smooth_reduce_pack import pack as keep_run
 
@@ -73,7 +81,8 @@ def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path, members: M
             continue
         found = json.loads(config.read_text(encoding="utf-8"))
         place = zoo_place / config.parent.name
-        place.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
         every = finals(config.parent)
         first = every[: (members or {}).get(config.parent.name, len(every))]
         for file in first:
@@ -88,7 +97,7 @@ def keep(zoo: Path, runs: Path, zoo_place: Path, results_place: Path, members: M
     pictured = {file.parent.name for file in results_place.glob("*/summary.json") if _pictured(file.parent)}
     pictured = pictured or {folder.name for folder in finished[:1]}
     for folder in finished:
-        keep_run(folder, results_place / folder.name, pictures=folder.name in pictured)
+        keep_run(folder, results_place / folder.name, pictures=pictures and folder.name in pictured)
     print(f"{len(finished)} runs kept; now write the table, and zoo/README.md with tools/zoo_readme.py", flush=True)
 
 

@@ -105,10 +105,14 @@ def test_what_is_finished_is_kept(tool: Tool, fake_run: Callable[..., RunFolder]
         for number in range(1 if training == "two" else members):
             (folder / f"final-{number}.safetensors").touch()
     places = (root / "zoo" / "cifar10", root / "results" / "cifar10")
+
+    def pictured() -> list[bool]:
+        return [RunFolder.open(run).inputs()[0].thumbnail is not None for run in sorted(places[1].iterdir())]
+
     tool("gpu_packing").keep(work / "zoo" / "cifar10", work / "runs", *places, {"many": 1})
     kept = [RunFolder.open(path) for path in sorted((root / "results" / "cifar10").iterdir())]
     assert [run.path.name for run in kept] == ["a", "b"]
-    assert [run.inputs()[0].thumbnail is not None for run in kept] == [True, False]
+    assert pictured() == [True, False]
     assert not (kept[0].path / "lock").exists()
     trainings = sorted(path.relative_to(root).as_posix() for path in (root / "zoo").rglob("*") if path.is_file())
     many = [f"zoo/cifar10/many/{name}" for name in ("SHA256SUMS", "config.json", "final-0.safetensors")]
@@ -117,11 +121,12 @@ def test_what_is_finished_is_kept(tool: Tool, fake_run: Callable[..., RunFolder]
     assert len(read_sums(root / "zoo" / "cifar10" / "many")) == 3
     fake_run(work / "runs" / "0", 4).write_summary({})  # a later run, first by name: pictures stay where they are
     tool("gpu_packing").keep(work / "zoo" / "cifar10", work / "runs", *places)
-    assert [RunFolder.open(places[1] / name).inputs()[0].thumbnail is not None for name in "0ab"] == [
-        False,
-        True,
-        False,
-    ]
+    assert pictured() == [False, True, False]
+    assert (places[0] / "many" / "final-2.safetensors").exists()
+    assert not (places[0] / "many" / "SHA256SUMS").exists(), "what was kept before is replaced"
+    tool("gpu_packing").keep(work / "zoo" / "cifar10", work / "runs", *places, {"many": 0}, pictures=False)
+    assert pictured() == [False, False, False]
+    assert not list((places[0] / "many").glob("*.safetensors"))
 
 
 def test_a_run_waits_for_what_it_needs_and_is_not_repeated(
