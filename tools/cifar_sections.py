@@ -95,9 +95,13 @@ def sizes(found: Found) -> list[str]:
 def votes(found: Found) -> list[str]:
     """Table 11: ways to vote, of ten members at sigma .25."""
     rows: list[Row] = []
+    learned: list[str] = []
     known = {(one["training"], one["vote"]): one for one in found.published["paper000"]["table_11"]}
     for kind in KINDS:
         lanes = found.lanes(f"{kind}-lanes-0.25")
+        if lanes:
+            weights = found.runs[f"{kind}-lanes-0.25"].config.extra["ensemble"]["weights"]
+            learned.append(f"- {kind}: {', '.join(f'{weight:.2f}' for weight in weights)}.")
         for vote in ("soft", "softmax", "hard", "weighted", "max-margin") if lanes else ():
             ours = lanes[f"{vote}-{MEMBERS}"]
             rows.append([kind, vote, f"{ours.acr:.3f}", *percents(ours.certified_accuracy)])
@@ -106,7 +110,9 @@ def votes(found: Found) -> list[str]:
                 rows.append(paper([f"paper, {kind}", vote, f"{there['acr']:.3f}", *shares]))
     about = [
         "Ours: ten ResNet-20, sigma .25. The paper: ten ResNet-110, so only the order of the votes compares. Weights",
-        "were learned on noisy training images.",
+        "were learned on the cross-entropy of 500 noisy training images:",
+        "",
+        *learned,
     ]
     return section("Paper 000, table 11: votes", about, table(headed("", "vote", "ACR"), rows)) if rows else []
 

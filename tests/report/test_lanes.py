@@ -23,12 +23,18 @@ LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_nois
 def test_lanes_carry_the_metrics_of_their_run(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "r", lanes=("a", "b"))
     found = gather([tmp_path / "r"])
-    assert [lane.name for lane in found.lanes] == ["r · a", "r · b"]
+    assert [lane.name for lane in found.lanes] == ["a", "b"]
     for lane in found.lanes:
         assert lane.metrics_at([0.0, 0.25]).acr == metrics(run, [0.0], lane.lane).acr
         assert len(lane.records) == len(lane.streams) == 40
         assert not any(entry.cells for record in lane.records for entry in record.stages)
     assert found.remarks == []
+
+
+def test_lanes_name_their_run_where_there_are_several(fake_run: FakeRun, tmp_path: Path) -> None:
+    fake_run(tmp_path / "r", lanes=("a", "b"))
+    fake_run(tmp_path / "s")
+    assert [lane.name for lane in gather([tmp_path / "r", tmp_path / "s"]).lanes] == ["r · a", "r · b", "s"]
 
 
 def test_streams_keep_the_largest_counts(fake_run: FakeRun, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def imitate(fake_run: Callable[..., RunFolder], name: str, words: tuple[str, ...
         "--singles" in words,
     )
     lanes = lane_names(len(members), votes, prefixes, singles, consensus) if singles else ("main",)
-    ensemble = {"members": members, "consensus": consensus} if members != [""] else None
+    weights = [1 / len(members)] * len(members) if "weighted" in votes else None
+    ensemble = {"members": members, "consensus": consensus, "weights": weights} if members != [""] else None
     reducing = {"mode": option(words, "--mode") or "input"}
     run = fake_run(
         folder / name,

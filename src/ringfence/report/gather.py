@@ -34,7 +34,7 @@ def gather(paths: Sequence[str | Path], extras: Extras | None = None) -> Materia
     for path, name in zip(paths, names, strict=True):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", StoreWarning)
-            found, pictures, said = _read(Path(path), name)
+            found, pictures, said = _read(Path(path), name, only=len(paths) == 1)
         remarks += [str(one.message) for one in caught if issubclass(one.category, StoreWarning)] + said
         lanes += found
         inputs[name] = pictures
@@ -58,7 +58,8 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def _read(path: Path, name: str) -> tuple[list[Lane], Sequence[InputInfo], list[str]]:
+def _read(path: Path, name: str, only: bool) -> tuple[list[Lane], Sequence[InputInfo], list[str]]:
+    """Lanes, pictures and remarks; the lanes of the only run of a page need not repeat its name."""
     if path.is_file():
         log = read_cohen(path)
         return [Lane(name, name, "", log, _log_records(log), [()] * len(log))], [], list(log.notes)
@@ -75,7 +76,7 @@ def _read(path: Path, name: str) -> tuple[list[Lane], Sequence[InputInfo], list[
     shared: dict[tuple[float, ...] | None, list[RunMetrics]] = {}
     lanes = []
     for lane, rows in by_lane.items():
-        title = f"{name} · {lane}" if len(by_lane) > 1 else name
+        title = name if len(by_lane) == 1 else lane if only else f"{name} · {lane}"
         records, streams, answers = zip(*rows, strict=True)
         known = None if None in answers else np.array(answers, np.int64)
         lanes.append(Lane(title, name, lane, run, records, streams, known, shared))
