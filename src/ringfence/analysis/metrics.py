@@ -9,20 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.consensus_stats import ConsensusStats, consensus_of, consensus_stats
 from ringfence.errors import ArgumentError, StoreError
-from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder, read_cohen
-from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray
+from ringfence.types import ABSTAIN
 
-Source = Sequence[Record] | CohenLog | RunFolder
 Format = Literal["auto", "run", "cohen"]
 
 USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-_COLUMNS = ("lane", "label", "prediction", "radius", "target", "draws", "forwards", "seconds", "sound")
 
 
 @dataclass(frozen=True)
@@ -73,26 +69,6 @@ class RunMetrics:
         return replace(self, time_rf=reference.seconds / reference.count * self.count / self.seconds)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """A run as arrays (rows,); label -1 and target NaN stand for none."""
-
-    lane: NDArray[np.str_]
-    label: IntArray
-    prediction: IntArray
-    radius: FloatArray
-    target: FloatArray
-    draws: IntArray
-    forwards: IntArray
-    seconds: FloatArray
-    sound: BoolArray
-
-    def of(self, lane: str) -> _Columns:
-        """The rows of one lane."""
-        rows = self.lane == lane
-        return _Columns(**{name: getattr(self, name)[rows] for name in _COLUMNS})
-
-
 def metrics(source: Source, radii: Sequence[float], lane: str | None = None, path: str = "") -> RunMetrics:
     """Metrics of the source's only lane, or of the named one."""
     found = metrics_by_lane(source, radii, path)
@@ -105,14 +81,16 @@ def metrics(source: Source, radii: Sequence[float], lane: str | None = None, pat
 
 def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "") -> list[RunMetrics]:
     """Metrics of every lane of the source, in the order of their names; None: the usual radii it can answer."""
-    columns = _columns(source)
+    columns = columns_of(source)
     path = path or (str(source.path) if isinstance(source, CohenLog | RunFolder) else "")
     if not len(columns.radius):
         raise StoreError(path or "records", "must hold at least one record", "none", "Certify some inputs first.")
     limit = _limit(columns, source)
     asked = _usual(columns, limit) if radii is None else _checked(radii, limit)
     lanes = np.unique(columns.lane).tolist()
-    found = [_measure(columns.of(lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes]
+    found = [
+        _measure(columns.at(columns.lane == lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes
+    ]
     if isinstance(source, RunFolder):
         found = [replace(one, consensus=_consensus(one, source)) for one in found]
     return found
@@ -127,12 +105,12 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
         rule = "choosing a lane per input after seeing the radii needs alpha split over the lanes beforehand"
         remedy = "Certify again with --split-alpha, or compare the lanes as wholes."
         raise ArgumentError("--best-lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
-    columns, ids = _table_columns(run), np.asarray(run.records(["input_id"])["input_id"])
+    columns, ids = columns_of(run), np.asarray(run.records(["input_id"])["input_id"])
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
     first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
     if not len(first):
         raise StoreError(str(run.path), "must hold at least one record", "none", "Certify some inputs first.")
-    chosen = _Columns(**{name: getattr(columns, name)[first] for name in _COLUMNS})
+    chosen = columns.at(first)
     limit = _limit(columns, run)
     asked = _usual(chosen, limit) if radii is None else _checked(radii, limit)
     return replace(_measure(chosen, asked, "best lane", str(run.path)), seconds=float(columns.seconds.sum()))
@@ -158,8 +136,8 @@ def metrics_json(runs: Sequence[RunMetrics]) -> str:
     return json.dumps({"runs": [one.to_dict() for one in runs]}, indent=2, allow_nan=False)
 
 
-def _measure(rows: _Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:
-    target = float(np.nanmin(rows.target)) if _known(rows) else None
+def _measure(rows: Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:
+    target = float(np.nanmin(rows.target)) if rows.tried_known_radii else None
     labelled = rows.label >= 0
     correct = (rows.prediction == rows.label) & (rows.prediction != ABSTAIN)
     earned = np.where(correct, rows.radius, 0.0)[labelled]
@@ -183,20 +161,15 @@ def _measure(rows: _Columns, radii: list[float], lane: str | None, path: str) ->
     )
 
 
-def _known(rows: _Columns) -> bool:
-    """Whether the run tried to prove radii known beforehand."""
-    return not bool(np.isnan(rows.target).all())
-
-
-def _limit(rows: _Columns, source: Source) -> float:
+def _limit(rows: Columns, source: Source) -> float:
     """The largest radius the run can answer for: what it tried, where that was known beforehand."""
-    if not _known(rows):
+    if not rows.tried_known_radii:
         return float("inf")
     larger = source.config.procedure_settings.get("larger", ()) if isinstance(source, RunFolder) else ()
     return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *map(float, larger), 0.0)
 
 
-def _usual(rows: _Columns, limit: float) -> list[float]:
+def _usual(rows: Columns, limit: float) -> list[float]:
     """The usual radii as far as the run can answer, and the ones it tried."""
     tried = rows.target[~np.isnan(rows.target)].tolist()
     return sorted({radius for radius in (*USUAL_RADII, *tried) if radius <= limit})
@@ -213,49 +186,3 @@ def _checked(radii: Sequence[float], limit: float) -> list[float]:
         rule = f"this run only tried to prove the radius {limit}, so it says nothing about larger ones"
         raise ArgumentError("radii", rule, above, f"Ask for radii up to {limit}, or certify with a larger --radius.")
     return asked
-
-
-def _columns(source: Source) -> _Columns:
-    if isinstance(source, RunFolder):
-        return _table_columns(source)
-    if isinstance(source, CohenLog):
-        return _log_columns(source)
-    values = {name: [getattr(record, name) for record in source] for name in _COLUMNS}
-    values["label"] = [-1 if label is None else label for label in values["label"]]
-    values["target"] = [np.nan if target is None else target for target in values["target"]]
-    return _Columns(
-        lane=np.array(values["lane"], dtype=np.str_),
-        radius=np.array(values["radius"], dtype=np.float64),
-        target=np.array(values["target"], dtype=np.float64),
-        seconds=np.array(values["seconds"], dtype=np.float64),
-        sound=np.array(values["sound"], dtype=np.bool_),
-        **{name: np.array(values[name], dtype=np.int64) for name in ("label", "prediction", "draws", "forwards")},
-    )
-
-
-def _table_columns(run: RunFolder) -> _Columns:
-    """Only the needed columns are read: the counts of a large run stay on the disk."""
-    table = run.records(_COLUMNS)
-    arrays = {name: table[name] for name in _COLUMNS}
-    arrays["label"] = arrays["label"].fill_null(-1)
-    arrays["target"] = arrays["target"].fill_null(float("nan"))
-    return _Columns(
-        lane=np.array(arrays.pop("lane").to_pylist(), dtype=np.str_),
-        **{name: array.to_numpy() for name, array in arrays.items()},
-    )
-
-
-def _log_columns(log: CohenLog) -> _Columns:
-    """A log names no draws, and its radii are rounded to nearest: it is not called sound."""
-    none = np.zeros(len(log), dtype=np.int64)
-    return _Columns(
-        lane=np.full(len(log), "", dtype=np.str_),
-        label=log.label,
-        prediction=log.predict,
-        radius=log.radius,
-        target=np.full(len(log), np.nan),
-        draws=none,
-        forwards=none,
-        seconds=log.seconds,
-        sound=np.zeros(len(log), dtype=np.bool_),
-    )
