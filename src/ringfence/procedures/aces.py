@@ -30,11 +30,17 @@ def check_form(form: str) -> None:
         raise ArgumentError("form", f"must be one of {', '.join(FORMS)}", repr(form), "sharp proves more.")
 
 
-def split_in_half(alpha: float) -> Mapping[str, float]:
-    """Half of alpha for the selector, half for the class: the union bound of paper 002."""
+def spent_by(form: Form, alpha: float) -> Mapping[str, float]:
+    """Paper 002's union bound: half for the selector, half for the class; the sharp form: one budget for both.
+
+    In the sharp form only one bound could make the claim false, the one on the side that decides (METHODS 7).
+    """
     ledger = AlphaLedger(alpha)
-    ledger.take("selection", alpha / 2)
-    ledger.take("class", ledger.left)
+    if form == "paper":
+        ledger.take("selection", alpha / 2)
+        ledger.take("class", ledger.left)
+    else:
+        ledger.take("selection or class, whichever decides", alpha)
     return ledger.spent
 
 
@@ -77,11 +83,7 @@ class AcesCertify(Procedure):
     @property
     def spent(self) -> Mapping[str, float]:
         """Two halves; in the sharp form one budget for the one bound whose failure would make the claim false."""
-        if self.form == "paper":
-            return split_in_half(self.alpha)
-        ledger = AlphaLedger(self.alpha)
-        ledger.take("selection or class, whichever decides", self.alpha)
-        return ledger.spent
+        return spent_by(self.form, self.alpha)
 
     def start(self, rows: int, given: Given) -> State:
         """The core's class is known, nothing else; scale = sigma / lift norm."""
@@ -180,7 +182,7 @@ class AcesPredict(Procedure):
     @property
     def spent(self) -> Mapping[str, float]:
         """Two halves; the sharp form spends alpha on bit 1 instead where the truth is 0."""
-        return split_in_half(self.alpha)
+        return spent_by("paper", self.alpha)
 
     def start(self, rows: int, given: Given) -> State:
         """The core's class is known, nothing else."""

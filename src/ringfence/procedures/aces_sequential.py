@@ -8,10 +8,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ringfence.procedures.aces import Form, check_form, core_class, split_in_half
+from ringfence.procedures.aces import Form, check_form, core_class, spent_by
 from ringfence.procedures.base import Decisions, Given, State
 from ringfence.procedures.sequential_looks import SequentialLooks
-from ringfence.stats import AlphaLedger, GroupSequentialDesign
+from ringfence.stats import GroupSequentialDesign
 from ringfence.types import ABSTAIN, IntArray, Tally
 
 CERTIFY, CORE_ALONE, CORE_OR_CLASS = 0, 1, 2
@@ -46,11 +46,7 @@ class AcesSequential(SequentialLooks):
     @property
     def spent(self) -> Mapping[str, float]:
         """One budget for the one test whose crossing would make the claim false, or two halves."""
-        if self.form == "paper":
-            return split_in_half(self.alpha)
-        ledger = AlphaLedger(self.alpha)
-        ledger.take("selection or class, whichever decides", self.alpha)
-        return ledger.spent
+        return spent_by(self.form, self.alpha)
 
     def start(self, rows: int, given: Given) -> State:
         """The core's class is known, nothing else."""
