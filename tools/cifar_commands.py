@@ -152,19 +152,8 @@ class Protocol:
         needs = weights_of(training, MEMBERS)
         listed = ("--members", specs(training, MEMBERS), "--sigma", sigma)
         some = ("--draws", "2", "--limit", "20") if self.tiny else ()
-        words = (
-            "weights",
-            *listed,
-            *DATA,
-            "--split",
-            "train",
-            "--skip",
-            "100",
-            "--method",
-            "gradient",
-            *some,
-            "--json",
-        )
+        images = (*DATA, "--split", "train", "--skip", "100", *some)
+        words = ("weights", *listed, *images, "--method", "gradient", "--json")
         votes = ("--vote", "soft,softmax,hard,max-margin,weighted", "--member-weights", f"{LEARNED}{learned}")
         every = (*votes, "--prefixes", "--singles", "--consensus", "2,3,5")
         certify = ("certify", *listed, *every, *self.inputs(20), *self.fixed())
