@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import typer
 
 from ringfence.cli.aces import aces_app
@@ -74,7 +72,4 @@ app.add_typer(export_app, name="export")
 
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
-    # torch's threads otherwise wait for each other by spinning, and where other programs want the same cores, long. It
-    # is read when torch is loaded, which no command has done yet.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app()
