@@ -40,15 +40,16 @@ def test_kept_weights_are_those_that_were_measured() -> None:
             assert not file.exists() or sha256(file.read_bytes()).hexdigest() == digest
 
 
-def test_the_frontier_in_the_documentation_is_the_measured_one() -> None:
-    """docs/aces.md shows some rows and columns of results/aces/frontier.txt."""
+@pytest.mark.parametrize(("file", "head"), [("frontier", "| theta |"), ("selected", "| theta of the network |")])
+def test_the_frontiers_in_the_documentation_are_the_measured_ones(file: str, head: str) -> None:
+    """docs/aces.md shows some rows and columns of results/aces/frontier.txt and selected.txt."""
     measured: dict[str, list[str]] = {}
-    for line in (ROOT / "results" / "aces" / "frontier.txt").read_text().split("\n\n")[0].splitlines()[3:]:
+    for line in (ROOT / "results" / "aces" / f"{file}.txt").read_text().split("\n\n")[0].splitlines()[3:]:
         theta, natural, acr, abstained, _, *certified = line.split()
         measured[theta] = [natural, acr, abstained, certified[0], certified[1], certified[3]]
     page = (ROOT / "docs" / "aces.md").read_text()
-    table = page.split("| theta | natural accuracy |")[1].split("\n\n")[0].splitlines()[2:]
-    assert len(table) > 5
+    table = page.split(f"{head} natural accuracy |")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(table) > 4
     for line in table:
         theta, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         assert cells == measured[theta.split()[0]]
