@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpu_packing import trained
 from mnist_training import SIGMAS, SINGLES
-from side_by_side import Bound, Task
+from side_by_side import Task
 
 
 def certify_group(group: str, sigma: float, folders: list[Path], options: argparse.Namespace) -> None:
@@ -130,7 +131,7 @@ def certification_tasks(options: argparse.Namespace) -> list[Task]:
             folders = [zoo / name for name in names if trained(zoo / name)]
             if folders:
                 done = options.work / "runs" / f"{group}-{sigma:g}.done"
-                run = Bound(certify_group, (group, sigma, folders, options))
+                run = partial(certify_group, group, sigma, folders, options)
                 tasks.append(Task(f"certify {group}-{sigma:g}", run, done))
             else:
                 print(f"not trained yet: {', '.join(names)}", flush=True)

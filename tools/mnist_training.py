@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
-from side_by_side import Bound, Task
+from side_by_side import Task
 
 SIGMAS = (0.5, 0.25, 1.0)
 MEMBERS = 3
@@ -82,10 +83,10 @@ def training_tasks(options: argparse.Namespace) -> list[Task]:
                 tuned += [] if job.finished else [job]
                 continue
             every = [(job, member) for member in job.trainings]
-            tasks.append(Task(f"{row}-{sigma:g}", Bound(train_together, (every,)), job.final(job.members - 1)))
+            tasks.append(Task(f"{row}-{sigma:g}", partial(train_together, every), job.final(job.members - 1)))
     if tuned:
         needed = tuple(job.init / f"final-{i}.safetensors" for job in tuned for i in range(MEMBERS))
         name = " ".join(job.out.name for job in tuned)
         every = [(job, 0) for job in tuned]
-        tasks.insert(0, Task(name, Bound(train_together, (every,)), tuned[-1].final(MEMBERS - 1), needed))
+        tasks.insert(0, Task(name, partial(train_together, every), tuned[-1].final(MEMBERS - 1), needed))
     return tasks

@@ -13,24 +13,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work for one process; after: outputs that must exist before it may start."""
+    """A piece of work for one process, to which run is sent; after: outputs that must exist before it may start."""
 
     name: str
     run: Callable[[], None]
     done: Path
     after: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A call that can be sent to another process."""
-
-    function: Callable[..., None]
-    arguments: tuple[Any, ...]
-
-    def __call__(self) -> None:
-        """Call it."""
-        self.function(*self.arguments)
 
 
 def guarded(task: Task) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,12 +42,12 @@ def test_an_ensemble_is_trained_and_certified_with_all_its_votes(tmp_path: Path)
 
 def test_what_failed_or_waits_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "tools")
-    from side_by_side import Bound, Task, run_tasks
+    from side_by_side import Task, run_tasks
 
     made = tmp_path / "made"
-    works = Task("works", Bound(Path.touch, (made,)), made)
-    waits = Task("waits", Bound(Path.touch, (tmp_path / "later",)), tmp_path / "later", (tmp_path / "never",))
-    fails = Task("fails", Bound(Path.unlink, (tmp_path / "nothing",)), tmp_path / "nothing")
+    works = Task("works", partial(Path.touch, made), made)
+    waits = Task("waits", partial(Path.touch, tmp_path / "later"), tmp_path / "later", (tmp_path / "never",))
+    fails = Task("fails", partial(Path.unlink, tmp_path / "nothing"), tmp_path / "nothing")
     assert run_tasks([works], 2, 60)
     assert made.exists()
     assert run_tasks([works], 2, 0), "done already"
