@@ -85,7 +85,7 @@ def training(sigmas: tuple[str, ...], tiny: bool = False) -> list[Command]:
             continue
         for kind, recipe in recipes.items():
             found.append(one(f"{kind}-resnet110-{sigma}", recipe, "resnet110", 1, *compiled))
-        shortened = ("--epochs", str(DRT_EPOCHS), "--lr-every", str(DRT_EPOCHS // 3 + 1))
+        shortened = ("--epochs", str(DRT_EPOCHS), "--lr-every", str(-(-DRT_EPOCHS // 3)))
         for rho1, rho2 in RHOS:
             tuned = ("--init", str(ZOO / f"gaussian-{sigma}"), "--rho1", rho1, "--rho2", rho2, *shortened)
             recipe, needs = f"paper001-cifar10-drt-{sigma}", weights_of(f"gaussian-{sigma}", 3)

@@ -98,11 +98,11 @@ def votes(found: Found) -> list[str]:
     learned: list[str] = []
     known = {(one["training"], one["vote"]): one for one in found.published["paper000"]["table_11"]}
     for kind in KINDS:
-        lanes = found.lanes(f"{kind}-lanes-0.25")
-        if lanes:
-            weights = found.runs[f"{kind}-lanes-0.25"].config.extra["ensemble"]["weights"]
-            learned.append(f"- {kind}: {', '.join(f'{weight:.2f}' for weight in weights)}.")
-        for vote in ("soft", "softmax", "hard", "weighted", "max-margin") if lanes else ():
+        if not (lanes := found.lanes(f"{kind}-lanes-0.25")):
+            continue
+        weights = found.runs[f"{kind}-lanes-0.25"].config.extra["ensemble"]["weights"]
+        learned.append(f"- {kind}: {', '.join(f'{weight:.2f}' for weight in weights)}.")
+        for vote in ("soft", "softmax", "hard", "weighted", "max-margin"):
             ours = lanes[f"{vote}-{MEMBERS}"]
             rows.append([kind, vote, f"{ours.acr:.3f}", *percents(ours.certified_accuracy)])
             if there := known.get((kind, vote)):

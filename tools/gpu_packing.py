@@ -81,7 +81,8 @@ def keep(
             continue
         found = json.loads(config.read_text(encoding="utf-8"))
         place = zoo_place / config.parent.name
-        shutil.rmtree(place, ignore_errors=True)
+        if place.exists():
+            shutil.rmtree(place)
         place.mkdir(parents=True)
         every = finals(config.parent)
         first = every[: (members or {}).get(config.parent.name, len(every))]
@@ -94,10 +95,12 @@ def keep(
             found["init"] = (Path(zoo_place.parent.name) / zoo_place.name / Path(found["init"]).name).as_posix()
         (place / "config.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     finished = sorted(file.parent for file in runs.glob("*/summary.json"))
-    pictured = {file.parent.name for file in results_place.glob("*/summary.json") if _pictured(file.parent)}
-    pictured = pictured or {folder.name for folder in finished[:1]}
+    pictured: set[str] = set()
+    if pictures:
+        pictured = {file.parent.name for file in results_place.glob("*/summary.json") if _pictured(file.parent)}
+        pictured = pictured or {folder.name for folder in finished[:1]}
     for folder in finished:
-        keep_run(folder, results_place / folder.name, pictures=pictures and folder.name in pictured)
+        keep_run(folder, results_place / folder.name, pictures=folder.name in pictured)
     print(f"{len(finished)} runs kept; now write the table, and zoo/README.md with tools/zoo_readme.py", flush=True)
 
 

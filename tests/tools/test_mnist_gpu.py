@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -40,14 +42,12 @@ def test_an_ensemble_is_trained_and_certified_with_all_its_votes(tmp_path: Path)
     assert (tmp_path / "out" / "runs-1.tgz").exists()
 
 
-def test_what_failed_or_waits_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    from side_by_side import Task, run_tasks
-
-    made = tmp_path / "made"
-    works = Task("works", partial(Path.touch, made), made)
-    waits = Task("waits", partial(Path.touch, tmp_path / "later"), tmp_path / "later", (tmp_path / "never",))
-    fails = Task("fails", partial(Path.unlink, tmp_path / "nothing"), tmp_path / "nothing")
+def test_what_failed_or_waits_is_not_done(tool: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    side_by_side = tool("side_by_side")
+    made, task, run_tasks = tmp_path / "made", side_by_side.Task, side_by_side.run_tasks
+    works = task("works", partial(Path.touch, made), made)
+    waits = task("waits", partial(Path.touch, tmp_path / "later"), tmp_path / "later", (tmp_path / "never",))
+    fails = task("fails", partial(Path.unlink, tmp_path / "nothing"), tmp_path / "nothing")
     assert run_tasks([works], 2, 60)
     assert made.exists()
     assert run_tasks([works], 2, 0), "done already"
