@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -201,6 +202,21 @@ def test_sequential_with_larger_radii() -> None:
 def test_a_radius_out_of_reach_is_refused_before_anything_is_sampled() -> None:
     with pytest.raises(ArgumentError, match="radius: no outcome of these draws can prove more than"):
         run(Buckets(), X, rf.Sequential(2.0, n=500))
+
+
+def test_the_seconds_of_all_records_are_no_more_than_the_time_that_passed() -> None:
+    """Lanes share their draws, and so the time these took: counted for every lane they would be 20 times as much."""
+
+    class Slow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            time.sleep(0.005)
+            return Buckets()(x).unsqueeze(1).expand(-1, 20, -1)
+
+    begin = time.perf_counter()
+    records = run(Slow(), X, rf.Fixed(n0=10, n=200))
+    passed = time.perf_counter() - begin
+    assert len(records) == 20 * len(X)
+    assert 0 < sum(record.seconds for record in records) <= passed
 
 
 def test_a_time_budget_stops_at_a_look_with_a_valid_answer() -> None:

@@ -7,19 +7,21 @@ falls into four intervals with normal probabilities, and F(x + d) is a function 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from scipy.special import entr, ndtr
+from dishonest import Dishonest
+from scipy.special import entr, ndtr, ndtri
 from scipy.stats import binom
 from simulate import FALSE_ALARM, SIGMA, most_failures
 from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.mechanisms import neyman_pearson
-from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Procedure, claims
+from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Decisions, Given, Procedure, State, claims
 from ringfence.sampling import ForwardPlan
-from ringfence.stats import clopper_pearson_lower
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 
 RUNS = 50_000
@@ -67,12 +69,20 @@ PLACES: dict[str, tuple[float, float]] = {
     "the radius 0.3 just missed": (STRAIGHT, STRAIGHT_BORDER + 0.3 - MISS),
     "straight, all but tied": (STRAIGHT, STRAIGHT_BORDER + 1e-6),
 }
+BOTH_TIED = (SIGMA * float(ndtri(0.75)) - 1e-9, 1e-9)
+"""Selector and class are all but tied, independently of each other; in truth it is selected and class 1."""
 
 
 def simulate(
-    procedure: Procedure, place: tuple[float, float], core: int, runs: int, seed: int
+    procedure: Procedure,
+    place: tuple[float, float],
+    core: int,
+    runs: int,
+    seed: int,
+    choice: tuple[int, int] | None = None,
 ) -> tuple[IntArray, FloatArray]:
-    """Predictions and radii (runs,) of independent runs at a place (edge, x)."""
+    """Predictions and radii (runs,) of independent runs at a place (edge, x); choice: the bit and the class that the
+    first draws are made to choose."""
     edge, x = place
     edges = ndtr((np.array([-np.inf, -edge, 0.0, edge, np.inf]) - x) / SIGMA)
     rng, given = np.random.default_rng(seed), Given(2, SIGMA, facts={"core": np.full(runs, core)})
@@ -83,6 +93,10 @@ def simulate(
         if not live.any():
             break
         left, low, high, right = rng.multinomial(wanted[live], np.diff(edges)).T
+        if choice is not None:
+            sides = np.zeros((4, len(left)), np.int64)
+            sides[{(1, 0): 0, (0, 0): 1, (0, 1): 2, (1, 1): 3}[choice]] = wanted[live]
+            (left, low, high, right), choice = sides, None
         none = np.zeros_like(left)
         cells = {
             "votes": np.stack([left + low, high + right, none], 1),
@@ -120,6 +134,16 @@ def test_failure_rate_is_at_most_alpha(name: str, place: str, core: int) -> None
     assert false_claims(prediction, radius, at, core).sum() <= most_failures(RUNS, ALPHA)
 
 
+@pytest.mark.parametrize("name", [name for name in PROCEDURES if "predict" not in name])
+@pytest.mark.parametrize("bit", [0, 1])
+@pytest.mark.parametrize("top", [0, 1])
+@pytest.mark.parametrize("core", [0, 1])
+def test_failure_rate_is_at_most_alpha_whatever_the_first_draws_chose(name: str, bit: int, top: int, core: int) -> None:
+    """Those draws are used for nothing else, so that the guarantee holds given any choice, also the worst."""
+    prediction, radius = simulate(PROCEDURES[name], BOTH_TIED, core, RUNS // 2, seed=7, choice=(bit, top))
+    assert false_claims(prediction, radius, BOTH_TIED, core).sum() <= most_failures(RUNS // 2, ALPHA)
+
+
 def test_spent_never_exceeds_alpha() -> None:
     for procedure in PROCEDURES.values():
         assert 0 < sum(procedure.spent.values()) <= ALPHA * (1 + 1e-12)
@@ -146,21 +170,41 @@ def test_sharp_is_at_least_the_papers_accounting() -> None:
             assert ((sharp[0] == paper[0]) | (paper[0] == ABSTAIN)).all()
 
 
-def test_the_law_catches_or_instead_of_and() -> None:
-    """Algorithm 4 as printed returns the core's class whenever more draws voted for it, without any test."""
-    edge, x = PLACES["selection all but tied, from outside"]
-    rng = np.random.default_rng(4)
-    votes_for_core = rng.binomial(100, 1 - selected(x, edge), RUNS)
-    assert (votes_for_core > 50).sum() > most_failures(RUNS, ALPHA)
+class OrInsteadOfAnd(Dishonest):
+    """Algorithm 4 as printed: the core's class whenever more draws voted for it, without any test."""
+
+    honest = AcesPredict(ALPHA, n=100)
+
+    def conclude(self, state: State) -> Decisions:
+        found, more = self.honest.conclude(state), state["bits"][:, 0] > state["bits"][:, 1]
+        return replace(found, prediction=np.where(more, state["core"], found.prediction))
 
 
-def test_the_law_catches_full_alpha_for_either_bound() -> None:
-    """Where one bound alone leads to the claim, two bounds at alpha each fail at nearly twice alpha."""
-    p, n = 0.5 - 1e-9, 200
-    rng = np.random.default_rng(5)
-    counts = rng.binomial(n, p, (2, RUNS))
-    claimed = (clopper_pearson_lower(counts, n, 0.03) > 0.5).any(0)
-    assert claimed.sum() > most_failures(RUNS, 0.03)
+class AlphaForEitherBound(Dishonest):
+    """Where bit or class alone leads to the claim, both bounds at alpha: ACES shares there what it is given."""
+
+    honest = AcesCertify(2 * ALPHA, n0=10, n=200)
+
+
+class AlphaForEitherTest(Dishonest):
+    """The same with sequential tests."""
+
+    honest = AcesSequential(0.1, 2 * ALPHA, beta=0.01, n0=10, n=1000, look=50)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place", "core", "choice"),
+    [
+        (OrInsteadOfAnd, PLACES["selection all but tied, from outside"], 0, None),
+        (AlphaForEitherBound, BOTH_TIED, 0, (0, 0)),
+        (AlphaForEitherTest, BOTH_TIED, 0, (0, 0)),
+    ],
+)
+def test_the_law_catches(
+    wrong: type[Dishonest], place: tuple[float, float], core: int, choice: tuple[int, int] | None
+) -> None:
+    prediction, radius = simulate(wrong(ALPHA), place, core, RUNS, seed=4, choice=choice)
+    assert false_claims(prediction, radius, place, core).sum() > most_failures(RUNS, ALPHA)
 
 
 class Line(nn.Module):

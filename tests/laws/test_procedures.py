@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, final
-
 import numpy as np
 import pytest
+from dishonest import Dishonest
 from scipy.special import ndtr
 from simulate import SIGMA, false_claims, most_failures, simulate
 
 from ringfence.procedures import (
     PROCEDURES,
     Anytime,
+    Decisions,
     Fixed,
     Multinomial,
     Predict,
@@ -85,21 +84,10 @@ def test_spent_never_exceeds_alpha() -> None:
         assert 0 < sum(procedure.spent.values()) <= ALPHA * (1 + 1e-12)
 
 
-@final
-@dataclass(frozen=True)
-class Peeking(Procedure):
-    """Unsound on purpose: a fixed-n bound looked at again and again, the best one kept."""
+class Peeking(Dishonest):
+    """A fixed-n bound looked at again and again, the best one kept."""
 
-    alpha: float
-    name: ClassVar[str] = "peeking"
-    honest: ClassVar[Anytime] = Anytime(ALPHA, n0=10, n=2000, look=20)
-    spent = honest.spent
-
-    def start(self, rows, given):  # type: ignore[no-untyped-def]
-        return self.honest.start(rows, given)
-
-    def request(self, state: State):  # type: ignore[no-untyped-def]
-        return self.honest.request(state)
+    honest = Anytime(ALPHA, n0=10, n=2000, look=20)
 
     def update(self, state: State, tally: Tally) -> State:
         best = state["lower"].copy()
@@ -109,24 +97,43 @@ class Peeking(Procedure):
         state["lower"] = best
         return state
 
-    def conclude(self, state: State):  # type: ignore[no-untyped-def]
-        return self.honest.conclude(state)
 
-    def largest_radius(self, sigma: float) -> float:
-        return self.honest.largest_radius(sigma)
+class SameDraws(Dishonest):
+    """The class is chosen from the draws that bound it, at all of alpha: nothing pays for the choice."""
 
+    honest = Multinomial(ALPHA, n=200, form="one-sided")
 
-def test_the_law_catches_peeking() -> None:
-    p = np.array(PROBABILITIES["just short of a larger radius"])
-    prediction, radius = simulate(Peeking(ALPHA), p, RUNS, seed=1)
-    assert false_claims(prediction, radius, p).sum() > most_failures(RUNS, ALPHA)
+    def conclude(self, state: State) -> Decisions:
+        p_a = clopper_pearson_lower(state["hits"], 200, ALPHA)
+        return Decisions(state["top"], p_a, 1.0 - p_a)
 
 
-def test_the_law_catches_bounds_on_selection_draws() -> None:
-    """The class chosen from the same draws that bound it fails at nearly twice alpha for two tied classes."""
-    rng, n = np.random.default_rng(5), 200
-    p = np.array(PROBABILITIES["nearly tied"])
-    votes = rng.multinomial(n, p, size=RUNS)
-    lower = clopper_pearson_lower(votes.max(1), n, ALPHA)
-    wrong = lower > p[votes.argmax(1)]
-    assert wrong.sum() > most_failures(RUNS, ALPHA)
+class EveryStageAtAlpha(Dishonest):
+    """Stages that do not share alpha: each of three certifies at all of it."""
+
+    honest = Staged(RADIUS, 3 * ALPHA, beta=0.01, n0=10, stages=(100, 400, 2000))
+
+
+class AsIfItsEndWereFixed(Dishonest):
+    """Clopper-Pearson on the counts at which a sequential test stopped, as if that moment had been fixed."""
+
+    honest = Sequential(RADIUS, ALPHA, beta=0.01, n0=10, n=2000, look=20)
+
+    def conclude(self, state: State) -> Decisions:
+        p_a = clopper_pearson_lower(state["hits"], state["drawn"], ALPHA)
+        return Decisions(state["top"], p_a, 1.0 - p_a)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "case"),
+    [
+        (Peeking, "just short of a larger radius"),
+        (SameDraws, "nearly tied"),
+        (EveryStageAtAlpha, "just short of the radius"),
+        (AsIfItsEndWereFixed, "just short of a larger radius"),
+    ],
+)
+def test_the_law_catches(wrong: type[Dishonest], case: str) -> None:
+    p = np.array(PROBABILITIES[case])
+    prediction, radius = simulate(wrong(ALPHA), p, RUNS // 4, seed=1)
+    assert false_claims(prediction, radius, p).sum() > most_failures(RUNS // 4, ALPHA)

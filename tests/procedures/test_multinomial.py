@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Given, Multinomial
@@ -47,6 +48,18 @@ def test_the_rank_test_stops_a_close_race() -> None:
     assert decide("two-sided", close).prediction[0] == ABSTAIN
     assert rank_test(np.array([420]), np.array([300]))[0] < ALPHA / 2
     assert decide("two-sided", clear).prediction[0] == 0
+
+
+def test_the_rank_test_has_half_of_alpha() -> None:
+    """Every lead of 420 draws over its rival among three classes: half of alpha decides, all of it would not."""
+    lead, between = 420, 0
+    for rival in range(300, 420):
+        rest = N - lead - rival
+        p_value = 2 * binom.sf(lead - 1, lead + rival, 0.5)
+        found = decide("two-sided", [lead, rival, rest // 2, rest - rest // 2])
+        assert found.prediction[0] == (0 if p_value <= ALPHA / 2 else ABSTAIN)
+        between += ALPHA / 2 < p_value <= ALPHA
+    assert between
 
 
 def test_invalid_scores_lower_the_top_class() -> None:

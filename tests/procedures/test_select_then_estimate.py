@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
+from scipy.stats import beta, binom, norm
 
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import neyman_pearson, one_sided
@@ -71,6 +71,16 @@ def test_predict_asks_the_rank_test_on_both_sides() -> None:
     assert decisions.prediction.tolist() == [0, ABSTAIN, ABSTAIN]
     assert decisions.radius is not None
     assert decisions.radius.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_predict_names_a_class_exactly_where_the_rank_test_passes_at_alpha() -> None:
+    """Every possible lead among 200 draws: 2 P(Bin(200, 1/2) >= hits) <= alpha, and nothing beyond it."""
+    hits = np.arange(101, 201)
+    decisions = run(Predict(0.01, n=200), votes(*((int(one), 200 - int(one), 0) for one in hits)))
+    passes = 2 * binom.sf(hits - 1, 200, 0.5) <= 0.01
+    assert decisions.prediction.tolist() == np.where(passes, 0, ABSTAIN).tolist()
+    # Within twice the level there are counts too: another level would decide otherwise.
+    assert ((2 * binom.sf(hits - 1, 200, 0.5) <= 0.02) & ~passes).any()
 
 
 @pytest.mark.parametrize("test", [Fixed(0.01, n0=5, n=50), TwoSided(0.01, n0=5, n=50)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import mpmath
 import numpy as np
 import pytest
@@ -13,8 +15,11 @@ from ringfence.stats import (
     clopper_pearson_lower,
     empirical_bernstein_lower,
     empirical_bernstein_upper,
+    histogram_lower,
+    histogram_upper,
     hoeffding_lower,
     hoeffding_upper,
+    moments,
 )
 from ringfence.stats.means import BETS
 
@@ -31,6 +36,21 @@ def test_empirical_bernstein() -> None:
     margin = np.sqrt(2 * 0.04 * np.log(2000) / 1000) + 7 * np.log(2000) / (3 * 999)
     assert float(empirical_bernstein_lower(0.7, 0.04, 1000, 1e-3)) == pytest.approx(0.7 - margin, abs=1e-11)
     assert float(empirical_bernstein_upper(0.7, 0.04, 1000, 1e-3)) == pytest.approx(0.7 + margin, abs=1e-11)
+
+
+@pytest.mark.parametrize("counts", [[1, 0, 1], [2, 1, 0], [0, 3, 4], [10, 20, 30]])
+def test_the_variance_of_a_histogram_is_the_unbiased_one_that_bernstein_asks_for(counts: list[int]) -> None:
+    """Divided by n - 1: with n the bound would be too tight where there are few draws."""
+    values = np.array([0.0, 0.3, 1.0])
+    draws = np.repeat(values, counts)
+    mean, variance, n = moments(values, np.array([counts]))
+    assert n.tolist() == [len(draws)]
+    assert mean[0] == pytest.approx(draws.mean(), rel=1e-14)
+    assert variance[0] == pytest.approx(statistics.variance(draws.tolist()), rel=1e-12)
+    expected = empirical_bernstein_lower(draws.mean(), statistics.variance(draws.tolist()), len(draws), 0.4)
+    np.testing.assert_allclose(histogram_lower(values, np.array([counts]), 0.4, "bernstein"), expected, rtol=1e-12)
+    mirrored = empirical_bernstein_upper(draws.mean(), statistics.variance(draws.tolist()), len(draws), 0.4)
+    np.testing.assert_allclose(histogram_upper(values, np.array([counts]), 0.4, "bernstein"), mirrored, rtol=1e-12)
 
 
 @pytest.mark.parametrize("counts", [[0, 3, 10, 40, 60], [5, 0, 0, 0, 95], [200, 3, 0, 0, 1], [0, 0, 0, 0, 50]])

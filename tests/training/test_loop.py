@@ -18,6 +18,7 @@ from ringfence.training.course import Course, Status
 from ringfence.training.data_on_device import augment
 from ringfence.training.fabric import make_fabric
 from ringfence.training.objectives import Drt, Gaussian, SmoothAdv
+from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
 
 PLAN = TrainingPlan(Gaussian(), sigma=0.2, epochs=4, batch=16, schedule=Schedule(lr=0.1), seed=3)
@@ -243,6 +244,24 @@ def test_learning_rates_follow_the_papers_and_the_cycle() -> None:
     assert max(cycle) == pytest.approx(1.0, abs=0.01)
     assert cycle.index(max(cycle)) in (19, 20)
     assert cycle[-1] == pytest.approx(1e-4)
+
+
+def test_warm_ups_begin_with_their_first_share_and_end_at_all(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epoch e of w: (e + 1) / w. A warm-up from 0 would spend an epoch on clean images and no attack."""
+    shares: list[tuple[float, float]] = []
+    plain = Gaussian.loss_of
+
+    def watched(self, member, x, y, noise, generator):  # type: ignore[no-untyped-def]
+        shares.append((round(float(noise.reached), 6), round(float(noise.attack), 6)))
+        return plain(self, member, x, y, noise, generator)
+
+    monkeypatch.setattr(Gaussian, "loss_of", watched)
+    train(replace(PLAN, epochs=5, noise_warmup=4, attack_warmup=2), [tiny()], data, tmp_path, device="cpu")
+    each = [shares[at] for at in range(0, len(shares), len(shares) // 5)]
+    assert each == [(0.25, 0.5), (0.5, 1.0), (0.75, 1.0), (1.0, 1.0), (1.0, 1.0)]
+    assert [warmth(epoch, 0) for epoch in (0, 7)] == [1.0, 1.0]
 
 
 def test_crops_and_flips_move_pixels_and_change_none() -> None:

@@ -226,6 +226,26 @@ def test_smoothadv_attacks_with_the_noise_of_the_loss() -> None:
     assert math.isclose(number(measured(SmoothAdv(), [member], cold).total), plain, rel_tol=1e-6)
 
 
+@pytest.mark.parametrize("attack", ["pgd", "ddn"])
+def test_smoothadv_attacks_the_network_as_it_will_be_used(attack: str) -> None:
+    """In evaluation mode: dropout would move the target at every step, batch norms would learn from adversaries."""
+    modes: list[bool] = []
+
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net(5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            modes.append(self.training)
+            return self.inner(x)
+
+    measured(SmoothAdv(attack=attack, steps=3), [Watched().train()])  # type: ignore[arg-type]
+    assert len(modes) > 3
+    assert not any(modes[:-1])
+    assert modes[-1]  # the loss itself trains
+
+
 def test_smoothadv_leaves_parameters_trainable_and_the_mode_as_it_was() -> None:
     member = net(5).train()
     measured(SmoothAdv(attack="ddn", steps=2), [member]).total.backward()
