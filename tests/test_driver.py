@@ -17,7 +17,7 @@ from ringfence.classifiers import Aces, EntropySelector
 from ringfence.data import Input
 from ringfence.driver import ASKED_AT_ONCE
 from ringfence.errors import ArgumentError, ClassifierError, DataError
-from ringfence.lift import Lift
+from ringfence.lift import Lift, Paper
 from ringfence.mechanisms import MECHANISMS, neyman_pearson, one_sided, renyi
 from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
@@ -248,6 +248,11 @@ def test_a_lift_divides_the_radii() -> None:
         assert record.p_a == other.p_a
         assert record.radius == pytest.approx(other.radius / 2, rel=1e-8)
         assert record.radius <= other.radius / 2
+
+
+def test_a_lift_that_leaves_out_its_factor_makes_no_sound_record() -> None:
+    assert all(record.sound for record in run(Buckets(), X, rf.Fixed(n=100), lift=rf.Identity()))
+    assert not any(record.sound for record in run(Buckets(), X, rf.Fixed(n=100), lift=Paper(rf.Identity())))
 
 
 def test_progress_and_plans_are_reported() -> None:

@@ -12,6 +12,7 @@ from toys import Buckets
 
 import ringfence as rf
 from ringfence.errors import StoreError
+from ringfence.lift import Lift
 from ringfence.mechanisms import MECHANISMS
 from ringfence.procedures import Procedure
 from ringfence.record import StageTally
@@ -122,6 +123,39 @@ def test_tampering_is_found(tmp_path: Path, what: str, tamper: Callable[[rf.Reco
     found = rf.verify(stored(tmp_path / "run", rf.Fixed(n=800), rows))
     assert {one.input_id for one in found} == {rows[victim].input_id}
     assert what in {one.what for one in found}
+
+
+def test_votes_are_as_many_as_draws(tmp_path: Path) -> None:
+    """Two votes for every draw would be a multiple of them, as the cells of other readouts are."""
+    rows = records(rf.Fixed(n=800))
+    rows[4] = with_votes(rows[4], 1, lambda votes: [2 * one for one in votes])
+    found = rf.verify(stored(tmp_path / "run", rf.Fixed(n=800), rows))
+    assert [(one.input_id, one.what, one.stored, one.recomputed) for one in found] == [
+        (rows[4].input_id, "votes of request 1", 1600, 800)
+    ]
+
+
+@pytest.mark.parametrize("procedure", [rf.Fixed(n=800), rf.Sequential(0.1, n=3000)], ids=lambda one: one.name)
+def test_the_norm_of_the_lift_is_verified(tmp_path: Path, procedure: Procedure) -> None:
+    """Records made behind a lift agree with a config that names its norm, and with no other."""
+
+    class Double(Lift):
+        name = "double"
+        norm_bound = 2.0
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+    lifted = config(procedure).model_copy(update={"lift": Double().settings(), "mechanisms": ["neyman_pearson"]})
+    options = {"noise": rf.Gaussian(0.5), "procedure": procedure, "config_hash": lifted.digest, "lift": Double()}
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    rows = list(rf.certify(Buckets(), torch.linspace(-1, 2, 9)[:, None], execution=execution, **options))
+    run = rf.RunFolder.create_or_resume(tmp_path / "run", lifted)
+    run.append(rows)
+    assert rf.verify(run) == []
+    other = rf.RunFolder.create_or_resume(tmp_path / "other", config(procedure))
+    other.append(rows)
+    assert {one.what for one in rf.verify(other)} >= {"lift_norm", "config_hash"}
 
 
 def test_stopping_a_sequential_test_early_is_found(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 from scipy.stats import binom
 
 from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Procedure
@@ -95,6 +96,24 @@ def test_certify_bounds_class_and_bit_at_their_shares(form: str) -> None:
     tied = tally(COUNTS, ALL // 2, ALL // 2, N)
     assert answers(test, TOP, chosen(TO_CORE), tied) == where(lower(ALPHA / 2) > 0.5, TOP)
     assert ((lower(ALPHA) > 0.5) & (lower(ALPHA / 2) <= 0.5)).any()
+
+
+def test_certify_answers_with_the_smaller_radius() -> None:
+    """The claim is false as soon as either smoothed component changes."""
+    test, rows = AcesCertify(ALPHA, n0=10, n=N), len(COUNTS)
+    given = Given(3, 0.5, facts={"core": np.full(rows, CORE)})
+    for one in (tally(COUNTS, NONE, ALL, N), tally(ALL, N - COUNTS, COUNTS, N)):
+        found = test.conclude(test.update(test.update(test.start(rows, given), chosen(CERTIFY)), one))
+        assert found.radius is not None
+        np.testing.assert_allclose(found.radius, np.maximum(0.5 * ndtri(lower(ALPHA)), 0.0), rtol=1e-6, atol=1e-12)
+
+
+def test_invalid_scores_are_rivals_of_every_class() -> None:
+    """45% of the draws gave no scores: class 0 with 50% is not known to be ahead of whatever they hide."""
+    spoiled = Tally({"votes": np.array([[200, 20, 0, 180]]), "bits": np.array([[0, N, 0]])}, np.array([N]))
+    ten = chosen(CERTIFY, rows=1)
+    assert answers(AcesPredict(ALPHA, N), CORE, spoiled) == [ABSTAIN]
+    assert answers(AcesCertify(ALPHA, n0=10, n=N, lower_share=0.5), CORE, ten, spoiled) == [ABSTAIN]
 
 
 @pytest.mark.parametrize("form", ["sharp", "paper"])

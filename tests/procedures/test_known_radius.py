@@ -77,6 +77,17 @@ def test_sequential_follows_its_design_look_by_look() -> None:
         assert test.request(state)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "test", [Staged(0.25, n0=10, stages=(100, 400)), Sequential(0.25, n0=10, n=400)], ids=lambda test: test.name
+)
+def test_the_class_of_a_known_radius_comes_from_the_first_draws_only(test: Staged | Sequential) -> None:
+    """Ten draws choose class 0; all that follow say class 1, which was not chosen and so is never claimed."""
+    state = test.update(test.start(1, GIVEN), votes(10, 10))
+    while wanted := int(test.request(state)[0]):
+        state = test.update(state, votes(0, wanted))
+    assert test.conclude(state).prediction.tolist() == [ABSTAIN]
+
+
 def test_largest_radius_of_the_default_design() -> None:
     assert Sequential(0.5).largest_radius(1.0) == pytest.approx(3.835, abs=5e-4)
 

@@ -65,6 +65,14 @@ def test_invalid_scores_count_against_the_class() -> None:
     np.testing.assert_allclose(decisions.p_a, beta.ppf(0.001, 900, 101), rtol=1e-6)
 
 
+def test_invalid_scores_are_a_rival_of_two_sided_bounds() -> None:
+    """45% of the draws gave no scores: without them as a rival, class 0 would seem far ahead of the 10% of class 1."""
+    spoiled = Tally({"votes": np.array([[450, 100, 0, 450]])}, np.array([1000]))
+    decisions = run(TwoSided(0.001, n0=10, n=1000), votes((10, 0, 0)), spoiled)
+    np.testing.assert_allclose(decisions.p_b, beta.ppf(1 - 0.0005, 451, 550), rtol=1e-6)
+    assert claims(decisions, [neyman_pearson], GIVEN)[0].tolist() == [ABSTAIN]
+
+
 def test_predict_asks_the_rank_test_on_both_sides() -> None:
     decisions = run(Predict(0.001, n=20), votes((18, 2, 0), (17, 3, 0), (11, 9, 0)))
     # 2 P(Bin(20, 1/2) >= 18) = 4.0e-4, and 2.6e-3 for 17.

@@ -72,6 +72,26 @@ def test_histograms_are_read_on_the_safe_side() -> None:
     assert found.p_b[0] > high[0]
 
 
+def test_scores_are_rounded_against_the_claim() -> None:
+    """By Hoeffding, whose margin is known: the class from the lower edges of its bins, the others from the upper."""
+    cells = constant_scores(P, np.array([N]))
+    where = np.flatnonzero(cells[0]) % BINS
+    found = decide(Softmax(ALPHA, N0, N, "hoeffding"), constant_scores(P, np.array([N0])), cells)
+    margin = np.sqrt(np.log(2 / ALPHA) / (2 * N))
+    assert found.p_a[0] == pytest.approx(SCORE_EDGES[where[1]] - margin, abs=1e-10)
+    assert found.p_b[0] == pytest.approx(SCORE_EDGES[where[0] + 1] + margin, abs=1e-10)
+
+
+def test_an_invalid_draw_is_a_one_for_every_other_class() -> None:
+    invalid = N // 20
+    cells = constant_scores(P, np.array([N - invalid]))
+    cells[0, -1] = 3 * invalid
+    found = decide(Softmax(ALPHA, N0, N, "hoeffding"), constant_scores(P, np.array([N0])), cells)
+    margin = np.sqrt(np.log(2 / ALPHA) / (2 * N))
+    assert 0.65 * 0.95 - margin - 0.002 <= found.p_a[0] <= 0.65 * 0.95 - margin
+    assert 0.20 * 0.95 + 0.05 + margin <= found.p_b[0] <= 0.20 * 0.95 + 0.05 + margin + 0.002
+
+
 def test_settings_are_checked() -> None:
     with pytest.raises(ArgumentError, match="the paper's form uses hoeffding"):
         Softmax(form="paper")

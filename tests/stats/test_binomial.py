@@ -82,6 +82,21 @@ def test_it_agrees_with_the_beta_distribution() -> None:
     np.testing.assert_allclose(clopper_pearson_upper(k, 100_000, 1e-3), beta.isf(1e-3, k + 1, 100_000 - k), rtol=2e-6)
 
 
+@pytest.mark.parametrize("answer", [0.0, float("nan"), 0.01, 0.3])
+def test_an_inversion_that_fails_is_mended_on_the_safe_side(monkeypatch: pytest.MonkeyPatch, answer: float) -> None:
+    """Whatever SciPy's inversion says, the bound is stepped up until its tail is at most alpha."""
+    monkeypatch.setattr("ringfence.stats.binomial.betainccinv", lambda a, b, y: np.full(a.shape, answer))
+    k = np.array([1, 30, 400])
+    assert (clopper_pearson_upper(k, 1000, 1e-3) >= beta.isf(1e-3, k + 1, 1000 - k)).all()
+
+
+def test_many_rows_have_the_bounds_of_each_alone() -> None:
+    """Rows that share their counts are inverted once; each must get back its own."""
+    k = np.random.default_rng(0).integers(1, 40, 500)
+    alone = [float(clopper_pearson_lower(int(one), 40, 1e-3)) for one in k]
+    assert clopper_pearson_lower(k, 40, 1e-3).tolist() == alone
+
+
 def test_arrays_broadcast_and_keep_their_shape() -> None:
     result = clopper_pearson_lower(np.arange(6).reshape(2, 3), np.array([[10], [20]]), [0.1, 0.01, 0.001])
     assert result.shape == (2, 3)
@@ -103,6 +118,7 @@ def test_bounds_name_what_they_are_valid_for() -> None:
     assert fixed.lower_at_fixed_n(90, 100) == clopper_pearson_lower(90, 100, 0.01)
     assert fixed.upper_at_fixed_n(90, 100) == clopper_pearson_upper(90, 100, 0.01)
     assert anytime.lower_at_look(90, 100, 3) == clopper_pearson_lower(90, 100, 0.01 / 12)
+    assert anytime.upper_at_look(90, 100, 3) == pytest.approx(clopper_pearson_upper(90, 100, 0.01 / 12), rel=1e-12)
     assert not hasattr(fixed, "lower_at_look")
     assert not hasattr(anytime, "lower_at_fixed_n")
     with pytest.raises(ArgumentError, match="counted from 1"):

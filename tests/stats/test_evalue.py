@@ -51,6 +51,15 @@ def test_it_certifies_when_the_evidence_reaches_one_over_alpha() -> None:
     np.testing.assert_array_equal(evalue_certifies([10, 10_000], [10, 10_000], 0.99, 1e-3), [False, True])
 
 
+def test_it_certifies_exactly_from_one_over_alpha_on() -> None:
+    successes = np.arange(2001)
+    evidence = log_evalue(successes, 2000, 0.6)
+    certified = evalue_certifies(successes, 2000, 0.6, 0.01)
+    np.testing.assert_array_equal(certified, evidence >= np.log(100) + 1e-7)
+    # Within a factor of 2 there are counts too: another level would decide otherwise.
+    assert ((evidence >= np.log(50)) & ~certified).any()
+
+
 def test_nonsense_is_refused() -> None:
     for arguments in ((5, 4, 0.5), (1, 4, 1.0), (1, 4, 0.0)):
         with pytest.raises(ArgumentError):

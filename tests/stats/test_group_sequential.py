@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from ringfence.errors import ArgumentError
 from ringfence.stats import group_sequential_design, look_schedule
-from ringfence.stats.paths import binomial_window
+from ringfence.stats.paths import BinomialPaths, binomial_window
 
 SMALL = [(0.5, 0.05, 10), (0.7, 0.1, 5), (0.9, 0.05, 20), (0.85, 0.01, 18), (0.8, 0.001, 7)]
 
@@ -117,6 +117,17 @@ def test_the_binomial_window(n: int, q: float) -> None:
             assert weights[i] == pytest.approx(exact, rel=1e-12)
     mean = float(weights @ (first + np.arange(len(weights))))
     assert mean == pytest.approx(n * q, rel=1e-11)
+
+
+def test_what_is_dropped_is_counted_as_lost() -> None:
+    """Tails lighter than the dust are cut at every extension: what is left and what was lost make up everything."""
+    for q in (0.02, 0.3, 0.7):
+        paths, before = BinomialPaths(q, dust=1e-4), 0.0
+        for draws in (50, 130, 400, 1000):
+            paths.extend(draws)
+            assert paths.mass + paths.lost >= 1 - 1e-12
+            assert paths.lost > before
+            before = paths.lost
 
 
 @pytest.mark.parametrize(
