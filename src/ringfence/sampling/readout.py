@@ -182,8 +182,17 @@ def grid_of(thetas: tuple[float, ...], device: torch.device) -> Tensor:
 READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores(), MemberVotes(), Selection())}
 
 
-def readouts(names: tuple[str, ...], classifier: nn.Module | None = None) -> tuple[Readout, ...]:
-    """The readouts a procedure needs, by name, fitted to the classifier if there is one."""
+def readouts(
+    names: tuple[str, ...], classifier: nn.Module | None = None, procedure: str = "this one"
+) -> tuple[Readout, ...]:
+    """The readouts that the named procedure needs, fitted to the classifier if there is one.
+
+    What an Aces classifier gives is no class's score: only ``selection`` can read it.
+    """
+    if isinstance(classifier, Aces) and names != (Selection.name,):
+        rule = "an Aces classifier is certified by aces, aces-sequential or aces-predict"
+        remedy = "Use AcesSequential for a known radius (as staged and sequential), else AcesCertify or AcesPredict."
+        raise ArgumentError("procedure", rule, procedure, remedy)
     for name in names:
         if name not in READOUTS:
             raise ArgumentError("readout", f"must be one of {sorted(READOUTS)}", name, "Name a known readout.")
