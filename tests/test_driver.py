@@ -185,17 +185,19 @@ def test_a_lane_that_is_decided_takes_no_part_in_further_looks() -> None:
 
 
 def test_sequential_with_larger_radii() -> None:
-    grid = (0.3, 0.6, 2.0)
+    grid, longer = (0.3, 0.6, 1.5), 0
     for record, plain in zip(
         run(Buckets(), X, rf.Sequential(0.1, n=20_000, larger=grid)),
         run(Buckets(), X, rf.Sequential(0.1, n=20_000)),
         strict=True,
     ):
-        assert record.draws == plain.draws  # larger radii never prolong the test
+        assert record.draws >= plain.draws  # the path of the target alone, and on from there
+        longer += record.draws > plain.draws
         assert record.prediction == plain.prediction
         assert record.radius in (0.0, 0.1, *grid[:2])
         assert record.radius >= plain.radius
         assert record.target == 0.1
+    assert longer
     assert max(r.radius for r in run(Buckets(), X, rf.Sequential(0.1, n=20_000, larger=grid))) > 0.1
 
 

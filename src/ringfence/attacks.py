@@ -14,21 +14,22 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from ringfence.classifiers import LOGITS, Kinds, kinds_of, log_probabilities
 from ringfence.errors import ArgumentError
 
 Scores = Callable[[Tensor], Tensor]
 """A batch (rows, *shape) -> scores (rows, K)."""
 
 
-def log_mean_softmax(scores: Tensor, copies: int) -> Tensor:
+def log_mean_softmax(scores: Tensor, copies: int, kinds: Kinds = LOGITS) -> Tensor:
     """log( (1/m) sum_i softmax(f(x + e_i)) ): scores (m*B, K), copies outermost, -> (B, K); never log(0)."""
-    logs = torch.log_softmax(scores.float(), -1).view(copies, -1, scores.shape[-1])
+    logs = log_probabilities(scores, kinds).view(copies, -1, scores.shape[-1])
     return torch.logsumexp(logs, 0) - math.log(copies)
 
 
 def smoothed_log_probabilities(classifier: Scores, x: Tensor, noise: Tensor) -> Tensor:
-    """log of the mean softmax (B, K) of x (B, *shape) under the fixed draws noise (m, B, *shape)."""
-    return log_mean_softmax(classifier((x + noise).flatten(0, 1)), len(noise))
+    """log of the mean probabilities (B, K) of x (B, *shape) under the fixed draws noise (m, B, *shape)."""
+    return log_mean_softmax(classifier((x + noise).flatten(0, 1)), len(noise), kinds_of(classifier))
 
 
 def smoothed_loss(classifier: Scores, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:

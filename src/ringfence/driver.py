@@ -112,7 +112,7 @@ def certify(
         execution.autotune,
         execution.draws,
     )
-    counted = readouts(procedure.needs, classifier)
+    counted = readouts(procedure.needs, classifier, procedure.name)
     given = Given(num_classes, noise.sigma, lift.norm_bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)

@@ -35,7 +35,7 @@ def verify(run: RunFolder) -> list[Disagreement]:
         raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
     test = procedure(config.procedure, config.procedure_settings)
     norm = float(config.lift.get("norm_bound", 1.0))
-    given = Given(config.num_classes, config.sigma, norm)
+    given = Given(config.num_classes, config.sigma, norm, replayed=True)
     found = list(_replay(test, given, records, config.mechanisms or [config.mechanism]))
     for record in records:
         if record.config_hash != config.digest:
@@ -71,7 +71,7 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
         rows = np.array([row for row in rows if int(row) not in broken], np.int64)
         if len(rows):
             state[rows] = test.update(state[rows], _tally(records, rows, step))
-    wanted = test.request(state)
+    wanted = np.where(test.may_end(state), 0, test.request(state))
     decisions = test.conclude(state)
     prediction, radius, radii = claims(decisions, [mechanism(name) for name in names], given)
     for row, record in enumerate(records):
@@ -89,7 +89,7 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
             ("draws", record.draws, sum(stage.draws for stage in record.stages)),
             *((f"radius by {name}", record.radii.get(name), float(values[row])) for name, values in radii.items()),
         ]
-        if wanted[row] and test.seconds is None:  # only a time budget may stop a procedure that wants more
+        if wanted[row]:
             claimed.append(("draws still wanted", 0, int(wanted[row])))
         for what, stored, recomputed in claimed:
             if stored != recomputed:

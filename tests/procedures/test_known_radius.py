@@ -107,7 +107,7 @@ def test_the_lift_makes_the_target_harder() -> None:
 
 
 def test_larger_radii_count_only_while_all_smaller_ones_crossed() -> None:
-    test = Sequential(0.25, n0=10, n=2000, look=100, larger=(0.5, 0.75, 1.5))
+    test = Sequential(0.25, n0=10, n=4000, look=100, larger=(0.5, 0.75, 1.4))
     state = test.update(test.start(1, GIVEN), votes(10, 10))
     decisions = test.conclude(test.update(state, votes(100, 100)))
     assert decisions.radius is not None
@@ -115,7 +115,7 @@ def test_larger_radii_count_only_while_all_smaller_ones_crossed() -> None:
     assert reached in (0.25, 0.5, 0.75)
     designs = [test.design(float(p0)) for p0 in state["grid"][0]]
     crossed = [design.certify_at[0] <= 100 for design in designs]
-    assert reached == [0.25, 0.5, 0.75, 1.5][crossed.index(False) - 1]
+    assert reached == [0.25, 0.5, 0.75, 1.4][crossed.index(False) - 1]
     assert not crossed[-1]
 
 

@@ -141,7 +141,8 @@ class RunBounds:
 
     @property
     def _given(self) -> Given:
-        return Given(self.config.num_classes, self.sigma, float(self.config.lift.get("norm_bound", 1.0)))
+        norm = float(self.config.lift.get("norm_bound", 1.0))
+        return Given(self.config.num_classes, self.sigma, norm, replayed=True)
 
     @cached_property
     def _decisions(self) -> Decisions:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Members
+from ringfence.classifiers import LOGITS, Kinds, Members
 from ringfence.data import Dataset
 from ringfence.errors import ArgumentError, DataError
 from ringfence.noise import Noise
@@ -23,10 +23,12 @@ HOLDOUT_STAGE = -2
 @final
 @dataclass(frozen=True, eq=False)
 class Holdout:
-    """Scores (inputs, draws, members, K) on noisy copies, float32 on the host, and labels (inputs,) int64."""
+    """Scores (inputs, draws, members, K) on noisy copies, float32 on the host, labels (inputs,) int64, and what kind
+    of scores each member gives."""
 
     scores: Tensor
     labels: Tensor
+    kinds: Kinds = LOGITS
 
     @property
     def flat(self) -> tuple[Tensor, Tensor]:
@@ -68,7 +70,7 @@ def holdout_scores(
         scores.append(torch.cat([ensemble(batch).float().cpu() for batch in copies]))
     if not scores:
         raise DataError(dataset.name, "needs at least one hold-out input", "none", "Choose another --first or --skip.")
-    return Holdout(torch.stack(scores), torch.tensor(labels))
+    return Holdout(torch.stack(scores), torch.tensor(labels), ensemble.kinds)
 
 
 def noisy_copies(x: Tensor, noise: Noise, draws: int, seed: int, input_id: int) -> Iterator[Tensor]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ringfence.analysis.ranking import Holdout
-from ringfence.classifiers.votes import ScoreKind
+from ringfence.classifiers import PROBABILITIES, Kinds, probabilities
+from ringfence.classifiers.votes import ScoreKind, kinds_of_vote
 from ringfence.errors import ArgumentError, DataError
 
 MOST_POINTS = 100_000
@@ -32,7 +33,7 @@ class LearnedWeights:
 def equal_weights(holdout: Holdout, on: ScoreKind = "logits") -> LearnedWeights:
     """The plain mean, what every learned weighting is to be compared with."""
     members = holdout.scores.shape[2]
-    return _judged("equal", torch.full((members,), 1.0 / members), *_valid(holdout), on)
+    return _judged("equal", torch.full((members,), 1.0 / members), *_multiplied(holdout, on))
 
 
 def gradient_weights(
@@ -42,16 +43,16 @@ def gradient_weights(
 
     On logits the loss is CE(sum_l w_l f_l, y), on softmax scores -log sum_l w_l softmax(f_l)_y.
     """
-    scores, labels = _valid(holdout)
-    free = torch.zeros(scores.shape[1], requires_grad=True)
+    used, labels, kinds = _multiplied(holdout, on)
+    free = torch.zeros(used.shape[1], requires_grad=True)
     optimiser = torch.optim.Adam([free], lr=rate)
-    loss_of = _loss(scores, labels, on)
+    loss_of = _loss(used, labels, kinds)
     for _ in range(steps):
         optimiser.zero_grad()
         loss = loss_of(free.softmax(0))
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-    return _judged("gradient", free.detach().softmax(0), scores, labels, on)
+    return _judged("gradient", free.detach().softmax(0), used, labels, kinds)
 
 
 def grid_weights(holdout: Holdout, on: ScoreKind = "logits", step: float = 0.1) -> LearnedWeights:
@@ -64,9 +65,9 @@ def grid_weights(holdout: Holdout, on: ScoreKind = "logits", step: float = 0.1) 
     if points > MOST_POINTS:
         rule = f"tries at most {MOST_POINTS} weightings"
         raise ArgumentError("grid", rule, points, "Use gradient descent, or a larger --step.")
-    scores, labels = _valid(holdout)
+    used, labels, kinds = _multiplied(holdout, on)
     tried = (
-        _judged("grid", torch.tensor(point, dtype=torch.float32) / parts, scores, labels, on)
+        _judged("grid", torch.tensor(point, dtype=torch.float32) / parts, used, labels, kinds)
         for point in _compositions(parts, members)
     )
     return max(tried, key=lambda one: (one.accuracy, -one.loss))
@@ -87,25 +88,27 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _loss(scores: Tensor, labels: Tensor, on: ScoreKind) -> Callable[[Tensor], Tensor]:
-    """Mean cross-entropy of the vote as a function of the weights (M,)."""
-    if on == "softmax":
-        right = scores.softmax(-1)[torch.arange(len(labels)), :, labels]  # (D, M)
+def _loss(used: Tensor, labels: Tensor, kinds: Kinds) -> Callable[[Tensor], Tensor]:
+    """Mean cross-entropy of the vote, whose scores are of this kind, as a function of the weights (M,)."""
+    if kinds == PROBABILITIES:
+        right = used[torch.arange(len(labels)), :, labels]  # (D, M)
         return lambda weights: -(right @ weights).clamp_min(1e-12).log().mean()
-    return lambda weights: torch.nn.functional.cross_entropy(torch.einsum("dmk,m->dk", scores, weights), labels)
+    return lambda weights: torch.nn.functional.cross_entropy(torch.einsum("dmk,m->dk", used, weights), labels)
 
 
-def _judged(method: str, weights: Tensor, scores: Tensor, labels: Tensor, on: ScoreKind) -> LearnedWeights:
-    used = scores.softmax(-1) if on == "softmax" else scores
+def _judged(method: str, weights: Tensor, used: Tensor, labels: Tensor, kinds: Kinds) -> LearnedWeights:
     right = torch.einsum("dmk,m->dk", used, weights).argmax(-1) == labels
-    loss = float(_loss(scores, labels, on)(weights))
+    loss = float(_loss(used, labels, kinds)(weights))
     return LearnedWeights(method, tuple(weights.tolist()), loss, float(right.double().mean()))
 
 
-def _valid(holdout: Holdout) -> tuple[Tensor, Tensor]:
-    """Noisy copies on which all members gave finite scores: (D, M, K) and labels (D,)."""
+def _multiplied(holdout: Holdout, on: ScoreKind) -> tuple[Tensor, Tensor, Kinds]:
+    """What the weights multiply (D, M, K) and labels (D,), of the noisy copies on which all members gave finite scores,
+    and the kind of the vote's scores."""
     scores, labels = holdout.flat
+    kinds = kinds_of_vote("weighted", holdout.kinds, on)
     finite = torch.isfinite(scores).flatten(1).all(1)
     if not bool(finite.any()):
         raise DataError("hold-out", "needs finite scores", "NaN or infinite ones only", "Check the members.")
-    return scores[finite], labels[finite]
+    valid = scores[finite]
+    return probabilities(valid, holdout.kinds) if on == "softmax" else valid, labels[finite], kinds

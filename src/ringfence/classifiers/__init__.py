@@ -1,10 +1,11 @@
 """Everything that turns a batch into scores: modules that wrap one another, and the architectures inside."""
 
 from ringfence.classifiers.aces import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_names
-from ringfence.classifiers.base import Classifier, Scored, facts, score
+from ringfence.classifiers.base import Classifier, Scored, facts, kinds_of, score
 from ringfence.classifiers.consensus import KConsensus
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.folding import fold_batch_norm
+from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kind, Kinds, as_logits, log_probabilities, probabilities
 from ringfence.classifiers.lanes import Lanes, lane_names
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
@@ -13,6 +14,8 @@ from ringfence.classifiers.video import Chunks, Clips
 from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote, SoftVote, Weighted
 
 __all__ = [
+    "LOGITS",
+    "PROBABILITIES",
     "VOTES",
     "Aces",
     "Chunks",
@@ -23,6 +26,8 @@ __all__ = [
     "EntropySelector",
     "HardVote",
     "KConsensus",
+    "Kind",
+    "Kinds",
     "Lanes",
     "MaxMargin",
     "Members",
@@ -34,10 +39,14 @@ __all__ = [
     "SoftVote",
     "SoftmaxVote",
     "Weighted",
+    "as_logits",
     "check_thetas",
     "facts",
     "fold_batch_norm",
+    "kinds_of",
     "lane_names",
+    "log_probabilities",
+    "probabilities",
     "score",
     "theta_names",
 ]

@@ -11,7 +11,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.kinds import Kinds, as_logits, log_probabilities, probabilities
 from ringfence.errors import ArgumentError, ClassifierError
 
 CORE = "core"
@@ -37,23 +38,23 @@ class Selector(nn.Module, ABC):
 
     @abstractmethod
     def measure(self, x: Tensor, scores: Tensor) -> Measured:
-        """Inputs (B, *shape) and the certification network's scores (B, K) -> what is compared with theta."""
+        """Inputs (B, *shape) and the certification network's logits (B, K) -> what is compared with theta."""
 
 
 @final
 class EntropySelector(Selector):
-    """Entropy of softmax(f_certify), logarithm to base K, clamped to [0, 1]: no further network runs."""
+    """Entropy of the certification network's probabilities, to base K, clamped to [0, 1]: no further network runs."""
 
     def measure(self, x: Tensor, scores: Tensor) -> Measured:
         """H = -sum_k p_k log p_k / log K."""
-        log_share = scores.float().log_softmax(-1)
+        log_share = log_probabilities(scores)
         entropy = -(log_share.exp() * log_share).sum(-1) / math.log(scores.shape[-1])
         return Measured(entropy.clamp(0.0, 1.0), 0)
 
 
 @final
 class NetworkSelector(Selector):
-    """A network with two outputs (core, certify); the value is the softmax share of the core output."""
+    """A network with two outputs (core, certify); the value is the probability of the core output."""
 
     def __init__(self, net: nn.Module, thetas: float | Sequence[float]) -> None:
         super().__init__(thetas)
@@ -65,7 +66,7 @@ class NetworkSelector(Selector):
         if answer.scores.dim() != 2 or answer.scores.shape[1] != 2:
             rule, remedy = "must return two scores per input, (core, certify)", "Train it with two classes."
             raise ClassifierError("select", rule, f"shape {tuple(answer.scores.shape)}", remedy)
-        return Measured(answer.scores.float().softmax(-1)[:, 0], answer.work)
+        return Measured(probabilities(answer.scores, kinds_of(self.net))[:, 0], answer.work)
 
 
 @final
@@ -90,6 +91,11 @@ class Aces(Classifier):
         return self.select.thetas
 
     @property
+    def kinds(self) -> Kinds:
+        """The certification network's, and a selector's value, which no softmax touches."""
+        return (*kinds_of(self.certify), "probabilities")
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the lanes."""
         return theta_names(self.thetas)
@@ -100,7 +106,7 @@ class Aces(Classifier):
         if answer.scores.dim() != 2:
             rule, remedy = "must return (B, K)", "Lanes cannot be composed; name one classifier."
             raise ClassifierError("certify", rule, tuple(answer.scores.shape), remedy)
-        measured = self.select.measure(x, answer.scores)
+        measured = self.select.measure(x, as_logits(answer.scores, kinds_of(self.certify)))
         scores = answer.scores.float()
         return Scored(torch.stack([scores, measured.value[:, None].expand_as(scores)], 1), answer.work + measured.work)
 

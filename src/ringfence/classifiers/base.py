@@ -10,6 +10,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers.kinds import LOGITS, Kinds
+
 
 class Scored(NamedTuple):
     """Scores (B, K) or (B, lanes, K), and the network forwards they took: one number for all rows, or int64
@@ -30,6 +32,11 @@ class Classifier(nn.Module, ABC):
         """Batch (B, *shape) -> scores (B, K) or (B, lanes, K)."""
         return self.score(x).scores
 
+    @property
+    def kinds(self) -> Kinds:
+        """Whether scores are logits or probabilities: for all lanes, or lane by lane. Wrappers say what they wrap."""
+        return LOGITS
+
     tells_facts: ClassVar[bool] = False
     """Whether ``facts`` says anything."""
 
@@ -43,6 +50,12 @@ def score(module: nn.Module, x: Tensor) -> Scored:
     if isinstance(module, Classifier):
         return module.score(x)
     return Scored(module(x), 1)
+
+
+def kinds_of(module: object) -> Kinds:
+    """What the scores of any module are; a plain network's are logits."""
+    inner = getattr(module, "_orig_mod", module)  # a compiled module hides what it is
+    return inner.kinds if isinstance(inner, Classifier) else LOGITS
 
 
 def facts(module: nn.Module, x: Tensor) -> list[Mapping[str, int]]:

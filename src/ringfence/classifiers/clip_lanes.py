@@ -10,8 +10,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, score
-from ringfence.classifiers.patches import Reduction, check_reduction, combined
+from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.kinds import Kinds
+from ringfence.classifiers.patches import Reduction, check_reduction, combined, kinds_of_reduction
 from ringfence.classifiers.video import frames_of
 from ringfence.errors import ArgumentError
 from ringfence.operators import check_clips, clips
@@ -66,9 +67,14 @@ class ClipLanes(Classifier):
         if not self.names or len(set(self.names)) != len(self.names):
             raise ArgumentError("lanes", "need different names, and at least one", self.names, "Leave out doubles.")
 
+    @property
+    def kinds(self) -> Kinds:
+        """One for each lane: as the network's, or probabilities for the max."""
+        return tuple(kinds_of_reduction(self.network, lane.reduce)[0] for lane in self.lanes)
+
     def score(self, x: Tensor) -> Scored:
         """(B, T, C, H, W) -> (B, lanes, K)."""
-        length = frames_of(x)
+        length, kinds = frames_of(x), kinds_of(self.network)
         found: dict[int, Tensor] = {}
         for chunk, starts in _distinct(self.lanes, length).items():
             cut = torch.stack([x[:, start : start + chunk] for start in starts], 1)
@@ -77,7 +83,7 @@ class ClipLanes(Classifier):
         for lane in self.lanes:
             distinct, wanted = _distinct(self.lanes, length)[lane.chunk], lane.starts(length)
             index = torch.tensor([[distinct.index(start) for start in one] for one in wanted], device=x.device)
-            scores.append(combined(found[lane.chunk][:, index].mean(2), lane.reduce))
+            scores.append(combined(found[lane.chunk][:, index].mean(2), lane.reduce, kinds))
             work.append(index.numel())
         return Scored(torch.stack(scores, 1), torch.tensor(work, device=x.device).expand(len(x), -1))
 

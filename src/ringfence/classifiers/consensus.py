@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers.base import Classifier, Scored, invalid_rows
+from ringfence.classifiers.kinds import Kinds, common_kind
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.votes import soft, valid_only
 from ringfence.errors import ArgumentError
@@ -59,10 +60,16 @@ class KConsensus(Classifier):
             raise ArgumentError("undecided", "must lie above 0 and at most 1", undecided, "0.1 is the default.")
         self.first = Members(members[:agree])
         self.rest = Members(members[agree:]) if agree < len(members) else None
+        self._gives = common_kind(Members(members).kinds, "a K-consensus")
         self.micro_batch = micro_batch
         self.undecided = undecided
         self.parts = 1
         self.wave = 0
+
+    @property
+    def kinds(self) -> Kinds:
+        """The kind that all members share."""
+        return self._gives
 
     @property
     def agree(self) -> int:

@@ -10,7 +10,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.kinds import Kinds
 from ringfence.errors import ArgumentError, ClassifierError
 
 
@@ -24,6 +25,11 @@ class Denoised(Classifier):
     def __init__(self, denoiser: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
         self.denoiser, self.classifier = denoiser, classifier
+
+    @property
+    def kinds(self) -> Kinds:
+        """As the classifier's."""
+        return kinds_of(self.classifier)
 
     def score(self, x: Tensor) -> Scored:
         """Scores of the denoised batch."""

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers.base import Classifier, Scored, invalid_rows
+from ringfence.classifiers.kinds import Kinds, common_kind
 from ringfence.classifiers.members import Members
-from ringfence.classifiers.votes import VOTES, Combine, ScoreKind, soft, valid_only, weighted
+from ringfence.classifiers.votes import VOTES, Combine, ScoreKind, kinds_of_vote, soft, valid_only, weighted
 from ringfence.errors import ArgumentError
 
 
@@ -52,17 +53,30 @@ class Lanes(Classifier):
                 raise ArgumentError("consensus", f"must lie between 1 and {count}", agree, "Ask for fewer to agree.")
         self._singles = singles
         combine: dict[str, Combine] = {**VOTES, **({"weighted": weighted(weights, count, on)} if weights else {})}
-        self._votes = [(combine[vote], length) for vote, length in _vote_lanes(count, votes, prefixes)]
+        voting = _vote_lanes(count, votes, prefixes)
+        self._votes = [(combine[vote], length) for vote, length in voting]
         self._consensus = list(consensus)
         self.names = lane_names(count, votes, prefixes, singles, consensus)
         if not self.names:
             raise ArgumentError("vote", "needs at least one lane", "none", "Name a vote, or ask for singles.")
         if len(set(self.names)) != len(self.names):
             raise ArgumentError("vote", "names every lane once", list(self.names), "Remove the repetition.")
+        given = self.members.kinds
+        self._gives: Kinds = (
+            *(given if singles else ()),
+            *(kind for vote, length in voting for kind in kinds_of_vote(vote, given[:length], on)),
+            *(kind for _ in consensus for kind in common_kind(given, "a K-consensus")),
+        )
+
+    @property
+    def kinds(self) -> Kinds:
+        """One for each lane."""
+        return self._gives
 
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, lanes, K), work (B, lanes)."""
         every, each = self.members.each(x)
+        kinds = self.members.kinds
         ones = torch.ones(len(x), dtype=torch.int64, device=x.device)
         cost = torch.stack([ones * one for one in each], dim=1)  # (B, M)
         lanes: list[Tensor] = []
@@ -72,7 +86,7 @@ class Lanes(Classifier):
             work += list(cost.unbind(1))
         for combine, length in self._votes:
             prefix = every[:, :length]
-            lanes.append(valid_only(combine(prefix), prefix))
+            lanes.append(valid_only(combine(prefix, kinds[:length]), prefix))
             work.append(cost[:, :length].sum(1))
         for agree in self._consensus:
             head, votes = every[:, :agree], every[:, :agree].argmax(-1)

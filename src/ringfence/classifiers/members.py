@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.kinds import Kinds
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError, ClassifierError
 
@@ -33,6 +34,11 @@ class Members(Classifier):
 
     def __len__(self) -> int:
         return len(self.members)
+
+    @property
+    def kinds(self) -> Kinds:
+        """Every member's own."""
+        return tuple(kinds_of(member)[0] for member in self.members)
 
     def __getstate__(self) -> dict[str, Any]:
         """The stacked function is made anew after copying: it would keep the weights of the original."""

@@ -9,7 +9,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.kinds import Kinds
 from ringfence.errors import ArgumentError, ClassifierError
 
 
@@ -39,6 +40,11 @@ class Normalize(Classifier):
         self.module = module
         self.register_buffer("mean", torch.tensor(list(mean), dtype=torch.float32).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(list(std), dtype=torch.float32).view(-1, 1, 1))
+
+    @property
+    def kinds(self) -> Kinds:
+        """As the wrapped module's."""
+        return kinds_of(self.module)
 
     def score(self, x: Tensor) -> Scored:
         """Scores of the normalised batch."""

@@ -8,7 +8,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, score
+from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, probabilities
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.operators import Crops
 
@@ -31,6 +32,11 @@ class Patches(Classifier):
         check_reduction(reduce)
         self.classifier, self.operator, self.reduce = classifier, operator, reduce
 
+    @property
+    def kinds(self) -> Kinds:
+        """As the classifier's, or probabilities for the max."""
+        return kinds_of_reduction(self.classifier, self.reduce)
+
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K) or (B, lanes, K); k patches are k forwards."""
         return reduced(self.classifier, self.operator(x), self.reduce)
@@ -51,10 +57,19 @@ def reduced(classifier: nn.Module, patches: Tensor, reduce: str) -> Scored:
     every, work = score(classifier, patches.flatten(0, 1))
     every = every.view(rows, count, *every.shape[1:])
     total = work * count if isinstance(work, int) else work.view(rows, count, *work.shape[1:]).sum(1)
-    return Scored(combined(every, reduce), total)
+    return Scored(combined(every, reduce, kinds_of(classifier)), total)
 
 
-def combined(every: Tensor, reduce: str) -> Tensor:
-    """Scores (B, k, ..., K) of k patches as one: mean logits, or the largest softmax score per class."""
-    one = every.mean(1) if reduce == "mean" else every.softmax(-1).amax(1)
+def kinds_of_reduction(classifier: nn.Module, reduce: str) -> Kinds:
+    """What reducing a classifier's scores gives."""
+    kinds = kinds_of(classifier)
+    return kinds if reduce == "mean" else PROBABILITIES * len(kinds)
+
+
+def combined(every: Tensor, reduce: str, kinds: Kinds = LOGITS) -> Tensor:
+    """Scores (B, k, ..., K) of k patches as one: mean logits, or the largest softmax score per class.
+
+    Those largest scores sum to more than 1; as a distribution (``kinds.probabilities``) the sum is divided out.
+    """
+    one = every.mean(1) if reduce == "mean" else probabilities(every, kinds).amax(1)
     return one.masked_fill(~torch.isfinite(every).all(1).all(-1, keepdim=True), torch.nan)

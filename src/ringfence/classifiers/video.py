@@ -6,8 +6,9 @@ from typing import final
 
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored
-from ringfence.classifiers.patches import Reduction, check_reduction, reduced
+from ringfence.classifiers.base import Classifier, Scored, kinds_of
+from ringfence.classifiers.kinds import Kinds
+from ringfence.classifiers.patches import Reduction, check_reduction, kinds_of_reduction, reduced
 from ringfence.errors import ArgumentError
 from ringfence.operators import check_clips, clips
 
@@ -24,6 +25,11 @@ class Chunks(Classifier):
         if frames < 1:
             raise ArgumentError("frames", "a chunk has at least one frame", frames, "Use e.g. 8 or 16.")
         self.network, self.frames = network, frames
+
+    @property
+    def kinds(self) -> Kinds:
+        """As the network's."""
+        return kinds_of(self.network)
 
     def score(self, x: Tensor) -> Scored:
         """(B, T, C, H, W) -> (B, K); T / frames forwards."""
@@ -55,6 +61,11 @@ class Clips(Classifier):
         check_clips(frames, count, stride)
         self.classifier, self.reduce = classifier, reduce
         self.frames, self.count, self.stride = frames, count, stride
+
+    @property
+    def kinds(self) -> Kinds:
+        """As the classifier's, or probabilities for the max."""
+        return kinds_of_reduction(self.classifier, self.reduce)
 
     def score(self, x: Tensor) -> Scored:
         """(B, T, C, H, W) -> (B, K)."""

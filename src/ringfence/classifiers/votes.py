@@ -5,7 +5,6 @@ All members see the same noise draw. A row on which any member's scores are inva
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import final
@@ -14,38 +13,43 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers.base import Classifier, Scored, invalid_rows
+from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, common_kind, probabilities
 from ringfence.classifiers.members import Members
 from ringfence.errors import ArgumentError
 from ringfence.shapes import Float
 
 MemberScores = Float[Tensor, "rows members classes"]
 Scores = Float[Tensor, "rows classes"]
-Combine = Callable[[Tensor], Tensor]
-"""Members' scores (B, M, K) -> scores of the vote (B, K)."""
 
 ScoreKind = str
 """What weights multiply: ``logits`` or ``softmax`` (anything else is refused with a message)."""
 
 
-def soft(scores: MemberScores) -> Scores:
-    """Mean logits: f = (1/M) sum_l f_l (paper 000, eq. 2)."""
+Combine = Callable[[Tensor, Kinds], Tensor]
+"""Members' scores (B, M, K), of one kind or one kind each, -> scores of the vote (B, K)."""
+
+
+def soft(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
+    """Mean logits: f = (1/M) sum_l f_l (paper 000, eq. 2); of members that give probabilities, their mean."""
+    common_kind(kinds, "a soft vote")
     return scores.mean(1)
 
 
-def softmax(scores: MemberScores) -> Scores:
+def softmax(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
     """Mean softmax scores: paper 001's weighted ensemble with equal weights."""
-    return scores.softmax(-1).mean(1)
+    return probabilities(scores, kinds).mean(1)
 
 
-def hard(scores: MemberScores) -> Scores:
+def hard(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
     """Mean one-hot argmax; ties are broken by the mean softmax, whose share is too small to do more."""
-    ballots = torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype).mean(1)
-    return ballots + scores.softmax(-1).mean(1) / (2 * scores.shape[1])
+    shares = probabilities(scores, kinds)
+    ballots = torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).to(shares.dtype).mean(1)
+    return ballots + shares.mean(1) / (2 * scores.shape[1])
 
 
-def max_margin(scores: MemberScores) -> Scores:
+def max_margin(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
     """Softmax of the member with the largest gap between its top two classes; ties to the lowest index (MME, 001)."""
-    shares = scores.softmax(-1)
+    shares = probabilities(scores, kinds)
     best = shares.topk(min(2, shares.shape[-1]), dim=-1).values
     gap = best[..., 0] - best[..., -1]
     widest = gap == gap.amax(1, keepdim=True)
@@ -57,63 +61,72 @@ VOTES: dict[str, Combine] = {"soft": soft, "softmax": softmax, "hard": hard, "ma
 """Votes that need nothing but members, by the name the command line uses."""
 
 
+def kinds_of_vote(vote: str, members: Kinds, on: ScoreKind = "logits") -> Kinds:
+    """What a vote of that name gives: soft, and weights on scores as they are, the kind that all members share."""
+    if vote == "soft" or (vote == "weighted" and on == "logits"):
+        return common_kind(members, f"a {vote} vote")
+    return PROBABILITIES
+
+
 def valid_only(combined: Scores, members: MemberScores) -> Scores:
     """The combined scores (B, K), NaN on the rows where some member's scores (B, M, K) are invalid."""
     return combined.masked_fill(invalid_rows(members).unsqueeze(1), torch.nan)
 
 
 class Vote(Classifier):
-    """Runs the members and combines their scores; subclasses are final and write ``combine``."""
+    """Runs the members and combines their scores; subclasses are final and name the vote.
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
+    Members whose scores do not go together are refused when it is built.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], vote: str, combine: Combine, on: ScoreKind = "logits") -> None:
         super().__init__()
         self.members = Members(members)
+        self._combine = combine
+        self._gives = kinds_of_vote(vote, self.members.kinds, on)
 
-    @abstractmethod
-    def combine(self, scores: MemberScores) -> Scores:
-        """Members' scores (B, M, K) -> (B, K)."""
+    @property
+    def kinds(self) -> Kinds:
+        """What the vote makes of the members' kinds."""
+        return self._gives
 
     @final
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K)."""
         every = self.members.score(x)
-        return Scored(valid_only(self.combine(every.scores), every.scores), every.work)
+        return Scored(valid_only(self._combine(every.scores, self.members.kinds), every.scores), every.work)
 
 
 @final
 class SoftVote(Vote):
     """The vote of ``soft``: mean logits."""
 
-    def combine(self, scores: MemberScores) -> Scores:
-        """(B, M, K) -> (B, K)."""
-        return soft(scores)
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__(members, "soft", soft)
 
 
 @final
 class SoftmaxVote(Vote):
     """The vote of ``softmax``: mean softmax scores."""
 
-    def combine(self, scores: MemberScores) -> Scores:
-        """(B, M, K) -> (B, K)."""
-        return softmax(scores)
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__(members, "softmax", softmax)
 
 
 @final
 class HardVote(Vote):
     """The vote of ``hard``: majority of predictions."""
 
-    def combine(self, scores: MemberScores) -> Scores:
-        """(B, M, K) -> (B, K)."""
-        return hard(scores)
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__(members, "hard", hard)
 
 
 @final
 class MaxMargin(Vote):
     """The vote of ``max_margin``: the most certain member decides."""
 
-    def combine(self, scores: MemberScores) -> Scores:
-        """(B, M, K) -> (B, K)."""
-        return max_margin(scores)
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__(members, "max-margin", max_margin)
 
 
 @final
@@ -121,12 +134,7 @@ class Weighted(Vote):
     """sum_l w_l f_l / sum_l w_l on logits or on softmax scores; weights from a hold-out set (SWEEN)."""
 
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float | int], on: ScoreKind = "logits") -> None:
-        super().__init__(members)
-        self.mean = weighted(weights, len(members), on)
-
-    def combine(self, scores: MemberScores) -> Scores:
-        """(B, M, K) -> (B, K)."""
-        return self.mean(scores)
+        super().__init__(members, "weighted", weighted(weights, len(members), on), on)
 
 
 def weighted(weights: Sequence[float | int], members: int, on: ScoreKind = "logits") -> Combine:
@@ -142,7 +150,7 @@ def weighted(weights: Sequence[float | int], members: int, on: ScoreKind = "logi
     return partial(_weighted_mean, weights=[weight / sum(weights) for weight in weights], on=on)
 
 
-def _weighted_mean(scores: Tensor, weights: list[float], on: ScoreKind) -> Tensor:
+def _weighted_mean(scores: Tensor, kinds: Kinds, weights: Sequence[float], on: ScoreKind) -> Tensor:
     """(B, M, K) -> (B, K); the weights stay plain numbers, which no cast of the network to half precision rounds."""
-    scores = scores.softmax(-1) if on == "softmax" else scores
+    scores = probabilities(scores, kinds) if on == "softmax" else scores
     return torch.stack([weight * part for weight, part in zip(weights, scores.unbind(1), strict=True)]).sum(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ringfence.attacks import ATTACKS
+from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.cli.attack_target import AttackJob, check_run, chosen_lane, load_attacked, load_inputs, tried
 from ringfence.data import Input
 from ringfence.driver import Execution, certify
@@ -29,17 +30,27 @@ RECHECK_ALPHA = 1e-6
 """Level of the rank test that a broken certificate must pass: the evidence should not be chance itself."""
 
 
-class _OneLane(nn.Module):
+@final
+class _OneLane(Classifier):
     """One lane of a classifier with several, as a classifier of its own."""
 
     def __init__(self, inner: nn.Module, lane: int) -> None:
         super().__init__()
         self.inner, self.lane = inner, lane
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def kinds(self) -> Kinds:
+        """That of the lane."""
+        every = kinds_of(self.inner)
+        return every if len(every) == 1 else every[self.lane : self.lane + 1]
+
+    def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K)."""
-        scores: Tensor = self.inner(x)
-        return scores[:, self.lane] if scores.dim() == 3 else scores
+        scores, work = score(self.inner, x)
+        if scores.dim() == 2:
+            return Scored(scores, work)
+        alone = work[:, self.lane] if isinstance(work, Tensor) and work.dim() == 2 else work
+        return Scored(scores[:, self.lane], alone)
 
 
 def run_attack(

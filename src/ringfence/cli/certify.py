@@ -56,7 +56,8 @@ def certify_command(
         int | None, typer.Option(help="Draws between the first looks of sequential and anytime (default 100).")
     ] = None,
     larger: Annotated[
-        str | None, typer.Option(help="Further radii above --radius that sequential also tests, on the same draws.")
+        str | None,
+        typer.Option(help="Further radii above --radius that sequential goes on to prove, on the same draws."),
     ] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Anytime: stop once the radius is known this well, e.g. 0.02.")

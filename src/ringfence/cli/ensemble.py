@@ -43,10 +43,24 @@ class EnsembleChoice:
         elif self.weights_on != "logits":
             rule = "says what --member-weights multiply, and there are none"
             raise ArgumentError("--weights-on", rule, repr(self.weights_on), "Give weights, or leave it out.")
+        self._refuse_unused()
         for agree in self.consensus:
             if not 1 <= agree <= len(self.members):
                 rule = f"must lie between 1 and the number of members, {len(self.members)}"
                 raise ArgumentError("--consensus", rule, agree, "Ask for fewer members to agree.")
+
+    def _refuse_unused(self) -> None:
+        """After smoothing, nothing of this says anything: the procedure looks at every member's own votes."""
+        unused = [
+            *([f"--vote {','.join(self.votes)}"] if self.votes != ("soft",) else []),
+            *([f"--consensus {','.join(map(str, self.consensus))}"] if self.consensus else []),
+            *(["--prefixes"] if self.prefixes else []),
+            *(["--singles"] if self.singles else []),
+        ]
+        if self.after_smoothing and unused:
+            rule = "after-smoothing smooths every member by itself, so that nothing is left to vote or to form lanes of"
+            remedy = f"Leave out {' and '.join(unused)}, or use another procedure."
+            raise ArgumentError("--procedure", rule, " ".join(["after-smoothing", *unused]), remedy)
 
     def settings(self) -> dict[str, Any]:
         """Every choice, for the run's config."""

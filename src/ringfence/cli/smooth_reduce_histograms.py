@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import kinds_of, probabilities
 from ringfence.classifiers.patches import REDUCTIONS, Patches
 from ringfence.cli.job import Choices
 from ringfence.cli.smooth_reduce_job import Loaded
@@ -32,7 +33,8 @@ def histogram(choices: Choices, loaded: Loaded, crops: Crops, index: int) -> dic
     item = loaded.dataset[index]
     answers = _answers(choices, loaded, crops, index)
     panels = {f"{name} logits": answers[name] for name in ("base", "mean")}
-    panels |= {f"{name} softmax": answers[name].softmax(-1) for name in ("base", "mean")}
+    kinds = kinds_of(loaded.model.module)
+    panels |= {f"{name} softmax": probabilities(answers[name], kinds) for name in ("base", "mean")}
     panels["max softmax"] = answers["max"]
     found = {name: _panel(values) for name, values in panels.items()}
     return {"input": item.id, "label": item.label, "bins": BINS, "panels": found}

@@ -91,9 +91,18 @@ def _named(name: str, path: Path, split: Split, size: int | None) -> Dataset:
     if name == "cifar10":
         return dataset_from_arrays(name, *read_cifar10(path, split), class_names=CIFAR10_CLASSES)
     side = 224 if size is None else size
-    folder = next((place for place in (path / "val", path) if place.is_dir()), path)
+    folder = _imagenet_folder(path, split)
     # The literature's protocol: shorter side 256, centre 224, in proportion for other sizes.
     return image_folder(folder, name=name, framing=Framing(round(side * 256 / 224), side), mode="RGB", num_classes=1000)
+
+
+def _imagenet_folder(path: Path, split: Split) -> Path:
+    """``train`` or ``val`` of the place; the place itself, where it has neither, is taken to be the split asked for."""
+    train, val = path / "train", path / "val"
+    wanted, other = (train, val) if split == "train" else (val, train)
+    if not wanted.is_dir() and other.is_dir():
+        raise DataError(str(path), f"must hold {wanted.name}/ for the split {split}", f"{other.name}/ alone", "Add it.")
+    return wanted if wanted.is_dir() else path
 
 
 def _existing(path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS, NORMALIZATION, ResNet, build_architecture
 from ringfence.errors import ModelError
+from ringfence.models.normalization import Normalization, chosen_normalization, refuse_second
 from ringfence.models.weights import Fitted, Weights, fit_weights
 
 _COHEN_CIFAR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
@@ -30,12 +31,13 @@ class Built:
     arch: str | None = None
     extra: bytes = b""
 
-    def normalization(self, source: str) -> tuple[Sequence[float], Sequence[float]] | None:
-        """Means and deviations that belong in front, as the weights or the architecture say; None for none."""
-        if self.fitted is None:
-            return None
-        known = self.fitted.stored or NORMALIZATION.get(self.arch or "")
-        if known is not None or not self.fitted.behind_normalizer:
+    def normalization(self, source: str, given: Normalization | None = None) -> Normalization | None:
+        """Means and deviations that belong in front, as the weights or the architecture say, or as given; None for
+        none. Where the weights were trained behind a layer whose numbers they do not tell, the given ones are used."""
+        refuse_second(given, self.module, source)
+        brought = None if self.fitted is None else self.fitted.stored or NORMALIZATION.get(self.arch or "")
+        known = chosen_normalization(given, brought, source)
+        if known is not None or self.fitted is None or not self.fitted.behind_normalizer:
             return known
         if isinstance(self.module, ResNet):
             return _COHEN_CIFAR

@@ -55,7 +55,8 @@ def load_model(
     ``pkg.module:factory`` or ``file.py:factory``, weights optional; an exported ``program.pt2``;
     a checkpoint file that names its architecture; ``zoo:mnist/gaussian-0.5:1`` (models/zoo.py);
     ``denoised:DENOISER+CLASSIFIER`` (models/denoised_spec.py). ``resnet20@FILE`` names weights in one word.
-    mean and std put a Normalize in front; like weights, they belong to the classifier behind a denoiser.
+    mean and std put a Normalize in front, and are refused for a network that brings its own; like weights, they belong
+    to the classifier behind a denoiser.
     """
     if (mean is None) != (std is None):
         raise ModelError("--mean, --std", "must be given together", "only one", "Give both, one number per channel.")
@@ -68,7 +69,7 @@ def load_model(
         return LoadedModel(both, behind.num_classes, digest, spec)
     built = _built(spec, weights, num_classes, device)
     given = None if mean is None or std is None else (mean, std)
-    normalization = given or built.normalization(str(weights or spec))
+    normalization = built.normalization(str(weights or spec), given)
     module = built.module if normalization is None else Normalize(built.module, *normalization)
     module = module.to(device).eval()
     return LoadedModel(module, built.num_classes, state_digest(module, built.extra), spec)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.types import FloatArray, IntArray, Tally
+from ringfence.types import BoolArray, FloatArray, IntArray, Tally
 
 State = NDArray[np.void]
 """Structured array (rows,); every procedure's begins with BASE_FIELDS."""
@@ -21,12 +21,16 @@ BASE_FIELDS: list[tuple[str, str]] = [("stage", "i4"), ("drawn", "i8"), ("done",
 
 @dataclass(frozen=True)
 class Given:
-    """Facts fixed before sampling: the run's (num_classes, sigma, norm_bound) and per-input arrays (rows,)."""
+    """Facts fixed before sampling: the run's (num_classes, sigma, norm_bound) and per-input arrays (rows,).
+
+    replayed: the draws are stored ones, so that there is no point any more in refusing what they could never prove.
+    """
 
     num_classes: int
     sigma: float
     norm_bound: float = 1.0
     facts: Mapping[str, IntArray] = field(default_factory=dict)
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,10 @@ class Procedure(ABC):
     @abstractmethod
     def conclude(self, state: State) -> Decisions:
         """What the draws seen so far prove."""
+
+    def may_end(self, state: State) -> BoolArray:
+        """Rows (rows,) whose claims hold if drawing ends now although more is wanted: a time budget may end any."""
+        return np.full(len(state), self.seconds is not None)
 
     @abstractmethod
     def largest_radius(self, sigma: float) -> float:

@@ -25,8 +25,8 @@ def check_radius(name: str, value: float) -> None:
         raise ArgumentError(name, "must be a finite number, at least 0", value, "Give it in [0,1] pixel units.")
 
 
-def check_reachable(radius: float, largest: float, sigma: float, remedy: str) -> None:
+def check_reachable(radius: float, largest: float, sigma: float, remedy: str, name: str = "radius") -> None:
     """A target that no outcome of the draws could prove is refused before anything runs."""
     if radius > largest:
         rule = f"no outcome of these draws can prove more than {largest:.4g} at sigma {sigma:g}"
-        raise ArgumentError("radius", rule, radius, remedy)
+        raise ArgumentError(name, rule, radius, remedy)

@@ -1,4 +1,4 @@
-"""Sequential certification at a known radius: an exact group-sequential binomial test (METHODS 9)."""
+"""Sequential certification at a known radius, and at larger ones: exact group-sequential binomial tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import one_sided
 from ringfence.procedures.base import Decisions, Given, State
+from ringfence.procedures.checks import check_radius, check_reachable
 from ringfence.procedures.sequential_looks import SequentialLooks
 from ringfence.stats import AlphaLedger
-from ringfence.types import ABSTAIN, Tally
-
-RUNNING, CERTIFIED, GAVE_UP = 0, 1, 2
+from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 
 
 @final
@@ -26,8 +25,10 @@ class Sequential(SequentialLooks):
     successes among the draws with index below n_k certify if S_k >= u_k and give up if S_k <= v_k.
 
     P(certify) <= alpha for every p_A < p0 = Phi(r/sigma), exactly; beta costs power, never soundness.
-    larger: an ascending grid of radii above the target, tested on the same path up to the stop; the
-    largest is reported such that it and all smaller ones crossed their own boundary (no extra alpha).
+    larger: an ascending grid of radii above the target, each with its own boundary at the same looks. The largest is
+    reported such that it and all smaller ones crossed; drawing goes on until all did, or the smallest that has not
+    gives up, which makes those above it moot. This costs no extra alpha: a claim is false only if the smallest false
+    radius crossed, which it does at any look with probability at most alpha, whenever drawing ends.
     """
 
     larger: tuple[float, ...] = ()
@@ -39,6 +40,7 @@ class Sequential(SequentialLooks):
         grid = (self.radius, *self.larger)
         if any(a >= b for a, b in pairwise(grid)):
             raise ArgumentError("larger", "must ascend from the radius", self.larger, "Sort the radii.")
+        check_radius("larger", grid[-1])
 
     @property
     def level(self) -> float:
@@ -56,7 +58,10 @@ class Sequential(SequentialLooks):
         """p0 per row and radius of the grid, divided by the lift's norm and rounded up."""
         grid = np.array([self.radius, *self.larger])
         size = (len(grid),)
-        state = self._begun(rows, given, [("verdict", "i1"), ("grid", "f8", size), ("crossed", "?", size)])
+        state = self._begun(rows, given, [("grid", "f8", size), ("crossed", "?", size)])
+        if self.larger and not given.replayed:
+            largest = self.largest_radius(given.sigma) / given.norm_bound
+            check_reachable(self.larger[-1], largest, given.sigma, "Leave it out, or raise n or sigma.", "larger")
         state["grid"] = one_sided.probability_for(grid * given.norm_bound, given.sigma)
         return state
 
@@ -69,23 +74,31 @@ class Sequential(SequentialLooks):
         state["top"] = np.where(selecting, votes.argmax(1), state["top"])
         state["hits"] += np.where(selecting, 0, votes[rows, state["top"]])
         state["drawn"] += np.where(selecting, 0, tally.draws)
-        look = state["look"]
-        for column, p0 in enumerate(state["grid"][0]):
-            reached = self.design(float(p0)).certify_at[look]
-            state["crossed"][:, column] |= ~selecting & (state["hits"] >= reached)
-        design = self.design(float(state["p0"][0]))
-        hopeless = ~selecting & ((state["hits"] <= design.give_up_at[look]) | (look == len(design.looks) - 1))
-        certified = state["crossed"][:, 0]
-        state["verdict"] = np.where(certified, CERTIFIED, np.where(hopeless, GAVE_UP, RUNNING))
-        state["done"] = state["verdict"] != RUNNING
+        look, designs = state["look"], [self.design(float(p0)) for p0 in state["grid"][0]]
+        needed = np.stack([one.certify_at for one in designs])[:, look].T
+        state["crossed"] |= ~selecting[:, None] & (state["hits"][:, None] >= needed)
+        proved = self._proved(state)
+        # Only the smallest radius that has not crossed may give up: it alone decides whether going on can help.
+        testing = np.minimum(proved, len(designs) - 1)
+        hopeless = state["hits"] <= np.stack([one.give_up_at for one in designs])[testing, look]
+        last = look == len(designs[0].looks) - 1
+        state["done"] = ~selecting & ((proved == len(designs)) | hopeless | last)
         state["look"] += ~selecting & ~state["done"]
         state["stage"] = 1
         return state
 
+    def may_end(self, state: State) -> BoolArray:
+        """Once the target is proved: larger radii are claimed only if they crossed before, whenever drawing ends."""
+        return np.asarray(state["crossed"][:, 0])
+
     def conclude(self, state: State) -> Decisions:
         """The largest radius of the grid up to which everything crossed, or nothing."""
-        reached = np.cumprod(state["crossed"], axis=1).sum(1)
+        reached = self._proved(state)
         grid = np.array([0.0, self.radius, *self.larger])
         p_a = np.concatenate([np.zeros((len(state), 1)), state["grid"]], axis=1)[np.arange(len(state)), reached]
         prediction = np.where(reached > 0, state["top"], ABSTAIN).astype(np.int64)
         return Decisions(prediction, p_a, 1.0 - p_a, grid[reached])
+
+    def _proved(self, state: State) -> IntArray:
+        """How many radii of the grid (rows,), from the smallest on, have all crossed."""
+        return np.asarray(np.cumprod(state["crossed"], axis=1).sum(1), np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Aces
+from ringfence.classifiers import LOGITS, Aces, Kinds, kinds_of, probabilities
 from ringfence.errors import ArgumentError
 from ringfence.shapes import Float, Int
 from ringfence.types import BINS, SCORE_EDGES, IntArray
@@ -72,13 +72,19 @@ class Votes(Readout):
 @final
 @dataclass(frozen=True)
 class Scores(Readout):
-    """Histogram of every class's softmax score, BINS bins a class, one extra last cell for invalid scores.
+    """Histogram of every class's probability, BINS bins a class, one extra last cell for invalid scores.
 
     Bin b of class k is cell k*BINS + b and holds scores in [SCORE_EDGES[b], SCORE_EDGES[b+1]]: read as the
     lower edge they are rounded down, as the upper edge up. An invalid draw adds K to the last cell, one per class.
+    kinds: whether the classifier's scores are logits, of which the softmax is taken, or probabilities already.
     """
 
+    kinds: Kinds = LOGITS
     name: ClassVar[str] = "scores"
+
+    def fitted_to(self, classifier: nn.Module) -> Readout:
+        """With the kinds of the classifier's scores, lane by lane."""
+        return Scores(kinds_of(classifier))
 
     def width(self, num_classes: int, lanes: int) -> int:
         """K histograms and the invalid outcome."""
@@ -87,8 +93,8 @@ class Scores(Readout):
     def cells(self, scores: LaneScores) -> Cells:
         """(B, lanes, K) -> (B, lanes, K)."""
         classes = scores.shape[-1]
-        valid = torch.isfinite(scores).all(-1, keepdim=True)
-        share = torch.where(valid, scores, 0.0).softmax(-1)
+        share = probabilities(scores, self.kinds)
+        valid = torch.isfinite(share).all(-1, keepdim=True)
         inner = torch.from_numpy(SCORE_EDGES[1:-1]).to(scores.device, share.dtype)
         bins = torch.bucketize(share, inner, right=True)
         cell = torch.arange(classes, device=scores.device) * BINS + bins
@@ -176,8 +182,17 @@ def grid_of(thetas: tuple[float, ...], device: torch.device) -> Tensor:
 READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores(), MemberVotes(), Selection())}
 
 
-def readouts(names: tuple[str, ...], classifier: nn.Module | None = None) -> tuple[Readout, ...]:
-    """The readouts a procedure needs, by name, fitted to the classifier if there is one."""
+def readouts(
+    names: tuple[str, ...], classifier: nn.Module | None = None, procedure: str = "this one"
+) -> tuple[Readout, ...]:
+    """The readouts that the named procedure needs, fitted to the classifier if there is one.
+
+    What an Aces classifier gives is no class's score: only ``selection`` can read it.
+    """
+    if isinstance(classifier, Aces) and names != (Selection.name,):
+        rule = "an Aces classifier is certified by aces, aces-sequential or aces-predict"
+        remedy = "Use AcesSequential for a known radius (as staged and sequential), else AcesCertify or AcesPredict."
+        raise ArgumentError("procedure", rule, procedure, remedy)
     for name in names:
         if name not in READOUTS:
             raise ArgumentError("readout", f"must be one of {sorted(READOUTS)}", name, "Name a known readout.")

@@ -12,6 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import kinds_of, probabilities
 from ringfence.errors import ArgumentError
 from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, restore_modules
 from ringfence.training.data_on_device import DeviceData
@@ -162,7 +163,7 @@ def noisy_accuracy(
     for _ in range(copies):
         for x, y in zip(torch.split(data.x, 2048), torch.split(data.y, 2048), strict=True):
             noisy = x + sigma * torch.randn(x.shape, generator=generator, device=x.device)
-            scores: Tensor = torch.stack([one(noisy).softmax(-1) for one in members]).mean(0)
+            scores: Tensor = torch.stack([probabilities(one(noisy), kinds_of(one)) for one in members]).mean(0)
             hits += (scores.argmax(1) == y).sum()
     for one, mode in zip(members, trained, strict=True):
         one.train(mode)

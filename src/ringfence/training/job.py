@@ -21,6 +21,7 @@ from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError, ModelError
 from ringfence.models import read_weights
 from ringfence.models.factory import build_from_factory
+from ringfence.models.normalization import Normalization, chosen_normalization, refuse_second
 from ringfence.models.weights import fit_weights
 from ringfence.training.objectives import Objective, build_objective
 from ringfence.training.objectives.registry import OBJECTIVES
@@ -143,11 +144,11 @@ class TrainJob:
                 repr(self.arch),
                 "Or file.py:make.",
             )
-        given = None if self.mean is None or self.std is None else (self.mean, self.std)
+        given: Normalization | None = None if self.mean is None or self.std is None else (self.mean, self.std)
+        refuse_second(given, module, self.arch)
         normalization = given or NORMALIZATION.get(self.arch)
-        if normalization is not None:
-            module = Normalize(module, *normalization)
         if self.init is not None:
             path = self.init / f"final-{member}.safetensors"
-            fit_weights(module, read_weights(path).state, str(path))
-        return module
+            fitted = fit_weights(module, read_weights(path).state, str(path))
+            normalization = chosen_normalization(given, fitted.stored, str(path)) or normalization
+        return module if normalization is None else Normalize(module, *normalization)

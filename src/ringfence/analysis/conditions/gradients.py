@@ -57,11 +57,13 @@ def _mean_scores(member: nn.Module, batches: Iterable[Tensor]) -> tuple[FloatArr
     """Softmax scores (K,) and their gradients (K, d), averaged over the rows of all batches."""
     import torch
 
+    from ringfence.classifiers import kinds_of, probabilities
+
     member.eval()
     count, score_sum, slope_sum = 0, torch.tensor(0.0), torch.tensor(0.0)
     for batch in batches:
         points = batch.detach().requires_grad_()
-        scores = member(points).softmax(-1)
+        scores = probabilities(member(points), kinds_of(member))
         slopes = [
             torch.autograd.grad(scores[:, k].sum(), points, retain_graph=True)[0].sum(0).flatten()
             for k in range(scores.shape[1])

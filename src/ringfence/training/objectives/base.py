@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import LOGITS, as_logits, kinds_of
 from ringfence.errors import ArgumentError, DataError
 from ringfence.training.noise import TrainingNoise
 
@@ -62,7 +63,7 @@ class Objective(ABC):
         if not x.device == y.device == torch.device(generator.device):
             received = f"x on {x.device}, y on {y.device}, generator on {generator.device}"
             raise ArgumentError("device", "inputs, labels and generator share one device", received, "Move them.")
-        return self.loss(members, x, y, noise, generator)
+        return self.loss([logits_of(member) for member in members], x, y, noise, generator)
 
     @abstractmethod
     def loss(
@@ -94,6 +95,24 @@ class SingleObjective(Objective):
         self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
     ) -> LossTerms:
         """The formula for one network."""
+
+
+@final
+class _Logarithms(nn.Module):
+    """A network that gives probabilities, as one that gives logits: their logarithms have them as softmax."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, *shape) -> (B, K)."""
+        return as_logits(self.inner(x), kinds_of(self.inner))
+
+
+def logits_of(member: nn.Module) -> nn.Module:
+    """What every formula of a loss expects: the member itself, unless its scores are probabilities."""
+    return member if kinds_of(member) == LOGITS else _Logarithms(member)
 
 
 def repeated(y: Tensor, copies: int) -> Tensor:

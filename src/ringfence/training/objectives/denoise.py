@@ -8,8 +8,9 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import nll_loss
 
+from ringfence.classifiers import kinds_of, log_probabilities
 from ringfence.errors import ArgumentError
 from ringfence.training.noise import TrainingNoise
 from ringfence.training.objectives.base import LossTerms, SingleObjective, check_copies, evaluating, repeated, rows
@@ -62,4 +63,4 @@ class DenoiseStability(SingleObjective):
                 answer = repeated(fixed(x).argmax(1), self.copies)
             scores = fixed(member(rows(x, noise.draw(x, self.copies, generator))))
         right = (scores.detach().argmax(1) == repeated(y, self.copies)).float().mean()
-        return LossTerms({"stability": cross_entropy(scores, answer)}, right)
+        return LossTerms({"stability": nll_loss(log_probabilities(scores, kinds_of(self.classifier)), answer)}, right)

@@ -1,0 +1,68 @@
+"""Which normalisation stands in front of a network: the one it brings, or the one that is given; never both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from torch import Tensor, nn
+
+from ringfence.errors import ModelError
+
+Normalization = tuple[Sequence[float], Sequence[float]]
+"""Channel means and deviations."""
+
+_NAMES = (("mean", "std"), ("means", "sds"))
+"""What normalising layers call their numbers: ours, torchvision's and Cohen's."""
+
+
+def chosen_normalization(
+    given: Normalization | None, brought: Normalization | None, source: str
+) -> Normalization | None:
+    """What is given, or else what the trained network brings; two that differ are refused."""
+    if given is not None and brought is not None and not _agree(given, brought):
+        raise _refused(given, brought, source)
+    return given or brought
+
+
+def refuse_second(given: Normalization | None, module: nn.Module, source: str) -> None:
+    """Refuse normalisation in front of a module that normalises by itself: even the same numbers would act twice."""
+    inside = normalization_inside(module)
+    if given is not None and inside is not None:
+        raise _refused(given, inside, source)
+
+
+def normalization_inside(module: nn.Module) -> Normalization | None:
+    """The numbers of the first normalising layer in a module, None where there is none."""
+    for part in module.modules():
+        for names in _NAMES:
+            mean, std = (_numbers(getattr(part, name, None)) for name in names)
+            if mean and std:
+                return mean, std
+    return None
+
+
+def _numbers(value: object) -> list[float]:
+    """A few numbers, one per channel; nothing for whatever else bears such a name."""
+    if isinstance(value, Tensor):
+        return value.detach().float().flatten().tolist()
+    plain = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    numbers = list(value) if plain else []  # type: ignore[call-overload]
+    return [float(one) for one in numbers] if all(isinstance(one, int | float) for one in numbers) else []
+
+
+def _agree(one: Normalization, other: Normalization) -> bool:
+    """Whether both mean the same, a single number standing for all channels; weights store them in float32."""
+    pairs = list(zip(one, other, strict=True))
+    fitting = all(len(a) == len(b) or 1 in (len(a), len(b)) for a, b in pairs)
+    return fitting and all(np.allclose(np.array(a), np.array(b), rtol=1e-6, atol=1e-7) for a, b in pairs)
+
+
+def _refused(given: Normalization, brought: Normalization, source: str) -> ModelError:
+    rule = f"{source} brings its own normalisation, {_written(brought)}"
+    return ModelError("--mean, --std", rule, _written(given), "Leave --mean and --std away.")
+
+
+def _written(normalization: Normalization) -> str:
+    mean, std = (",".join(f"{value:.6g}" for value in part) for part in normalization)
+    return f"mean {mean} and std {std}"
