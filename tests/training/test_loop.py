@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ringfence.errors import ArgumentError, DataError, StoreError
+from ringfence.store import StoreWarning
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
 from ringfence.training.checkpoints import Checkpoints, export, freeze_settings
 from ringfence.training.course import Course, Status
@@ -230,8 +231,15 @@ def test_exported_weights_are_half_precision_and_load_exactly(tmp_path: Path) ->
     assert (tmp_path / "lenet.safetensors").stat().st_size < 130_000
     with torch.no_grad():
         network.head[1].weight[0, 0] = 1e6
-    with pytest.raises(StoreError, match="half precision"):
-        export(tmp_path / "large.safetensors", network, {})
+    with pytest.warns(StoreWarning, match=r"in float32: head\.1\.weight is beyond half precision"):
+        export(tmp_path / "large.safetensors", network, {"arch": "lenet"})
+    loaded = load_model(str(tmp_path / "large.safetensors")).module
+    for ours, theirs in zip(network.state_dict().values(), loaded.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    with torch.no_grad():
+        network.head[1].weight[0, 0] = float("inf")
+    with pytest.raises(StoreError, match="must be finite"):
+        export(tmp_path / "broken.safetensors", network, {})
 
 
 def test_learning_rates_follow_the_papers_and_the_cycle() -> None:

@@ -20,7 +20,9 @@ def train_command(
         str, typer.Option(help="Training data: mnist:PATH, cifar10:PATH or an .npz with x_train, y_train.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the training; the same command again continues it.")],
-    recipe: Annotated[str | None, typer.Option(help="A paper's settings by name, e.g. paper001-mnist-0.5.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A paper's settings by name, e.g. yang2022-mnist-gaussian-0.5.")
+    ] = None,
     objective: Annotated[str | None, typer.Option(help="gaussian, smoothadv, macer, ..., drt, select.")] = None,
     base: Annotated[str | None, typer.Option(help="What drt or select builds upon (default gaussian).")] = None,
     members: Annotated[int | None, typer.Option(help="How many networks; independent unless drt, adp or gal.")] = None,
@@ -39,7 +41,10 @@ def train_command(
     init: Annotated[Path | None, typer.Option(help="Folder of a training to start from (DRT fine-tunes).")] = None,
     classifier: Annotated[str | None, typer.Option(help="denoise-stability, select: the fixed classifier.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay (default 1e-4).")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Nesterov momentum (default 0.9).")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum of SGD (default 0.9).")] = None,
+    nesterov: Annotated[
+        bool | None, typer.Option("--nesterov/--no-nesterov", help="Nesterov or plain momentum (default Nesterov).")
+    ] = None,
     noise_warmup: Annotated[int | None, typer.Option(help="Epochs over which sigma grows.")] = None,
     attack_warmup: Annotated[int | None, typer.Option(help="Epochs over which the attack grows (default 10).")] = None,
     accumulate: Annotated[int | None, typer.Option(help="Micro-batches per step.")] = None,
@@ -81,6 +86,7 @@ def train_command(
             "batch": batch,
             "weight_decay": weight_decay,
             "momentum": momentum,
+            "nesterov": nesterov,
             "noise_warmup": noise_warmup,
             "attack_warmup": attack_warmup,
             "accumulate": accumulate,

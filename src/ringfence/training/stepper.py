@@ -35,7 +35,7 @@ class Stepper:
             self.parameters,
             lr=rate,
             momentum=plan.momentum,
-            nesterov=plan.momentum > 0,
+            nesterov=plan.nesterov and plan.momentum > 0,
             weight_decay=plan.weight_decay,
             fused=cuda or None,
         )
