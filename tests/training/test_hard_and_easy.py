@@ -129,6 +129,15 @@ def test_catrs_is_its_formula() -> None:
     assert min(chosen) < COPIES
 
 
+def test_catrs_keeps_one_copy_of_an_input_that_is_never_right() -> None:
+    member, soft = Modes(), soft_labels()
+    with torch.no_grad():
+        member.inner[3].bias[2] -= 8.0
+    agree(Catrs(weight=0.7, eps=0.3, steps=1), member, lambda: catrs(member, soft, 0.7, 0.3, 1)[0], soft)
+    x, y = batch()
+    assert not (member.inner((x + draws()).flatten(0, 1)).argmax(1) == y.repeat(COPIES)).view(COPIES, -1)[:, 2].any()
+
+
 def test_catrs_attacks_in_evaluation_mode_and_leaves_the_network_as_it_was() -> None:
     member = Modes().train()
     member.calls.clear()

@@ -39,7 +39,9 @@ def train_command(
     rho1: Annotated[float | None, typer.Option(help="DRT: weight of gradient diversity.")] = None,
     rho2: Annotated[float | None, typer.Option(help="DRT: weight of confidence margins.")] = None,
     init: Annotated[Path | None, typer.Option(help="Folder of a training to start from (DRT fine-tunes).")] = None,
-    classifier: Annotated[str | None, typer.Option(help="denoise-stability, select: the fixed classifier.")] = None,
+    classifier: Annotated[
+        str | None, typer.Option(help="denoise-stability, select, catrs: the fixed classifier.")
+    ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay (default 1e-4).")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum of SGD (default 0.9).")] = None,
     nesterov: Annotated[
@@ -122,8 +124,7 @@ def train_command(
             devices=devices,
             tensorboard=tensorboard,
         )
-        if job.objective == "select":
-            count_labels(job, quiet)
+        count_labels(job, quiet)
         with show_training(job, quiet) as report:
             files = run_parallel(job, parallel, report)
         if export is not None:
