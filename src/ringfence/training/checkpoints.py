@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from ringfence.errors import StoreError
 from ringfence.store.atomic import read_json, write_atomically, write_json, writing_errors
 from ringfence.store.config import flatten
+from ringfence.store.run import StoreWarning
 
 POINTER = "last.json"
 
@@ -103,12 +105,19 @@ class Checkpoints:
 
 
 def export(path: Path, member: nn.Module, metadata: Mapping[str, str]) -> None:
-    """Weights rounded to half precision, for the zoo: small files that load into any precision exactly."""
-    state = {key: value.half() if value.is_floating_point() else value for key, value in member.state_dict().items()}
-    overflow = [key for key, value in state.items() if value.is_floating_point() and not torch.isfinite(value).all()]
-    if overflow:
-        raise StoreError(str(path), "weights must fit into half precision", overflow[0], "Train with weight decay.")
-    write_atomically(path, _bytes(state, metadata))
+    """Weights rounded to half precision, for the zoo: small files that load into any precision exactly.
+
+    Where one is beyond half precision (running variances of deep networks), all stay in float32, with a warning.
+    """
+    whole = member.state_dict()
+    broken = [key for key, value in whole.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    if broken:
+        raise StoreError(str(path), "weights must be finite", broken[0], "Lower --lr, or train with weight decay.")
+    state = {key: value.half() if value.is_floating_point() else value for key, value in whole.items()}
+    beyond = [key for key, value in state.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    if beyond:
+        warnings.warn(f"{path} is in float32: {beyond[0]} is beyond half precision.", StoreWarning, stacklevel=2)
+    write_atomically(path, _bytes(whole if beyond else state, metadata))
 
 
 def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:

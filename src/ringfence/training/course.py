@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -19,6 +20,9 @@ from ringfence.training.log import EpochLog
 from ringfence.training.plan import TrainingPlan
 from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
+
+WEIGHTS = "sampling.weights"
+"""Where a checkpoint keeps the weights with which inputs are drawn."""
 
 HELD_OUT_COPIES = 4
 """Noise draws per held-out input when the noisy accuracy is measured."""
@@ -77,6 +81,7 @@ class Course:
         self.stepper = Stepper(plan, members, data, fabric)
         self.steps = len(data) // plan.batch
         self._checkpoints = Checkpoints(folder)
+        self._weights: Tensor | None = None
         self.progress = Progressed(0, 0)
 
     def load(self) -> None:
@@ -87,6 +92,7 @@ class Course:
             with torch.no_grad():
                 restore_modules(self.members, found[1])
             self.stepper.restore(found[1])
+            self._weights = found[1].get(WEIGHTS)
         board = self._tensorboard and self.fabric.is_global_zero
         self._log = EpochLog(self._folder, self.progress.epoch, board)
         self._begun, self._first = time.monotonic(), self.progress.epoch
@@ -95,16 +101,32 @@ class Course:
         """Epochs to go, to the end or to the last one wanted."""
         return (self.plan.epochs if last is None else min(last, self.plan.epochs)) - self.progress.epoch
 
+    def stretch(self, last: int | None = None) -> int:
+        """Epochs to go with the same objective; the stepper takes it, so that a recorded step is of it."""
+        first = self.progress.epoch
+        self.stepper.objective = now = self.plan.objective.at(first)
+        return next((n for n in range(1, self.left(last)) if self.plan.objective.at(first + n) != now), self.left(last))
+
     def begin(self) -> None:
         """The next epoch's order, randomness and warm-ups."""
         plan, epoch = self.plan, self.progress.epoch
         self.epoch = epoch
+        self._weights = plan.objective.weights(epoch, self._weights, partial(self._right, epoch))
         self.stepper.clear(epoch, warmth(epoch, plan.noise_warmup), warmth(epoch, plan.attack_warmup))
         # The order is drawn on the host, so that it does not depend on the device; the copy is one per epoch.
         shuffle = torch.Generator().manual_seed(plan.generator_seed("order", epoch))
-        order = torch.randperm(len(self.stepper.data), generator=shuffle)[: self.steps * plan.batch]
+        count = self.steps * plan.batch
+        if self._weights is None:
+            order = torch.randperm(len(self.stepper.data), generator=shuffle)[:count]
+        else:
+            order = torch.multinomial(self._weights.cpu(), count, replacement=True, generator=shuffle)
         order = order.view(self.steps, self.fabric.world_size, -1)[:, self.fabric.global_rank]
         self._order = order.to(self.stepper.device)
+
+    def _right(self, epoch: int, copies: int) -> Tensor:
+        """Share (N,) of so many noisy copies of every training input that the members' mean softmax answers rightly."""
+        seed = self.plan.generator_seed("right", epoch, copies)
+        return right_answers(self.members, self.stepper.data, self.plan.sigma, seed, copies).cpu() / copies
 
     def aim(self, step: int) -> None:
         """Choose the inputs and the learning rate of a step of this epoch."""
@@ -127,7 +149,8 @@ class Course:
         if self.fabric.is_global_zero:
             if best:
                 self._checkpoints.save_best(judged)
-            self._checkpoints.save(self.progress, {**module_tensors(self.members), **self.stepper.tensors()})
+            weights = {} if self._weights is None else {WEIGHTS: self._weights}
+            self._checkpoints.save(self.progress, {**module_tensors(self.members), **self.stepper.tensors(), **weights})
             self._log.add(status)
         return status
 
@@ -149,21 +172,28 @@ class Course:
         return Status(epoch + 1, plan.epochs, step, steps, values[0], values[1], terms, None, self._rate, seconds, left)
 
 
-@torch.no_grad()
 def noisy_accuracy(
     members: Sequence[nn.Module], data: DeviceData, sigma: float, seed: int, copies: int = HELD_OUT_COPIES
 ) -> float:
     """Share of right answers of the members' mean softmax under noise, over ``copies`` draws per input."""
+    return float(right_answers(members, data, sigma, seed, copies).sum()) / (copies * len(data))
+
+
+@torch.no_grad()
+def right_answers(members: Sequence[nn.Module], data: DeviceData, sigma: float, seed: int, copies: int) -> Tensor:
+    """How many (N,) of so many noisy copies of each input the members' mean softmax answers rightly."""
     trained = [one.training for one in members]
     generator = torch.Generator(data.x.device).manual_seed(seed)
-    hits = torch.zeros((), device=data.x.device)
+    hits = torch.zeros(len(data), device=data.x.device)
     for one in members:
         one.eval()
     for _ in range(copies):
+        right = []
         for x, y in zip(torch.split(data.x, 2048), torch.split(data.y, 2048), strict=True):
             noisy = x + sigma * torch.randn(x.shape, generator=generator, device=x.device)
             scores: Tensor = torch.stack([one(noisy).softmax(-1) for one in members]).mean(0)
-            hits += (scores.argmax(1) == y).sum()
+            right.append(scores.argmax(1) == y)
+        hits += torch.cat(right)
     for one, mode in zip(members, trained, strict=True):
         one.train(mode)
-    return float(hits) / (copies * len(data))
+    return hits

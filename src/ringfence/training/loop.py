@@ -135,8 +135,9 @@ def _go(courses: Sequence[Course], reports: Sequence[Report], last: int | None =
     open_courses = list(zip(courses, reports, strict=True))
     while open_courses := [one for one in open_courses if one[0].left(last) > 0]:
         with algorithms_tried():
+            stretch = min(course.stretch(last) for course, _ in open_courses)
             step_all = steps_of([course.stepper for course, _ in open_courses])
-            for _ in range(min(course.left(last) for course, _ in open_courses)):
+            for _ in range(stretch):
                 _one_epoch(open_courses, step_all)
     courses[0].fabric.barrier()
 
