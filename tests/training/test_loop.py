@@ -167,6 +167,24 @@ def test_a_loss_that_turns_nan_stops_and_keeps_the_last_good_checkpoint(
     assert torch.equal(found[1]["member.0.1.weight"], good[0].state_dict()["1.weight"])
 
 
+def test_weights_that_the_last_step_of_an_epoch_broke_are_not_kept(data: DeviceData, tmp_path: Path) -> None:
+    """Losses are taken before their step: the last one is finite still."""
+
+    class Steep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = tiny()
+
+        def forward(self, x: Tensor) -> Tensor:
+            answers: Tensor = 100 * self.inner(x)
+            return answers
+
+    plan = replace(PLAN, batch=len(data), schedule=Schedule(lr=1e38))
+    with pytest.raises(ArgumentError, match=r"at step 0 \(epoch 1, step 1 of 1\).*no epoch was finished"):
+        train(plan, [Steep()], data, tmp_path, device="cpu")
+    assert Checkpoints(tmp_path).load() is None
+
+
 def test_bad_settings_are_refused_before_the_first_step(data: DeviceData, tmp_path: Path) -> None:
     for changes, rule in (
         ({"epochs": 0}, "epochs"),

@@ -94,9 +94,9 @@ class Checkpoints:
         except Exception as error:  # safetensors has its own exception type
             raise StoreError(str(path), "must be a readable checkpoint", error, "Delete the folder.") from error
 
-    def save_best(self, members: Sequence[nn.Module]) -> None:
-        """The members' weights at the best epoch so far."""
-        write_atomically(self.folder / "best.safetensors", _bytes(module_tensors(members)))
+    def save_best(self, tensors: Mapping[str, Tensor]) -> None:
+        """The members' weights at the best epoch so far, as ``module_tensors`` names them."""
+        write_atomically(self.folder / "best.safetensors", _bytes(tensors))
 
     def load_best(self) -> dict[str, Tensor] | None:
         """What save_best wrote; None where nothing was held out."""
@@ -121,8 +121,22 @@ def export(path: Path, member: nn.Module, metadata: Mapping[str, str]) -> None:
 
 
 def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    return save(plain, dict(metadata) if metadata else None)
+    return save(on_host(tensors), dict(metadata) if metadata else None)
+
+
+def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the host. A device is waited for once per kind of number, not once per tensor: deep
+    networks and their momentum are a thousand tensors.
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[str]] = {}
+    for key, value in tensors.items():
+        kinds.setdefault((value.device, value.dtype), []).append(key)
+    found = dict[str, Tensor]()
+    for keys in kinds.values():
+        flat = torch.cat([tensors[key].detach().flatten() for key in keys]).cpu()
+        parts = torch.split(flat, [tensors[key].numel() for key in keys])
+        found.update({key: part.view(tensors[key].shape) for key, part in zip(keys, parts, strict=True)})
+    return found
 
 
 def freeze_settings(folder: Path, settings: Mapping[str, Any]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError
-from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, restore_modules
+from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, on_host, restore_modules
 from ringfence.training.data_on_device import DeviceData
 from ringfence.training.log import EpochLog
 from ringfence.training.plan import TrainingPlan
@@ -54,7 +55,8 @@ class Status:
 class Course:
     """A training in a folder: ``load`` its last checkpoint, then for every epoch ``begin``, ``aim`` each step, ``end``.
 
-    Who takes the steps that were aimed is left to the caller: one training, or several together.
+    Who takes the steps that were aimed is left to the caller: one training, or several together. Files are written
+    beside the steps of the next epoch; ``written`` waits for them.
     """
 
     def __init__(
@@ -83,6 +85,8 @@ class Course:
         self._checkpoints = Checkpoints(folder)
         self._weights: Tensor | None = None
         self.progress = Progressed(0, 0)
+        self._writer, self._writing = ThreadPoolExecutor(1, "checkpoint"), Future[None]()
+        self._writing.set_result(None)
 
     def load(self) -> None:
         """Go on from the last checkpoint."""
@@ -134,7 +138,7 @@ class Course:
         self.stepper.aim(self._order[step], self._rate)
 
     def end(self) -> Status:
-        """Judge the epoch and write its checkpoint and its line of the log."""
+        """Judge the epoch; its checkpoint and its line of the log begin to be written."""
         status = self.look(self.steps)
         self.fabric.barrier()
         judged = self.stepper.averaged or self.members
@@ -147,18 +151,30 @@ class Course:
                 best = {"best_accuracy": accuracy, "best_epoch": done}
         self.progress = replace(self.progress, epoch=done, step=done * self.steps, **best)
         if self.fabric.is_global_zero:
-            if best:
-                self._checkpoints.save_best(judged)
             weights = {} if self._weights is None else {WEIGHTS: self._weights}
-            self._checkpoints.save(self.progress, {**module_tensors(self.members), **self.stepper.tensors(), **weights})
-            self._log.add(status)
+            kept = on_host({**module_tensors(self.members), **self.stepper.tensors(), **weights})
+            best_kept = on_host(module_tensors(judged)) if best else None
+            self.written()
+            self._writing = self._writer.submit(self._write, self.progress, status, kept, best_kept)
         return status
+
+    def _write(
+        self, progress: Progressed, status: Status, kept: Mapping[str, Tensor], best: Mapping[str, Tensor] | None
+    ) -> None:
+        if best is not None:
+            self._checkpoints.save_best(best)
+        self._checkpoints.save(progress, kept)
+        self._log.add(status)
+
+    def written(self) -> None:
+        """Wait until the files of the last epoch are there; what went wrong with them is raised here."""
+        self._writing.result()
 
     def look(self, step: int) -> Status:
         """How far it is after so many steps of the epoch (waits for the device); a loss that is no number ends it."""
         plan, stepper, epoch, steps = self.plan, self.stepper, self.epoch, self.steps
         bad = int(stepper.first_bad)
-        if bad < 0 and step == steps and not all(bool(torch.isfinite(one).all()) for one in stepper.parameters):
+        if bad < 0 and step == steps and not all_finite(stepper.parameters):
             bad = steps - 1
         if bad >= 0:
             where = f"NaN or infinity at step {epoch * steps + bad} (epoch {epoch + 1}, step {bad + 1} of {steps})"
@@ -170,6 +186,11 @@ class Course:
         left = seconds / done * (plan.epochs * steps - epoch * steps - step)
         terms = dict(zip(stepper.names, values[2:], strict=True))
         return Status(epoch + 1, plan.epochs, step, steps, values[0], values[1], terms, None, self._rate, seconds, left)
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether every number is finite; a device is asked once, however many tensors there are."""
+    return bool(torch.cat([one.detach().flatten() for one in tensors]).isfinite().all())
 
 
 def noisy_accuracy(
