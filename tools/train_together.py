@@ -1,6 +1,6 @@
 """Several ``ringfence train`` commands at the same time in one process: on a GPU, with --graph, their steps overlap.
 
-    python tools/train_together.py "train --recipe paper000-cifar10-gaussian-0.25 ... --out A" "train ... --out B"
+    python tools/train_together.py "train --recipe horvath2022-cifar10-gaussian-0.25 ... --out A" "train ... --out B"
 
 Each ends with the weights that its own command gives, and goes on where it stopped, whoever ran it before.
 """

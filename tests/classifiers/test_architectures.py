@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from ringfence.classifiers import Normalize, fold_batch_norm
 from ringfence.classifiers.architectures import ARCHITECTURES, EfficientNetLite0, LeNet, build_architecture, resnet
 from ringfence.classifiers.architectures.efficientnet import same_padding
-from ringfence.classifiers.architectures.lenet import convolve_and_pool
+from ringfence.classifiers.architectures.lenet import convolve_and_pool, wide_lenet
 from ringfence.data import load_dataset
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.models import load_model
@@ -150,7 +150,15 @@ def test_convolution_on_blocks_equals_convolution_and_pooling(channels, outputs,
         assert torch.allclose(one, other, atol=1e-10)
 
 
-def test_lenet_in_blocks_has_the_same_features() -> None:
+def test_the_lenets_have_the_published_sizes() -> None:
+    for name, size in (("lenet", 61_706), ("lenet-wide", 431_080)):
+        assert sum(one.numel() for one in build_architecture(name).parameters()) == size
+    layers = [type(part).__name__ for part in wide_lenet().modules() if not list(part.children())]
+    assert layers == ["Conv2d", "ReLU", "MaxPool2d"] * 2 + ["Flatten", "Linear", "ReLU", "Linear"]
+
+
+@pytest.mark.parametrize("network", [LeNet(), wide_lenet()])
+def test_lenet_in_blocks_has_the_same_features(network: LeNet) -> None:
     torch.manual_seed(0)
-    network, x = LeNet(), torch.rand(3, 1, 28, 28)
+    x = torch.rand(3, 1, 28, 28)
     assert torch.allclose(network.features(x), network.in_blocks(x), atol=1e-5)

@@ -16,7 +16,10 @@ import torch
 from click.testing import Result
 from safetensors import safe_open
 
+from ringfence.cli.train_job import make_job
+from ringfence.training.command import training_command
 from ringfence.training.recipes import RECIPES
+from ringfence.training.schedule import Schedule
 
 Call = Callable[..., Result]
 
@@ -198,7 +201,7 @@ def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None
         (["--set", "rho1"], "must be name=value"),
         (["--set", "rho1=1"], "gaussian has the settings"),
         (["--recipe", "paper999"], "must be a known recipe"),
-        (["--recipe", "paper001-mnist-0.5"], "fine-tunes trained members"),
+        (["--recipe", "yang2022-mnist-drt-gaussian-0.5"], "fine-tunes trained members"),
         (["--keep", "best"], "best needs inputs to judge by"),
         (["--batch", 1000], "at most the number of training inputs"),
         (["--objective", "denoise-stability"], "needs the classifier it is trained for"),
@@ -212,9 +215,41 @@ def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None
 
 
 def test_recipes_hold_the_papers_numbers() -> None:
-    gaussian, drt = RECIPES["paper001-mnist-gaussian-0.5"], RECIPES["paper001-mnist-0.5"]
+    gaussian, drt = RECIPES["yang2022-mnist-gaussian-0.5"], RECIPES["yang2022-mnist-drt-gaussian-0.5"]
     assert (gaussian.options["epochs"], gaussian.options["batch"], gaussian.schedule["lr"]) == (90, 256, 0.01)
-    assert gaussian.schedule["every"] == 30
+    assert (gaussian.schedule["every"], gaussian.arch) == (30, "lenet-wide")
     assert (drt.objective, drt.base, drt.members, drt.needs_init) == ("drt", "gaussian", 3, True)
-    assert RECIPES["paper000-cifar10-consistency-0.25"].settings["weight"] == 20
-    assert RECIPES["macer-cifar10-0.5"].settings["weight"] == 4
+    consistency = RECIPES["horvath2022-cifar10-consistency-0.25"]
+    assert (consistency.settings["weight"], consistency.options["batch"]) == (20, 128)
+    macer = RECIPES["zhai2020-cifar10-macer-0.5"]
+    assert (macer.settings["weight"], macer.settings["copies"]) == (4, 16)
+    assert (macer.options["epochs"], macer.options["batch"], macer.schedule["lr"]) == (440, 64, 0.01)
+    assert macer.options["weight_decay"] == 5e-4
+    steps = Schedule(**macer.schedule)
+    assert [steps.at(epoch, 1, 440) for epoch in (199, 200, 399, 400)] == pytest.approx([1e-2, 1e-3, 1e-3, 1e-4])
+    assert RECIPES["jeong2023-cifar10-catrs-0.5"].options["batch"] == 64
+    assert not any(one.options["nesterov"] for one in RECIPES.values())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_describes_a_training(name: str, tmp_path: Path) -> None:
+    others = {"init": tmp_path, "classifier": "default"}
+    job = make_job(
+        "default", tmp_path, name, None, None, None, None, settings={}, schedule={}, options={"seed": 3}, **others
+    )
+    plan = job.plan(0)
+    assert plan.nesterov is False
+    assert plan.sigma == RECIPES[name].sigma
+    assert job.arch in ("lenet-wide", "resnet110")
+
+
+def test_momentum_is_nesterovs_unless_told(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    for words, kept in (((), True), (("--no-nesterov",), False)):
+        out = tmp_path / f"out{kept}"
+        call("train", *tiny, "--out", out, "--epochs", 2, *SMALL, *words)
+        settings = json.loads((out / "config.json").read_text())
+        assert settings["plan"]["nesterov"] is kept
+        assert ("--nesterov" in training_command(settings)) is kept
+        assert ("--no-nesterov" in training_command(settings)) is not kept
+    first, second = (tensors(tmp_path / f"out{kept}" / "final-0.safetensors") for kept in (True, False))
+    assert any(not torch.equal(first[key], second[key]) for key in first)

@@ -16,7 +16,7 @@ from click.testing import Result
 
 from ringfence.models import load_model
 from ringfence.training.command import training_command
-from ringfence.training.job import TrainJob
+from ringfence.training.job import NEEDED, TrainJob
 from ringfence.training.objectives.registry import BASES, OBJECTIVES
 
 Call = Callable[..., Result]
@@ -100,7 +100,7 @@ def jobs() -> list[TrainJob]:
     found = []
     for name, kind in OBJECTIVES.items():
         for base in [one.name for one in BASES[name]] if name in BASES else [None]:
-            needs = {"classifier": "default"} if name in ("denoise-stability", "select") else {}
+            needs = {"classifier": "default"} if name in NEEDED else {}
             found.append(
                 TrainJob(
                     data="mnist:a b.npz",

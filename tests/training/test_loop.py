@@ -6,18 +6,20 @@ import csv
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError, StoreError
+from ringfence.store import StoreWarning
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
 from ringfence.training.checkpoints import Checkpoints, export, freeze_settings
 from ringfence.training.course import Course, Status
 from ringfence.training.data_on_device import augment
 from ringfence.training.fabric import make_fabric
-from ringfence.training.objectives import Drt, Gaussian, SmoothAdv
+from ringfence.training.objectives import Catrs, Drt, Gaussian, Reweight, SmoothAdv
 from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
 
@@ -166,6 +168,24 @@ def test_a_loss_that_turns_nan_stops_and_keeps_the_last_good_checkpoint(
     assert torch.equal(found[1]["member.0.1.weight"], good[0].state_dict()["1.weight"])
 
 
+def test_weights_that_the_last_step_of_an_epoch_broke_are_not_kept(data: DeviceData, tmp_path: Path) -> None:
+    """Losses are taken before their step: the last one is finite still."""
+
+    class Steep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = tiny()
+
+        def forward(self, x: Tensor) -> Tensor:
+            answers: Tensor = 100 * self.inner(x)
+            return answers
+
+    plan = replace(PLAN, batch=len(data), schedule=Schedule(lr=1e38))
+    with pytest.raises(ArgumentError, match=r"at step 0 \(epoch 1, step 1 of 1\).*no epoch was finished"):
+        train(plan, [Steep()], data, tmp_path, device="cpu")
+    assert Checkpoints(tmp_path).load() is None
+
+
 def test_bad_settings_are_refused_before_the_first_step(data: DeviceData, tmp_path: Path) -> None:
     for changes, rule in (
         ({"epochs": 0}, "epochs"),
@@ -231,8 +251,15 @@ def test_exported_weights_are_half_precision_and_load_exactly(tmp_path: Path) ->
     assert (tmp_path / "lenet.safetensors").stat().st_size < 130_000
     with torch.no_grad():
         network.head[1].weight[0, 0] = 1e6
-    with pytest.raises(StoreError, match="half precision"):
-        export(tmp_path / "large.safetensors", network, {})
+    with pytest.warns(StoreWarning, match=r"in float32: head\.1\.weight is beyond half precision"):
+        export(tmp_path / "large.safetensors", network, {"arch": "lenet"})
+    loaded = load_model(str(tmp_path / "large.safetensors")).module
+    for ours, theirs in zip(network.state_dict().values(), loaded.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    with torch.no_grad():
+        network.head[1].weight[0, 0] = float("inf")
+    with pytest.raises(StoreError, match="must be finite"):
+        export(tmp_path / "broken.safetensors", network, {})
 
 
 def test_learning_rates_follow_the_papers_and_the_cycle() -> None:
@@ -286,3 +313,52 @@ def test_two_processes_share_each_batch(data: DeviceData, tmp_path: Path) -> Non
     one = train(plan, [tiny()], data, tmp_path / "1", device="cpu")
     two = train(plan, [tiny()], data, tmp_path / "2", device="cpu", devices=2)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(weights(one), weights(two), strict=True))
+
+
+def test_inputs_are_drawn_by_weight_and_a_stop_changes_nothing(data: DeviceData, tmp_path: Path) -> None:
+    """Reweight: Gaussian until it begins, then dropped inputs never come again, also after a stop."""
+    plan = TrainingPlan(
+        Reweight(begin=2, least=0.9, every=2, copies=2), 0.4, epochs=6, batch=32, schedule=Schedule(lr=0.1)
+    )
+    seen: list[tuple[int, str, set[int]]] = []
+    step = Stepper.step
+
+    def watched(self: Stepper) -> None:
+        seen.append((self.plan.epochs, self.objective.name, set(self._rows.tolist())))
+        step(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stepper, "step", watched)
+        whole = train(plan, [tiny(3)], data, tmp_path / "whole", device="cpu")
+    names = [name for _, name, _ in seen]
+    assert names == ["gaussian"] * 6 + ["reweight"] * 12
+    assert set.union(*(rows for *_, rows in seen[:3])) == set(range(96))  # each of them once
+    weights = Checkpoints(tmp_path / "whole").load()[1]["sampling.weights"]  # type: ignore[index]
+    dropped = set(torch.nonzero(weights == 0).flatten().tolist())
+    assert 0 < len(dropped) < 96
+    assert not dropped & set.union(*(rows for *_, rows in seen[6:]))
+    for last in (1, 3, 5, None):
+        parts = train(plan, [tiny(3)], data, tmp_path / "parts", device="cpu", stop_after=last)
+    for one, other in zip(whole[0].parameters(), parts[0].parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_soft_labels_travel_with_their_inputs(data: DeviceData, tmp_path: Path) -> None:
+    soft = torch.nn.functional.one_hot(data.y, 3).float()
+    labelled = replace(data, soft=soft)
+    rest, held_out = labelled.split(10)
+    assert held_out is not None
+    for part in (rest, held_out, labelled.to(torch.device("cpu"))):
+        assert part.soft is not None
+        assert torch.equal(part.soft.argmax(1), part.y)
+    asked: list[bool] = []
+    loss = Catrs.loss_of
+
+    def watched(self: Catrs, member: nn.Module, x: Tensor, y: Tensor, given: Tensor, *others: Any) -> Any:
+        asked.append(torch.equal(given.argmax(1), y))
+        return loss(self, member, x, y, given, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Catrs, "loss_of", watched)
+        train(TrainingPlan(Catrs(steps=1), 0.3, epochs=1, batch=32, accumulate=2), [tiny()], labelled, tmp_path)
+    assert asked == [True] * 6

@@ -69,7 +69,8 @@ def draws(copies: int) -> Tensor:
 
 def measured(objective: Objective, members: Sequence[Net], noise: TrainingNoise | None = None):
     x, y = batch()
-    return objective(members, x, y, noise or TrainingNoise(SIGMA), torch.Generator().manual_seed(9))
+    soft = torch.full((INPUTS, CLASSES), 1 / CLASSES) if objective.soft else None
+    return objective(members, x, y, noise or TrainingNoise(SIGMA), torch.Generator().manual_seed(9), soft)
 
 
 def agree(objective: Objective, members: Sequence[Net], reference: Callable[[], Tensor], tolerance=1e-6) -> None:
@@ -253,7 +254,8 @@ def test_smoothadv_leaves_parameters_trainable_and_the_mode_as_it_was() -> None:
     assert all(one.requires_grad and one.grad is not None for one in member.parameters())
 
 
-def test_smoothmix_mixes_towards_the_adversary_and_uniform_confidence() -> None:
+@pytest.mark.parametrize("mix_steps", [0, 1])
+def test_smoothmix_mixes_towards_the_adversary_and_uniform_confidence(mix_steps: int) -> None:
     member, noise = net(6), draws(2)
     x, y = batch()
     generator = torch.Generator().manual_seed(9)
@@ -261,21 +263,32 @@ def test_smoothmix_mixes_towards_the_adversary_and_uniform_confidence() -> None:
     lengths = 0.5 * torch.rand(INPUTS, generator=generator)
 
     def reference() -> Tensor:
-        total = cross_entropy(member, 2)
+        total = torch.zeros(())
         for b in range(INPUTS):
+            near = ascend(member, x[b], int(y[b]), noise[:, b], mix_steps, 0.3, 0.3)
             far = ascend(member, x[b], int(y[b]), noise[:, b], 2, 0.3, None)
-            mean = sum(share(member, x[b] + noise[i, b]) for i in range(2)).detach() / 2
+            each = [share(member, near + noise[i, b]) for i in range(2)]
+            total = total - sum(torch.log(one[y[b]]) for one in each) / (2 * INPUTS)
+            mean = sum(each) / 2  # the target has a gradient too
             if int(mean.argmax()) != int(y[b]):
                 continue
             target = (1 - lengths[b]) * mean + lengths[b] / CLASSES
-            mixed = (1 - lengths[b]) * x[b] + lengths[b] * far
+            mixed = (1 - lengths[b]) * near + lengths[b] * far
             for i in range(2):
                 logs = torch.log(share(member, mixed + noise[i, b]))
                 total = total + 5.0 * sum(target * (torch.log(target) - logs)) / (2 * INPUTS)
         return total
 
-    agree(SmoothMix(steps=2, step=0.3), [member], reference, 1e-4)
-    assert measured(SmoothMix(steps=2, step=0.3), [member]).terms["mix"] > 0
+    objective = SmoothMix(steps=2, step=0.3, mix_steps=mix_steps)
+    agree(objective, [member], reference, 1e-4)
+    assert measured(objective, [member]).terms["mix"] > 0
+
+
+def test_smoothmix_begins_at_the_input_itself() -> None:
+    cold, (x, y) = TrainingNoise(SIGMA, attack=torch.zeros(())), batch()
+    near, far = SmoothMix(steps=3, step=0.3, mix_steps=2).adversaries(net(6), x, y, draws(2), cold.attack)
+    assert torch.equal(near, x)
+    assert not torch.equal(far, x)
 
 
 # Ensembles ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import LoadedModel
 from ringfence.noise import Gaussian
 from ringfence.training import DeviceData
-from ringfence.training.selection import COUNTS_FILE, SELECTION_STAGE, UNKNOWN, RightAnswers
+from ringfence.training.selection import COUNTS_FILE, SELECTION_STAGE, UNKNOWN, ClassVotes, RightAnswers
 
 SIGMA, CPU = 0.2, torch.device("cpu")
 
@@ -153,3 +154,22 @@ def test_the_counts_are_int64_and_one_per_input(tmp_path: Path) -> None:
     found = answers(tmp_path)
     assert found.hits.dtype == np.int64
     assert found.hits.tolist() == [UNKNOWN] * 40
+
+
+def test_class_shares_are_the_soft_labels(tmp_path: Path) -> None:
+    data = images()
+    votes = ClassVotes(LoadedModel(Bright(), 2, "bright", "bright"), data, SIGMA, 250, tmp_path, 4)
+    votes.count(CPU)
+    right = answers(tmp_path)
+    right.count(CPU)
+    labelled = votes.labelled()
+    assert labelled.soft is not None
+    assert torch.allclose(labelled.soft.sum(1), torch.ones(len(data)))
+    own = labelled.soft.gather(1, data.y.unsqueeze(1)).squeeze(1)
+    assert torch.allclose(own, torch.from_numpy(right.hits).float() / 250)
+    again = ClassVotes(LoadedModel(Silent(), 2, "bright", "bright"), data, SIGMA, 250, tmp_path, 4)
+    again.count(CPU)  # kept
+    assert np.array_equal(again.counts, votes.counts)
+    wrong = ClassVotes(LoadedModel(Bright(), 2, "b", "b"), replace(data, num_classes=3), SIGMA, 250, tmp_path, 4)
+    with pytest.raises(ArgumentError, match="2 classes where the data has 3"):
+        wrong.count(CPU)

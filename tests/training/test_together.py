@@ -175,19 +175,27 @@ def test_rounding_in_half_precision_is_no_error_of_the_compiler(data: DeviceData
     assert gradient_drift(member, Severed(), x, fabric) == pytest.approx(1, abs=0.01)
 
 
-def test_algorithms_are_tried_while_training_and_not_afterwards(
-    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("together", [False, True])
+def test_algorithms_are_tried_from_the_first_forward_and_not_after_the_training(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
-    """A certification in the same process must not choose its kernels by how fast they happened to be."""
+    """cuDNN keeps what it first took for a shape, so the check of the compiled network must try algorithms too.
+
+    A certification in the same process must not choose its kernels by how fast they happened to be.
+    """
     seen: list[bool] = []
-    aim = Course.aim
 
-    def noted(self: Course, step: int) -> None:
-        seen.append(torch.backends.cudnn.benchmark)
-        aim(self, step)
+    class Noting(Watched):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(torch.backends.cudnn.benchmark)
+            return super().forward(x)
 
-    monkeypatch.setattr(Course, "aim", noted)
-    train(replace(PLANS[0], epochs=1), [network(0)], data, tmp_path, device="cpu")
-    assert seen
+    monkeypatch.setattr(torch, "compile", lambda module, **settings: Noting(module, set()))
+    plan = replace(PLANS[0], epochs=1, compile=True)
+    if together:
+        train_together([plan], [[network(0)]], data, [tmp_path], device="cpu")
+    else:
+        train(plan, [network(0)], data, tmp_path, device="cpu")
+    assert len(seen) == 1 + len(data) // plan.batch  # the check and every step
     assert all(seen)
     assert not torch.backends.cudnn.benchmark

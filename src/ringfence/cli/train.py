@@ -20,7 +20,9 @@ def train_command(
         str, typer.Option(help="Training data: mnist:PATH, cifar10:PATH or an .npz with x_train, y_train.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the training; the same command again continues it.")],
-    recipe: Annotated[str | None, typer.Option(help="A paper's settings by name, e.g. paper001-mnist-0.5.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A paper's settings by name, e.g. yang2022-mnist-gaussian-0.5.")
+    ] = None,
     objective: Annotated[str | None, typer.Option(help="gaussian, smoothadv, macer, ..., drt, select.")] = None,
     base: Annotated[str | None, typer.Option(help="What drt or select builds upon (default gaussian).")] = None,
     members: Annotated[int | None, typer.Option(help="How many networks; independent unless drt, adp or gal.")] = None,
@@ -37,9 +39,14 @@ def train_command(
     rho1: Annotated[float | None, typer.Option(help="DRT: weight of gradient diversity.")] = None,
     rho2: Annotated[float | None, typer.Option(help="DRT: weight of confidence margins.")] = None,
     init: Annotated[Path | None, typer.Option(help="Folder of a training to start from (DRT fine-tunes).")] = None,
-    classifier: Annotated[str | None, typer.Option(help="denoise-stability, select: the fixed classifier.")] = None,
+    classifier: Annotated[
+        str | None, typer.Option(help="denoise-stability, select, catrs: the fixed classifier.")
+    ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Weight decay (default 1e-4).")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Nesterov momentum (default 0.9).")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum of SGD (default 0.9).")] = None,
+    nesterov: Annotated[
+        bool | None, typer.Option("--nesterov/--no-nesterov", help="Nesterov or plain momentum (default Nesterov).")
+    ] = None,
     noise_warmup: Annotated[int | None, typer.Option(help="Epochs over which sigma grows.")] = None,
     attack_warmup: Annotated[int | None, typer.Option(help="Epochs over which the attack grows (default 10).")] = None,
     accumulate: Annotated[int | None, typer.Option(help="Micro-batches per step.")] = None,
@@ -81,6 +88,7 @@ def train_command(
             "batch": batch,
             "weight_decay": weight_decay,
             "momentum": momentum,
+            "nesterov": nesterov,
             "noise_warmup": noise_warmup,
             "attack_warmup": attack_warmup,
             "accumulate": accumulate,
@@ -116,8 +124,7 @@ def train_command(
             devices=devices,
             tensorboard=tensorboard,
         )
-        if job.objective == "select":
-            count_labels(job, quiet)
+        count_labels(job, quiet)
         with show_training(job, quiet) as report:
             files = run_parallel(job, parallel, report)
         if export is not None:

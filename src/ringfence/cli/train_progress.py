@@ -23,23 +23,24 @@ class Report(Protocol):
 
 
 def count_labels(job: TrainJob, quiet: bool) -> None:
-    """Count, with progress, what the labels of ``select`` are made from; what is counted stays in the job's folder."""
+    """Count, with progress, what the labels of ``select`` or ``catrs`` are made from; it stays in the job's folder."""
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
     from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.objectives import Select
-    from ringfence.training.running import right_answers
+    from ringfence.training.objectives import Catrs, Select
+    from ringfence.training.running import class_votes, right_answers
+    from ringfence.training.selection import RightAnswers
 
     objective = job.plan(0).objective
-    if job.finished or not isinstance(objective, Select):
+    if job.finished or not isinstance(objective, Select | Catrs):
         return
     freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
-    answers = right_answers(job)
-    total = len(answers.hits)
+    answers = right_answers(job) if isinstance(objective, Select) else class_votes(job)
+    total = len(answers.counts)
     with show_progress(total, answers.done, quiet, "labelling") as report:
         answers.count(pick_device(job.device), lambda *seen: report(Progress(*seen)))
-    worth = int(answers.labels(objective.eta).y.sum())
-    if not quiet:
+    if isinstance(objective, Select) and isinstance(answers, RightAnswers) and not quiet:
+        worth = int(answers.labels(objective.eta).y.sum())
         enough = f"right on a share of at least {objective.eta:g} of {objective.n} noisy copies"
         remark(f"labels: {job.classifier} is {enough} for {worth} of {total} training inputs")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from ringfence.errors import StoreError
 from ringfence.store.atomic import read_json, write_atomically, write_json, writing_errors
 from ringfence.store.config import flatten
+from ringfence.store.run import StoreWarning
 
 POINTER = "last.json"
 
@@ -92,9 +94,9 @@ class Checkpoints:
         except Exception as error:  # safetensors has its own exception type
             raise StoreError(str(path), "must be a readable checkpoint", error, "Delete the folder.") from error
 
-    def save_best(self, members: Sequence[nn.Module]) -> None:
-        """The members' weights at the best epoch so far."""
-        write_atomically(self.folder / "best.safetensors", _bytes(module_tensors(members)))
+    def save_best(self, tensors: Mapping[str, Tensor]) -> None:
+        """The members' weights at the best epoch so far, as ``module_tensors`` names them."""
+        write_atomically(self.folder / "best.safetensors", _bytes(tensors))
 
     def load_best(self) -> dict[str, Tensor] | None:
         """What save_best wrote; None where nothing was held out."""
@@ -103,17 +105,38 @@ class Checkpoints:
 
 
 def export(path: Path, member: nn.Module, metadata: Mapping[str, str]) -> None:
-    """Weights rounded to half precision, for the zoo: small files that load into any precision exactly."""
-    state = {key: value.half() if value.is_floating_point() else value for key, value in member.state_dict().items()}
-    overflow = [key for key, value in state.items() if value.is_floating_point() and not torch.isfinite(value).all()]
-    if overflow:
-        raise StoreError(str(path), "weights must fit into half precision", overflow[0], "Train with weight decay.")
-    write_atomically(path, _bytes(state, metadata))
+    """Weights rounded to half precision, for the zoo: small files that load into any precision exactly.
+
+    Where one is beyond half precision (running variances of deep networks), all stay in float32, with a warning.
+    """
+    whole = member.state_dict()
+    broken = [key for key, value in whole.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    if broken:
+        raise StoreError(str(path), "weights must be finite", broken[0], "Lower --lr, or train with weight decay.")
+    state = {key: value.half() if value.is_floating_point() else value for key, value in whole.items()}
+    beyond = [key for key, value in state.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    if beyond:
+        warnings.warn(f"{path} is in float32: {beyond[0]} is beyond half precision.", StoreWarning, stacklevel=2)
+    write_atomically(path, _bytes(whole if beyond else state, metadata))
 
 
 def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    return save(plain, dict(metadata) if metadata else None)
+    return save(on_host(tensors), dict(metadata) if metadata else None)
+
+
+def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the host. A device is waited for once per kind of number, not once per tensor: deep
+    networks and their momentum are a thousand tensors.
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[str]] = {}
+    for key, value in tensors.items():
+        kinds.setdefault((value.device, value.dtype), []).append(key)
+    found = dict[str, Tensor]()
+    for keys in kinds.values():
+        flat = torch.cat([tensors[key].detach().flatten() for key in keys]).cpu()
+        parts = torch.split(flat, [tensors[key].numel() for key in keys])
+        found.update({key: part.view(tensors[key].shape) for key, part in zip(keys, parts, strict=True)})
+    return found
 
 
 def freeze_settings(folder: Path, settings: Mapping[str, Any]) -> None:

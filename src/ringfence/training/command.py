@@ -29,9 +29,10 @@ def _words(config: Mapping[str, Any]) -> Iterator[str]:
         if config[name] is not None:
             yield from (f"--{name}", ",".join(map(str, config[name])))
     yield from _named({_SCHEDULE[key]: value for key, value in plan["schedule"].items() if key in _SCHEDULE})
-    left_out = ("objective", "schedule", *_SWITCHES)
+    left_out = ("objective", "schedule", "nesterov", *_SWITCHES)
     yield from _named({key: value for key, value in plan.items() if key not in left_out})
     yield from (f"--{name}" for name in _SWITCHES if plan[name])
+    yield "--nesterov" if plan.get("nesterov", True) else "--no-nesterov"  # older settings: there was no other momentum
     for key, value in objective.items():
         yield from ("--set", f"{key}={value}")
 

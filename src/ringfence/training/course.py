@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -14,12 +16,15 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import kinds_of, probabilities
 from ringfence.errors import ArgumentError
-from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, restore_modules
+from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, on_host, restore_modules
 from ringfence.training.data_on_device import DeviceData
 from ringfence.training.log import EpochLog
 from ringfence.training.plan import TrainingPlan
 from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
+
+WEIGHTS = "sampling.weights"
+"""Where a checkpoint keeps the weights with which inputs are drawn."""
 
 HELD_OUT_COPIES = 4
 """Noise draws per held-out input when the noisy accuracy is measured."""
@@ -51,7 +56,8 @@ class Status:
 class Course:
     """A training in a folder: ``load`` its last checkpoint, then for every epoch ``begin``, ``aim`` each step, ``end``.
 
-    Who takes the steps that were aimed is left to the caller: one training, or several together.
+    Who takes the steps that were aimed is left to the caller: one training, or several together. Files are written
+    beside the steps of the next epoch; ``written`` waits for them.
     """
 
     def __init__(
@@ -78,7 +84,10 @@ class Course:
         self.stepper = Stepper(plan, members, data, fabric)
         self.steps = len(data) // plan.batch
         self._checkpoints = Checkpoints(folder)
+        self._weights: Tensor | None = None
         self.progress = Progressed(0, 0)
+        self._writer, self._writing = ThreadPoolExecutor(1, "checkpoint"), Future[None]()
+        self._writing.set_result(None)
 
     def load(self) -> None:
         """Go on from the last checkpoint."""
@@ -88,6 +97,7 @@ class Course:
             with torch.no_grad():
                 restore_modules(self.members, found[1])
             self.stepper.restore(found[1])
+            self._weights = found[1].get(WEIGHTS)
         board = self._tensorboard and self.fabric.is_global_zero
         self._log = EpochLog(self._folder, self.progress.epoch, board)
         self._begun, self._first = time.monotonic(), self.progress.epoch
@@ -96,16 +106,32 @@ class Course:
         """Epochs to go, to the end or to the last one wanted."""
         return (self.plan.epochs if last is None else min(last, self.plan.epochs)) - self.progress.epoch
 
+    def stretch(self, last: int | None = None) -> int:
+        """Epochs to go with the same objective; the stepper takes it, so that a recorded step is of it."""
+        first = self.progress.epoch
+        self.stepper.objective = now = self.plan.objective.at(first)
+        return next((n for n in range(1, self.left(last)) if self.plan.objective.at(first + n) != now), self.left(last))
+
     def begin(self) -> None:
         """The next epoch's order, randomness and warm-ups."""
         plan, epoch = self.plan, self.progress.epoch
         self.epoch = epoch
+        self._weights = plan.objective.weights(epoch, self._weights, partial(self._right, epoch))
         self.stepper.clear(epoch, warmth(epoch, plan.noise_warmup), warmth(epoch, plan.attack_warmup))
         # The order is drawn on the host, so that it does not depend on the device; the copy is one per epoch.
         shuffle = torch.Generator().manual_seed(plan.generator_seed("order", epoch))
-        order = torch.randperm(len(self.stepper.data), generator=shuffle)[: self.steps * plan.batch]
+        count = self.steps * plan.batch
+        if self._weights is None:
+            order = torch.randperm(len(self.stepper.data), generator=shuffle)[:count]
+        else:
+            order = torch.multinomial(self._weights.cpu(), count, replacement=True, generator=shuffle)
         order = order.view(self.steps, self.fabric.world_size, -1)[:, self.fabric.global_rank]
         self._order = order.to(self.stepper.device)
+
+    def _right(self, epoch: int, copies: int) -> Tensor:
+        """Share (N,) of so many noisy copies of every training input that the members' mean softmax answers rightly."""
+        seed = self.plan.generator_seed("right", epoch, copies)
+        return right_answers(self.members, self.stepper.data, self.plan.sigma, seed, copies).cpu() / copies
 
     def aim(self, step: int) -> None:
         """Choose the inputs and the learning rate of a step of this epoch."""
@@ -113,7 +139,7 @@ class Course:
         self.stepper.aim(self._order[step], self._rate)
 
     def end(self) -> Status:
-        """Judge the epoch and write its checkpoint and its line of the log."""
+        """Judge the epoch; its checkpoint and its line of the log begin to be written."""
         status = self.look(self.steps)
         self.fabric.barrier()
         judged = self.stepper.averaged or self.members
@@ -126,17 +152,30 @@ class Course:
                 best = {"best_accuracy": accuracy, "best_epoch": done}
         self.progress = replace(self.progress, epoch=done, step=done * self.steps, **best)
         if self.fabric.is_global_zero:
-            if best:
-                self._checkpoints.save_best(judged)
-            self._checkpoints.save(self.progress, {**module_tensors(self.members), **self.stepper.tensors()})
-            self._log.add(status)
+            weights = {} if self._weights is None else {WEIGHTS: self._weights}
+            kept = on_host({**module_tensors(self.members), **self.stepper.tensors(), **weights})
+            best_kept = on_host(module_tensors(judged)) if best else None
+            self.written()
+            self._writing = self._writer.submit(self._write, self.progress, status, kept, best_kept)
         return status
+
+    def _write(
+        self, progress: Progressed, status: Status, kept: Mapping[str, Tensor], best: Mapping[str, Tensor] | None
+    ) -> None:
+        if best is not None:
+            self._checkpoints.save_best(best)
+        self._checkpoints.save(progress, kept)
+        self._log.add(status)
+
+    def written(self) -> None:
+        """Wait until the files of the last epoch are there; what went wrong with them is raised here."""
+        self._writing.result()
 
     def look(self, step: int) -> Status:
         """How far it is after so many steps of the epoch (waits for the device); a loss that is no number ends it."""
         plan, stepper, epoch, steps = self.plan, self.stepper, self.epoch, self.steps
         bad = int(stepper.first_bad)
-        if bad < 0 and step == steps and not all(bool(torch.isfinite(one).all()) for one in stepper.parameters):
+        if bad < 0 and step == steps and not all_finite(stepper.parameters):
             bad = steps - 1
         if bad >= 0:
             where = f"NaN or infinity at step {epoch * steps + bad} (epoch {epoch + 1}, step {bad + 1} of {steps})"
@@ -150,21 +189,33 @@ class Course:
         return Status(epoch + 1, plan.epochs, step, steps, values[0], values[1], terms, None, self._rate, seconds, left)
 
 
-@torch.no_grad()
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether every number is finite; a device is asked once, however many tensors there are."""
+    return bool(torch.cat([one.detach().flatten() for one in tensors]).isfinite().all())
+
+
 def noisy_accuracy(
     members: Sequence[nn.Module], data: DeviceData, sigma: float, seed: int, copies: int = HELD_OUT_COPIES
 ) -> float:
     """Share of right answers of the members' mean softmax under noise, over ``copies`` draws per input."""
+    return float(right_answers(members, data, sigma, seed, copies).sum()) / (copies * len(data))
+
+
+@torch.no_grad()
+def right_answers(members: Sequence[nn.Module], data: DeviceData, sigma: float, seed: int, copies: int) -> Tensor:
+    """How many (N,) of so many noisy copies of each input the members' mean softmax answers rightly."""
     trained = [one.training for one in members]
     generator = torch.Generator(data.x.device).manual_seed(seed)
-    hits = torch.zeros((), device=data.x.device)
+    hits = torch.zeros(len(data), device=data.x.device)
     for one in members:
         one.eval()
     for _ in range(copies):
+        right = []
         for x, y in zip(torch.split(data.x, 2048), torch.split(data.y, 2048), strict=True):
             noisy = x + sigma * torch.randn(x.shape, generator=generator, device=x.device)
             scores: Tensor = torch.stack([probabilities(one(noisy), kinds_of(one)) for one in members]).mean(0)
-            hits += (scores.argmax(1) == y).sum()
+            right.append(scores.argmax(1) == y)
+        hits += torch.cat(right)
     for one, mode in zip(members, trained, strict=True):
         one.train(mode)
-    return float(hits) / (copies * len(data))
+    return hits

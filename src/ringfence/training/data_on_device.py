@@ -15,18 +15,23 @@ from ringfence.errors import DataError
 @final
 @dataclass(frozen=True)
 class DeviceData:
-    """Images x (N, C, H, W) float32 in [0, 1] and labels y (N,) int64, on one device."""
+    """Images x (N, C, H, W) float32 in [0, 1] and labels y (N,) int64, on one device.
+
+    soft: class shares (N, K) for objectives that learn from soft labels too.
+    """
 
     x: Tensor
     y: Tensor
     num_classes: int
+    soft: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def to(self, device: torch.device) -> DeviceData:
         """The same data elsewhere."""
-        return DeviceData(self.x.to(device), self.y.to(device), self.num_classes)
+        soft = None if self.soft is None else self.soft.to(device)
+        return DeviceData(self.x.to(device), self.y.to(device), self.num_classes, soft)
 
     def split(self, held_out: int) -> tuple[DeviceData, DeviceData | None]:
         """All but every k-th input for training, and ``held_out`` inputs spread evenly; 0 holds none out."""
@@ -37,8 +42,11 @@ class DeviceData:
             raise DataError("--holdout", rule, held_out, "Hold out fewer.")
         chosen = torch.zeros(len(self), dtype=torch.bool, device=self.y.device)
         chosen[torch.arange(held_out, device=self.y.device) * len(self) // held_out] = True
-        rest = DeviceData(self.x[~chosen], self.y[~chosen], self.num_classes)
-        return rest, DeviceData(self.x[chosen], self.y[chosen], self.num_classes)
+        return self._only(~chosen), self._only(chosen)
+
+    def _only(self, rows: Tensor) -> DeviceData:
+        soft = None if self.soft is None else self.soft[rows]
+        return DeviceData(self.x[rows], self.y[rows], self.num_classes, soft)
 
 
 def load_device_data(dataset: Dataset, num_classes: int | None = None) -> DeviceData:

@@ -28,6 +28,10 @@ from ringfence.training.objectives.registry import OBJECTIVES
 from ringfence.training.plan import TrainingPlan
 from ringfence.training.schedule import Schedule
 
+NEEDED = dict.fromkeys(("denoise-stability", "select"), "the classifier it is trained for")
+NEEDED |= {name: "the classifier whose answers are its soft labels" for name, one in OBJECTIVES.items() if one.soft}
+"""Objectives that need a fixed classifier, and what for."""
+
 
 @final
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class TrainJob:
 
     settings: of the objective; options: of the plan (epochs, batch, seed, ...); schedule: of the learning
     rate. init: a folder of ``final-<i>.safetensors`` to start from. classifier: spec of the fixed classifier
-    that ``denoise-stability`` and ``select`` need. keep: export the ``last`` or the ``best`` epoch.
+    that some objectives need (NEEDED). keep: export the ``last`` or the ``best`` epoch.
     """
 
     data: str
@@ -70,8 +74,8 @@ class TrainJob:
             raise ArgumentError("--keep", "best needs inputs to judge by", "no --holdout", "Add --holdout 3000.")
         if (self.mean is None) != (self.std is None):
             raise ArgumentError("--mean, --std", "must be given together", "only one", "Give both.")
-        if self.objective in ("denoise-stability", "select") and self.classifier is None:
-            rule = f"{self.objective} needs the classifier it is trained for"
+        if self.objective in NEEDED and self.classifier is None:
+            rule = f"{self.objective} needs {NEEDED[self.objective]}"
             raise ArgumentError("--classifier", rule, "none", "Give its model spec.")
         self.plan(0, nn.Identity())
         if self.joint and self.members < 2:

@@ -55,10 +55,10 @@ def train(
     )
     if devices == 1:
         fabric.launch()
-        _go([course(fabric)], [on_status], stop_after)
+        _go(fabric, [course], [on_status], stop_after)
     else:
         # Bound beforehand: Fabric rewrites the arguments of a launch, which frozen plans do not allow.
-        fabric.launch(partial(_go_alone, course=course, last=stop_after))
+        fabric.launch(partial(_go, courses=[course], reports=[silent], last=stop_after))
     return _trained(plan, members, folder)
 
 
@@ -87,9 +87,20 @@ def train_together(
     check(plans[0], [member for group in groups for member in group], data, 1)
     data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None  # once for all
     places = [i for i, folder in enumerate(folders) if Checkpoints(folder).epochs_done < plans[i].epochs]
-    courses = [Course(fabric, plans[i], list(groups[i]), data, held_out, folders[i], tensorboard) for i in places]
+    courses = [
+        partial(
+            Course,
+            plan=plans[i],
+            members=list(groups[i]),
+            data=data,
+            held_out=held_out,
+            folder=folders[i],
+            tensorboard=tensorboard,
+        )
+        for i in places
+    ]
     if courses:
-        _go(courses, [partial(on_status, i) for i in places])
+        _go(fabric, courses, [partial(on_status, i) for i in places])
     return [_trained(plan, list(group), folder) for plan, group, folder in zip(plans, groups, folders, strict=True)]
 
 
@@ -123,22 +134,31 @@ def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, de
         raise DataError("inputs", "must be finite", "NaN or infinity", "Remove those inputs.")
 
 
-def _go_alone(fabric: Any, course: Callable[[Any], Course], last: int | None) -> None:
-    """One of several processes that share a training."""
-    _go([course(fabric)], [silent], last)
-
-
-def _go(courses: Sequence[Course], reports: Sequence[Report], last: int | None = None) -> None:
+def _go(
+    fabric: Any, courses: Sequence[Callable[[Any], Course]], reports: Sequence[Report], last: int | None = None
+) -> None:
     """All epochs that are left, or those up to the last one wanted; a training that is finished leaves the others."""
-    for course in courses:
-        course.load()
-    open_courses = list(zip(courses, reports, strict=True))
-    while open_courses := [one for one in open_courses if one[0].left(last) > 0]:
-        with algorithms_tried():
-            step_all = steps_of([course.stepper for course, _ in open_courses])
-            for _ in range(min(course.left(last) for course, _ in open_courses)):
-                _one_epoch(open_courses, step_all)
-    courses[0].fabric.barrier()
+    # From the first forward on, which is that of the check of a compiled network: torch keeps the algorithm that it
+    # first took for a shape, tried or not.
+    with algorithms_tried():
+        made = [course(fabric) for course in courses]
+        for course in made:
+            course.load()
+        try:
+            _epochs(list(zip(made, reports, strict=True)), last)
+        finally:
+            for course in made:
+                course.written()
+        fabric.barrier()
+
+
+def _epochs(courses: list[tuple[Course, Report]], last: int | None) -> None:
+    """Stretches of epochs with the same trainings and objectives: each is recorded once."""
+    while courses := [one for one in courses if one[0].left(last) > 0]:
+        stretch = min(course.stretch(last) for course, _ in courses)
+        step_all = steps_of([course.stepper for course, _ in courses])
+        for _ in range(stretch):
+            _one_epoch(courses, step_all)
 
 
 def _one_epoch(courses: Sequence[tuple[Course, Report]], step_all: Callable[[], None]) -> None:

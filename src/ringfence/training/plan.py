@@ -19,7 +19,8 @@ Precision = Literal["fp32", "bf16"]
 class TrainingPlan:
     """What is minimised and how.
 
-    batch: inputs per step over all devices, split into ``accumulate`` micro-batches; warm-ups in epochs;
+    nesterov: Nesterov's momentum or the plain one; batch: inputs per step over all devices, split into
+    ``accumulate`` micro-batches; warm-ups in epochs;
     ema: decay of the averaged weights, None: none; crop, flip: augmentation on the device (pixels of padding,
     mirror); clip: largest l2 norm of the gradient, None: any; graph: replay steps as one CUDA graph;
     compile: torch.compile the members. All randomness of epoch e comes from (seed, e) alone.
@@ -31,6 +32,7 @@ class TrainingPlan:
     batch: int = 256
     schedule: Schedule = field(default_factory=Schedule)
     momentum: float = 0.9
+    nesterov: bool = True
     weight_decay: float = 1e-4
     noise_warmup: int = 0
     attack_warmup: int = 10

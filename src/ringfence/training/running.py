@@ -19,9 +19,9 @@ from ringfence.training.course import Status
 from ringfence.training.data_on_device import DeviceData, load_device_data
 from ringfence.training.job import TrainJob
 from ringfence.training.loop import train, train_together
-from ringfence.training.objectives import Objective, Select
+from ringfence.training.objectives import Catrs, Objective, Select
 from ringfence.training.plan import TrainingPlan
-from ringfence.training.selection import RightAnswers
+from ringfence.training.selection import ClassVotes, RightAnswers
 
 
 def run_job(job: TrainJob, on_status: Callable[[int, Status], None] = lambda member, status: None) -> list[Path]:
@@ -83,7 +83,7 @@ def run_together(trainings: Sequence[tuple[TrainJob, int]], on_status: Callable[
 
 def _shared(job: TrainJob) -> tuple[Any, ...]:
     """What determines data, labels and device."""
-    labels = (job.plan(0).sigma, *sorted(job.settings.items())) if job.objective == "select" else ()
+    labels = (job.plan(0).sigma, *sorted(job.settings.items())) if job.objective in ("select", "catrs") else ()
     return (job.data, job.limit, job.holdout, job.classes, job.classifier, job.device, *labels)
 
 
@@ -109,6 +109,10 @@ def _labelled(job: TrainJob) -> tuple[DeviceData, nn.Module | None]:
         answers = right_answers(job, whole)
         answers.count(device)
         whole = answers.labels(objective.eta)
+    if isinstance(objective, Catrs):
+        votes = class_votes(job, whole)
+        votes.count(device)
+        whole = votes.labelled()
     return whole, classifier
 
 
@@ -137,6 +141,15 @@ def right_answers(job: TrainJob, data: DeviceData | None = None) -> RightAnswers
     seed = int(job.options.get("seed", 0))
     data = load_job_data(job) if data is None else data
     return RightAnswers(load_classifier(job), data, job.plan(0).sigma, objective.n, job.out, seed)
+
+
+def class_votes(job: TrainJob, data: DeviceData | None = None) -> ClassVotes:
+    """What the soft labels of ``catrs`` are made from, as far as it is counted; the same for all members."""
+    objective = job.plan(0).objective
+    assert isinstance(objective, Catrs)
+    data = load_job_data(job) if data is None else data
+    seed = int(job.options.get("seed", 0))
+    return ClassVotes(load_classifier(job), data, objective.label_sigma, objective.label_draws, job.out, seed)
 
 
 def load_job_data(job: TrainJob) -> DeviceData:

@@ -26,6 +26,7 @@ class Stepper:
 
     def __init__(self, plan: TrainingPlan, members: list[nn.Module], data: DeviceData, fabric: Any) -> None:
         self.plan, self.members, self.data, self.fabric = plan, members, data, fabric
+        self.objective = plan.objective
         self.device = data.x.device
         self.parameters = [one for member in members for one in member.parameters() if one.requires_grad]
         cuda = self.device.type == "cuda"
@@ -35,7 +36,7 @@ class Stepper:
             self.parameters,
             lr=rate,
             momentum=plan.momentum,
-            nesterov=plan.momentum > 0,
+            nesterov=plan.nesterov and plan.momentum > 0,
             weight_decay=plan.weight_decay,
             fused=cuda or None,
         )
@@ -108,7 +109,8 @@ class Stepper:
         for part in self._rows.chunk(self.plan.accumulate):
             x = augment(self.data.x[part], self.plan.crop, self.plan.flip, self.generator)
             with self.fabric.autocast():
-                found = self.plan.objective(self._run, x, self.data.y[part], self.noise, self.generator)
+                soft = None if self.data.soft is None else self.data.soft[part]
+                found = self.objective(self._run, x, self.data.y[part], self.noise, self.generator, soft)
             total = found.total
             (total / self.plan.accumulate).backward()  # type: ignore[no-untyped-call]
             self.names = list(found.terms)

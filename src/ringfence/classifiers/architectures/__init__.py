@@ -1,4 +1,4 @@
-"""Networks by name: ``lenet``, the CIFAR ``resnet<depth>`` with projections or, as ``-pad``, without, and others."""
+"""Networks by name: two LeNets, the CIFAR ``resnet<depth>`` with projections or, as ``-pad``, without, and others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import nn
 
 from ringfence.classifiers.architectures.dncnn import DnCNN
 from ringfence.classifiers.architectures.efficientnet import PIXELS, EfficientNetLite0
-from ringfence.classifiers.architectures.lenet import LeNet
+from ringfence.classifiers.architectures.lenet import LeNet, wide_lenet
 from ringfence.classifiers.architectures.resnet import ResNet, resnet
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "build_architecture",
     "build_denoiser",
     "resnet",
+    "wide_lenet",
 ]
 
 # Depths 50 and 152 would be of the form 6n + 2 too, but those names mean ImageNet's networks.
@@ -27,6 +28,7 @@ _DEPTHS = (8, 14, 20, 32, 44, 56, 110)
 
 ARCHITECTURES = (
     "lenet",
+    "lenet-wide",
     *(f"resnet{depth}{pad}" for depth in _DEPTHS for pad in ("", "-pad")),
     "efficientnet_lite0",
 )
@@ -52,6 +54,8 @@ def build_architecture(name: str, num_classes: int = 10) -> nn.Module:
         raise KeyError(name)
     if name == "lenet":
         return LeNet(num_classes)
+    if name == "lenet-wide":
+        return wide_lenet(num_classes)
     if name == "efficientnet_lite0":
         return EfficientNetLite0(num_classes)
     depth = int(name.removeprefix("resnet").removesuffix("-pad"))

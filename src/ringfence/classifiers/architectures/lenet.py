@@ -1,6 +1,9 @@
-"""LeNet-5, the small network of the embedded default."""
+"""LeNet-5, the small network of the embedded default, and the wider one of the MNIST experiments in this field."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +14,31 @@ class LeNet(nn.Module):
     """LeNet-5 with rectified units and max pooling: (B, 1, 28, 28) -> scores (B, num_classes).
 
     LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition, 1998.
-    61,706 parameters at ten classes.
+    61,706 parameters at ten classes. channels, padding: of the two convolutions, the first of which alone is padded;
+    hidden: sizes of the layers between them and the scores.
     """
 
-    def __init__(self, num_classes: int = 10) -> None:
+    def __init__(
+        self,
+        num_classes: int = 10,
+        channels: tuple[int, int] = (6, 16),
+        padding: int = 2,
+        hidden: Sequence[int] = (120, 84),
+    ) -> None:
         super().__init__()
+        first, second = channels
         self.features = nn.Sequential(
-            nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)
+            nn.Conv2d(1, first, 5, padding=padding),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
         )
-        self.head = nn.Sequential(
-            nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, num_classes)
-        )
+        side = ((28 + 2 * padding - 4) // 2 - 4) // 2
+        sizes = (second * side * side, *hidden)
+        layers = [part for size, wide in pairwise(sizes) for part in (nn.Linear(size, wide), nn.ReLU())]
+        self.head = nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores (B, num_classes) of images (B, 1, 28, 28)."""
@@ -30,7 +47,7 @@ class LeNet(nn.Module):
         return scores
 
     def in_blocks(self, x: Tensor) -> Tensor:
-        """The same features (B, 16, 5, 5), faster where compiled: few channels leave most of a GPU idle.
+        """The same features, faster where compiled: few channels leave most of a GPU idle.
 
         Not for objectives that differentiate gradients, which are slower this way; they run uncompiled.
         """
@@ -38,6 +55,11 @@ class LeNet(nn.Module):
         assert isinstance(first, nn.Conv2d)
         assert isinstance(second, nn.Conv2d)
         return convolve_and_pool(convolve_and_pool(x, first), second)
+
+
+def wide_lenet(num_classes: int = 10) -> LeNet:
+    """The LeNet of Jeong and Shin's public code (2020): 20 and 50 channels, 500 units; 431,080 parameters."""
+    return LeNet(num_classes, channels=(20, 50), padding=0, hidden=(500,))
 
 
 def convolve_and_pool(x: Tensor, conv: nn.Conv2d) -> Tensor:

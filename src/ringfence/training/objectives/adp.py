@@ -48,7 +48,13 @@ class Adp(Objective):
         check_copies(self.copies)
 
     def loss(
-        self, members: Members, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
+        self,
+        members: Members,
+        x: Tensor,
+        y: Tensor,
+        noise: TrainingNoise,
+        generator: torch.Generator,
+        soft: Tensor | None = None,
     ) -> LossTerms:
         """All members on the same noise."""
         noisy, labels = rows(x, noise.draw(x, self.copies, generator)), repeated(y, self.copies)

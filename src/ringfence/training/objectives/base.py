@@ -39,19 +39,26 @@ class LossTerms:
 class Objective(ABC):
     """A training objective with its hyper-parameters; frozen, so that a plan can be stored and compared.
 
-    joint: whether members must be trained together.
+    joint: whether members must be trained together; soft: whether it learns from soft labels too.
     """
 
     name: ClassVar[str]
     joint: ClassVar[bool] = False
+    soft: ClassVar[bool] = False
     copies: int
     """Noise draws per input and step, m."""
 
     @final
     def __call__(
-        self, members: Members, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
+        self,
+        members: Members,
+        x: Tensor,
+        y: Tensor,
+        noise: TrainingNoise,
+        generator: torch.Generator,
+        soft: Tensor | None = None,
     ) -> LossTerms:
-        """Loss of the members on a batch x (B, *shape) in [0, 1] with labels y (B,) int64."""
+        """Loss of the members on a batch x (B, *shape) in [0, 1] with labels y (B,) int64, soft ones (B, K) too."""
         if not members:
             raise ArgumentError("members", "needs at least one network", "none", "Train at least one member.")
         if self.joint and len(members) < 2:
@@ -63,13 +70,35 @@ class Objective(ABC):
         if not x.device == y.device == torch.device(generator.device):
             received = f"x on {x.device}, y on {y.device}, generator on {generator.device}"
             raise ArgumentError("device", "inputs, labels and generator share one device", received, "Move them.")
-        return self.loss([logits_of(member) for member in members], x, y, noise, generator)
+        if self.soft and (soft is None or soft.shape[:1] != y.shape):
+            received = "none" if soft is None else f"shape {tuple(soft.shape)}"
+            rule = f"{self.name} needs one row of class shares per input"
+            raise DataError("soft", rule, received, "Name the network that gives them: --classifier.")
+        return self.loss([logits_of(member) for member in members], x, y, noise, generator, soft)
 
     @abstractmethod
     def loss(
-        self, members: Members, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
+        self,
+        members: Members,
+        x: Tensor,
+        y: Tensor,
+        noise: TrainingNoise,
+        generator: torch.Generator,
+        soft: Tensor | None = None,
     ) -> LossTerms:
         """The formula."""
+
+    def at(self, epoch: int) -> Objective:
+        """What is minimised in an epoch: itself, unless that changes with time."""
+        return self
+
+    def weights(self, epoch: int, before: Tensor | None, right: Callable[[int], Tensor]) -> Tensor | None:
+        """Weights (N,) with which the inputs of an epoch are drawn, with replacement; None: each of them once.
+
+        before: those of the epoch before. right(n): share (N,) of n noisy copies of every training input that the
+        network, as it is when the epoch begins, answers rightly.
+        """
+        return None
 
     def settings(self) -> dict[str, Any]:
         """Name and hyper-parameters as plain values."""
@@ -83,7 +112,13 @@ class SingleObjective(Objective):
 
     @final
     def loss(
-        self, members: Members, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
+        self,
+        members: Members,
+        x: Tensor,
+        y: Tensor,
+        noise: TrainingNoise,
+        generator: torch.Generator,
+        soft: Tensor | None = None,
     ) -> LossTerms:
         """Sum over the members; the terms of equal name are added."""
         found = [self.loss_of(member, x, y, noise, generator) for member in members]

@@ -66,7 +66,13 @@ class Drt(Objective):
         return self.base.copies
 
     def loss(
-        self, members: Members, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
+        self,
+        members: Members,
+        x: Tensor,
+        y: Tensor,
+        noise: TrainingNoise,
+        generator: torch.Generator,
+        soft: Tensor | None = None,
     ) -> LossTerms:
         """All members on the same noise."""
         draws = noise.draw(x, self.copies, generator)

@@ -43,7 +43,13 @@ class Gal(Objective):
         check_copies(self.copies)
 
     def loss(
-        self, members: Members, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
+        self,
+        members: Members,
+        x: Tensor,
+        y: Tensor,
+        noise: TrainingNoise,
+        generator: torch.Generator,
+        soft: Tensor | None = None,
     ) -> LossTerms:
         """All members on the same noise; a vanishing gradient counts as cosine 0."""
         noisy, labels = rows(x, noise.draw(x, self.copies, generator)).requires_grad_(), repeated(y, self.copies)

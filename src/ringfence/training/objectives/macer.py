@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.special import ndtri
 
 from ringfence.attacks import log_mean_softmax
+from ringfence.errors import ArgumentError
 from ringfence.training.noise import TrainingNoise
 from ringfence.training.objectives.base import (
     LossTerms,
+    Objective,
     SingleObjective,
     check_copies,
     check_weight,
@@ -31,19 +33,28 @@ class Macer(SingleObjective):
     that are right under z with |gap| <= gamma and finite, and is divided by the full batch.
     CIFAR-10 (Zhai et al., table 5): weight (lambda) 12 (4 at sigma .5), gamma 8, beta 16, m 16. lambda follows
     the attack warm-up: an untrained network would else be pulled into one constant class, whose gap does not
-    count any more (Zhai et al. too start without it at sigma 1).
+    count any more. deferred: epochs without the second term altogether, as in the sources (50 at sigma 1).
     """
 
     weight: float = 12.0
     gamma: float = 8.0
     beta: float = 16.0
     copies: int = 16
+    deferred: int = 0
     name: ClassVar[str] = "macer"
 
     def __post_init__(self) -> None:
         for name, value in (("weight", self.weight), ("gamma", self.gamma), ("beta", self.beta)):
             check_weight(name, value)
         check_copies(self.copies)
+        if self.deferred < 0:
+            raise ArgumentError(
+                "deferred", "must be at least 0 epochs", self.deferred, "Zhai et al. use 50 at sigma 1."
+            )
+
+    def at(self, epoch: int) -> Objective:
+        """Without the second term while it is deferred."""
+        return replace(self, weight=0.0) if epoch < self.deferred else self
 
     def loss_of(
         self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator

@@ -9,12 +9,14 @@ from typing import Any, get_type_hints
 from ringfence.errors import ArgumentError
 from ringfence.training.objectives.adp import Adp
 from ringfence.training.objectives.base import Objective, SingleObjective
+from ringfence.training.objectives.catrs import Catrs
 from ringfence.training.objectives.consistency import Consistency
 from ringfence.training.objectives.denoise import DenoiseMse, DenoiseStability
 from ringfence.training.objectives.drt import Drt
 from ringfence.training.objectives.gal import Gal
 from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.training.objectives.macer import Macer
+from ringfence.training.objectives.reweight import Reweight
 from ringfence.training.objectives.select import Select
 from ringfence.training.objectives.smoothadv import SmoothAdv
 from ringfence.training.objectives.smoothmix import SmoothMix
@@ -29,6 +31,8 @@ OBJECTIVES: dict[str, type[Objective]] = {
         Macer,
         Stability,
         SmoothMix,
+        Catrs,
+        Reweight,
         Drt,
         Adp,
         Gal,

@@ -1,8 +1,8 @@
-"""ACES's selection network: which inputs are worth certifying (paper 002; METHODS section 7)."""
+"""ACES's selection network: which inputs are worth certifying (Horvath et al. 2022)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import torch
@@ -38,6 +38,12 @@ class Select(SingleObjective):
     def copies(self) -> int:  # type: ignore[override]
         """As many as the base objective's."""
         return self.base.copies
+
+    def at(self, epoch: int) -> Select:
+        """With what the base objective minimises in that epoch."""
+        base = self.base.at(epoch)
+        assert isinstance(base, SingleObjective)
+        return self if base is self.base else replace(self, base=base)
 
     def loss_of(
         self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
