@@ -14,7 +14,15 @@ from ringfence.store import RunFolder
 from ringfence.verification import verify
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLES = ("cifar_table", "mnist_table", "smooth_reduce_table", "ensemble_study", "zoo_readme")
+TABLES = (
+    "cifar_table",
+    "mnist_table",
+    "smooth_reduce_table",
+    "ensemble_study",
+    "zoo_readme",
+    "simplex_study",
+    "sweep_minutes",
+)
 RUNS = sorted(path.parent for path in (ROOT / "results").rglob("config.json"))
 
 
@@ -67,3 +75,34 @@ def test_the_times_in_the_readme_are_the_measured_ones() -> None:
     for run, paper in ((("fixed n", ""), ("fixed n", "")), (("sequential", "0.25"), ("staged", "0.25"))):
         share, seconds = ours[run]
         assert f"| {share}% | {seconds} | {theirs[paper]} |" in shown
+
+
+def test_what_the_documentation_says_of_known_radii_and_drt_is_in_the_table() -> None:
+    """docs/results.md gives ranges over rows of results/cifar10.md."""
+    page = (ROOT / "results" / "cifar10.md").read_text()
+    rows = [
+        [cell.strip(" *") for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")
+    ]
+    said = " ".join((ROOT / "docs" / "results.md").read_text().split())
+    draws, published = [], []
+    for kind in ("gaussian", "consistency"):
+        for radius in ("0.25", "0.5", "0.75"):
+            own = {row[2]: row for row in rows if row[:2] == [kind, radius] and len(row) == 8}
+            draws.append(float(own["staged"][6]) / float(own["sequential"][6]))
+            assert abs(float(own["staged"][3]) - float(own["sequential"][3])) <= 0.5
+            theirs = [row for row in rows if row[:3] == [f"paper, {kind}", radius, "staged"] and len(row) == 8]
+            published += [float(row[7]) / float(own["staged"][7]) for row in theirs]
+    assert f"sequential procedure {100 * min(draws):.0f} to {100 * max(draws):.0f}% of that" in said
+    assert f"needs {min(published):.1f} to {max(published):.1f} times the published draws" in said
+    three = {(row[0], row[1]): row for row in rows if len(row) == 7 and "softmax(gaussian)" in row[0]}
+
+    def gains(start: str, column: int) -> list[float]:
+        base = float(three[f"{start}softmax(gaussian)", "-"][column])
+        return [float(three[f"{start}drt+softmax(gaussian)", f"{rho}, 0.5"][column]) - base for rho in ("0.1", "0.2")]
+
+    ours, theirs = gains("", 6), gains("paper, ", 6)
+    assert f"gains {min(ours):.1f} to {max(ours):.1f} points at radius 0.75" in said
+    assert f"the paper {min(theirs):.1f} to {max(theirs):.1f})" in said
+    lost = [-gain for gain in gains("", 3)]
+    assert f"loses {min(lost):.1f} to {max(lost):.1f} at radius 0" in said
+    assert f"at the first setting gains {gains('paper, ', 3)[0]:.1f}" in said

@@ -4,6 +4,7 @@ python tools/simplex_study.py rates            simulate; writes results/simplex/
 python tools/simplex_study.py pack runs/...    copy finished runs into results/simplex/, one part each
 python tools/simplex_study.py softmax RUN      every bound on a softmax run's counts; results/simplex/softmax.json
 python tools/simplex_study.py page             rewrite the tables of docs/simplex.md, draw its figures
+python tools/simplex_study.py --check          whether the tables are what the runs give
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from result_page import write_or_check
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Radii, compare, summarise
@@ -269,8 +272,8 @@ def figures() -> None:
         figure.savefig(IMAGES / f"simplex-scatter-{Path(run.path).name}.png")
 
 
-def page() -> None:
-    """Replace what stands between ``<!-- table NAME -->`` and ``<!-- end -->``."""
+def page(check: bool) -> int:
+    """Replace what stands between ``<!-- table NAME -->`` and ``<!-- end -->``; with check, 1 where that changes it."""
     tables = {
         "maps": map_table,
         "rates": rate_table,
@@ -287,20 +290,22 @@ def page() -> None:
         content = make()
         text, count = pattern.subn(lambda found, content=content: f"{found[1]}{content}\n{found[2]}", text)
         assert count == 1, name
-    PAGE.write_text(text, encoding="utf-8")
-    figures()
+    code = write_or_check(PAGE, text, check, f"{len(tables)} tables")
+    if not check:
+        figures()
+    return code
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["pack", "softmax", "page"])
+    parser.add_argument("what", choices=["pack", "softmax", "page"], nargs="?", default="page")
     parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     for path in options.paths:
         {"pack": pack, "softmax": study_softmax}[options.what](path)
-    if options.what == "page":
-        page()
+    return page(options.check) if options.what == "page" else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
