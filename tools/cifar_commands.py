@@ -220,7 +220,7 @@ class Protocol:
 
         n = 10,000: denoisers take about ten times the work of the classifier.
         """
-        members = ",".join(f"denoised:{denoiser}+{RESNET56}" for denoiser in DENOISERS)
+        members = ",".join(f"denoised({denoiser}, {RESNET56})" for denoiser in DENOISERS)
         words = ("certify", "--members", members, "--sigma", "0.25", "--vote", "soft", "--singles", *CLEAN)
         return self.run("denoised-0.25", *words, *self.inputs(20), *self.untuned, *self.fixed(10_000))
 
@@ -247,6 +247,6 @@ class Protocol:
 
         n = 1,000: images are 49 times as large as CIFAR's.
         """
-        words = ("certify", "--model", f"denoised:{DENOISERS[-1]}+{LITE0}", "--sigma", "0.25")
+        words = ("certify", "--model", f"denoised({DENOISERS[-1]}, {LITE0})", "--sigma", "0.25")
         data = ("--data", "imagenet:data/imagenet_samples", *self.running, *self.untuned)
         return self.run("imagenet-0.25", *words, *data, *self.fixed(1_000))

@@ -48,12 +48,12 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words += ["--sigma", "0.1", "--epochs", "6", "--batch", "16", "--lr", "0.02", "--clip", "1", "--members", "3"]
     result = CliRunner().invoke(app, [*words, "--device", "cpu", "--out", str(folder / "cleaners")])
     assert result.exit_code == 0, result.output
-    assert f"--model denoised:dncnn@{folder / 'cleaners' / 'final-0.safetensors'}+CLASSIFIER" in result.stderr
+    assert f"--model 'denoised(dncnn@{folder / 'cleaners' / 'final-0.safetensors'}, CLASSIFIER)'" in result.stderr
     return folder
 
 
 def spec(work: Path, member: int = 0) -> str:
-    return f"denoised:{work / 'cleaners' / f'final-{member}.safetensors'}+{work / 'nets.py'}:Rows"
+    return f"denoised({work / 'cleaners' / f'final-{member}.safetensors'}, {work / 'nets.py'}:Rows)"
 
 
 def small(work: Path) -> list[object]:
@@ -103,13 +103,16 @@ def test_mean_and_std_stand_behind_the_denoiser(call: Call, work: Path, tmp_path
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("denoised:{work}/cleaners/final-0.safetensors", "must be denoised:DENOISER+CLASSIFIER; got no + between"),
-        ("denoised:{work}/cleaners/final-7.safetensors+default", "final-7.safetensors: must be an existing file"),
-        ("denoised:cdncnn@{work}/cleaners/final-0.safetensors+default", "must fit the model"),
-        ("denoised:ffdnet@{work}/cleaners/final-0.safetensors+default", "Write e.g. ffdnet-0.25@FILE"),
-        ("denoised:{nets}:pool+{nets}:Rows", "a denoiser returns the shape it was given; got (1, 1, 4, 4) -> (1, 1, 2"),
-        ("denoised:{nets}:Pair+{nets}:Rows", "got (1, 1, 4, 4) -> a tuple"),
-        ("denoised:{work}/colour.safetensors+{nets}:Rows", "must accept a batch of shape (1, 1, 4, 4)"),
+        ("denoised({work}/cleaners/final-0.safetensors)", "takes 2 models; got 1"),
+        ("denoised({work}/cleaners/final-7.safetensors, default)", "final-7.safetensors: must be an existing file"),
+        ("denoised(cdncnn@{work}/cleaners/final-0.safetensors, default)", "must fit the model"),
+        ("denoised(ffdnet@{work}/cleaners/final-0.safetensors, default)", "Write e.g. ffdnet-0.25@FILE"),
+        (
+            "denoised({nets}:pool, {nets}:Rows)",
+            "a denoiser returns the shape it was given; got (1, 1, 4, 4) -> (1, 1, 2",
+        ),
+        ("denoised({nets}:Pair, {nets}:Rows)", "got (1, 1, 4, 4) -> a tuple"),
+        ("denoised({work}/colour.safetensors, {nets}:Rows)", "must accept a batch of shape (1, 1, 4, 4)"),
         ("{work}/cleaners/final-0.safetensors", "must hold a classifier; got a denoiser"),
     ],
 )

@@ -90,7 +90,7 @@ def test_a_module_without_one_takes_it(factories: Path) -> None:
     assert isinstance(loaded.module, Normalize)
 
 
-@pytest.mark.parametrize("spec", ["{}", "lenet@{}", "denoised:{}.py:clean+{}"])
+@pytest.mark.parametrize("spec", ["{}", "lenet@{}", "denoised({}.py:clean, {})"])
 def test_weights_that_store_theirs_take_no_other(tmp_path: Path, spec: str) -> None:
     path = stored(tmp_path)
     Path(f"{path}.py").write_text("from torch import nn\n\ndef clean():\n    return nn.Identity()\n")

@@ -58,7 +58,7 @@ def consensus_of(config: RunConfig, lane: str) -> tuple[int, int] | None:
     """
     ensemble: Mapping[str, Any] = config.extra.get("ensemble") or {}
     members, asked = len(ensemble.get("members", ())), list(ensemble.get("consensus", ()))
-    if not asked or any(str(spec).startswith("denoised:") for spec in ensemble.get("members", ())):
+    if not asked or any(str(spec).startswith(("denoised:", "denoised(")) for spec in ensemble.get("members", ())):
         return None
     if lane == "main":
         return members, int(asked[0])

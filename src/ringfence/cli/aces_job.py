@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from ringfence.analysis.aces_runs import AcesRun, is_aces, plain_component
-from ringfence.classifiers import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_names
+from ringfence.classifiers import check_thetas, theta_names
 from ringfence.cli.console import numbers
 from ringfence.errors import ArgumentError
-from ringfence.models import LoadedModel, load_model
+from ringfence.models import LoadedModel, as_tree, load_model
+from ringfence.models.grammar import Leaf, Node
 from ringfence.store import RunFolder
 from ringfence.store.component_logs import Component, read_component, selection_logs
 
@@ -38,30 +38,15 @@ class AcesChoice:
         """Every choice, for the run's config."""
         return {"certify": self.certify, "select": self.select, "core": self.core, "thetas": list(self.thetas)}
 
+    @property
+    def tree(self) -> Node:
+        """The same as a tree."""
+        models = {"certify": as_tree(self.certify), "core": as_tree(self.core), "select": as_tree(self.select)}
+        return Node("aces", (), {**models, "theta": Leaf("/".join(f"{theta!r}" for theta in self.thetas))})
+
     def load(self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None) -> LoadedModel:
         """The models, loaded and composed; their digest covers all of them."""
-        specs = (self.certify, self.core)
-        certify, core = (load_model(spec, num_classes=classes, mean=mean, std=std) for spec in specs)
-        if None not in (certify.num_classes, core.num_classes) and certify.num_classes != core.num_classes:
-            rule = f"must have the certification network's {certify.num_classes} classes"
-            raise ArgumentError("--core", rule, f"{core.num_classes} classes", "Use networks for the same classes.")
-        selector: Selector = EntropySelector(self.thetas)
-        digests = [certify.digest, core.digest]
-        if self.select != "entropy":
-            head, colon, _ = self.select.partition("@")[0].rpartition(":")
-            # A factory must be told; weights tell themselves, and are refused below with what they have.
-            told = 2 if colon and head.partition(":")[0] not in ("default", "zoo", "denoised") else None
-            chosen = load_model(self.select, num_classes=told, mean=mean, std=std)
-            if chosen.num_classes not in (None, 2):
-                received = f"{chosen.num_classes} outputs"
-                remedy = "Use entropy, or train one with ringfence train --objective select."
-                raise ArgumentError("--select", "must have two outputs, (core, certify)", received, remedy)
-            selector = NetworkSelector(chosen.module, self.thetas)
-            digests.append(chosen.digest)
-        digest = blake2b("".join(digests).encode(), digest_size=16).hexdigest()
-        module = Aces(certify.module, selector, core.module)
-        spec = f"aces({self.certify}, {self.select}, {self.core})"
-        return LoadedModel(module.eval(), certify.num_classes, digest, spec)
+        return load_model(str(self.tree), num_classes=classes, mean=mean, std=std)
 
 
 def parse_thetas(text: str) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ from ringfence.cli.ensemble import EnsembleChoice
 from ringfence.data import Dataset, load_dataset
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
+from ringfence.models.grammar import split_models
 from ringfence.record import Record
 from ringfence.store import RunFolder
 
@@ -106,7 +107,7 @@ def _ensemble(job: AttackJob, stored: dict[str, Any]) -> EnsembleChoice:
     settings: dict[str, Any] = {one.name: known[one.name] for one in fields(EnsembleChoice) if one.name in known}
     settings.setdefault("votes", tuple(job.vote.split(",")))
     if job.members is not None:
-        settings["members"] = tuple(part.strip() for part in job.members.split(",") if part.strip())
+        settings["members"] = tuple(split_models(job.members))
     return EnsembleChoice(**settings)
 
 

@@ -147,14 +147,15 @@ def choose_ensemble(given: EnsembleOptions, after: bool = False) -> EnsembleChoi
     """What --members and its companions say; None without them. after: the members are smoothed first, then vote."""
     from ringfence.cli.ensemble import EnsembleChoice
     from ringfence.errors import ArgumentError
+    from ringfence.models.grammar import split_models
 
     if given.members is None:
-        if after or replace(given, vote="soft", weights_on="logits") != EnsembleOptions():
-            rule = "--consensus, --member-weights, --prefixes, --singles and after-smoothing need members"
+        if replace(given, vote="soft", weights_on="logits") != EnsembleOptions():
+            rule = "--consensus, --member-weights, --prefixes and --singles need members"
             raise ArgumentError("--members", rule, "none", "Write --members a,b,c.")
         return None
     return EnsembleChoice(
-        members=tuple(part.strip() for part in given.members.split(",") if part.strip()),
+        members=tuple(split_models(given.members)),
         votes=tuple(part.strip() for part in given.vote.split(",") if part.strip()),
         consensus=whole_numbers(given.consensus, "--consensus") if given.consensus else (),
         weights=tuple(numbers(given.member_weights, "--member-weights")) if given.member_weights else (),
@@ -176,14 +177,16 @@ def certify_folder(choices: Choices, out: Path, quiet: bool) -> RunFolder:
     done = len(run.done_ids())
     if done and not quiet:
         remark(f"{out}: {done} of {len(dataset)} inputs are already there; going on with the rest")
+    module, lift = model.placed(dataset.shape)
     with show_progress(len(dataset), done, quiet) as report:
         certify_into(
             run,
-            model.module,
+            module,
             dataset,
             noise=choices.noise,
             procedure=choices.test,
             mechanisms=choices.mechanisms,
+            lift=lift,
             execution=choices.execution,
             on_progress=report,
         )

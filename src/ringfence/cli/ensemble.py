@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
-from torch import nn
-
-from ringfence.classifiers import VOTES, KConsensus, Lanes, Members, lane_names
+from ringfence.classifiers import VOTES
 from ringfence.classifiers.votes import ScoreKind, weighted
 from ringfence.errors import ArgumentError
-from ringfence.models import LoadedModel, load_model
+from ringfence.models import LoadedModel, as_tree, lanes_of, load_model
+from ringfence.models.grammar import Leaf, Node, Tree
 
 
 @dataclass(frozen=True)
@@ -74,13 +72,26 @@ class EnsembleChoice:
             "singles": self.singles,
         }
 
+    @property
+    def tree(self) -> Node:
+        """The same as a tree: one vote is its own node, anything more are lanes; after smoothing every member is."""
+        models = tuple(as_tree(one) for one in self.members)
+        if self.after_smoothing:
+            return Node("lanes", models, {"votes": Leaf("none"), "singles": Leaf("true")})
+        if self._skips_members:
+            return Node("consensus", models, {"agree": Leaf(str(self.consensus[0]))})
+        weights = {"weights": _listed(self.weights), "on": Leaf(self.weights_on)} if self.weights else {}
+        if self._single:
+            return Node(self.votes[0], models, weights)
+        chosen: dict[str, Tree] = {"votes": Leaf("/".join(self.votes) or "none")}
+        if self.consensus:
+            chosen["consensus"] = _listed(self.consensus)
+        flags = {"prefixes": self.prefixes, "singles": self.singles}
+        return Node("lanes", models, {**chosen, **weights, **{key: Leaf("true") for key, on in flags.items() if on}})
+
     def load(self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None) -> LoadedModel:
         """All members loaded and composed."""
-        loaded = self.load_members(mean, std, classes)
-        counts = {one.num_classes for one in loaded} - {None}
-        digest = blake2b("".join(one.digest for one in loaded).encode(), digest_size=16).hexdigest()
-        module = self._compose([one.module for one in loaded])
-        return LoadedModel(module, counts.pop() if counts else None, digest, "+".join(self.members))
+        return load_model(str(self.tree), num_classes=classes, mean=mean, std=std)
 
     def load_members(
         self, mean: Sequence[float] | None, std: Sequence[float] | None, classes: int | None
@@ -94,10 +105,8 @@ class EnsembleChoice:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """What the records' lanes are called; one classifier is ``main``."""
-        if self._single:
-            return ("main",)
-        return lane_names(len(self.members), self.votes, self.prefixes, self.singles, self.consensus)
+        """What the records' lanes are called; one classifier, or one claim about all members, is ``main``."""
+        return ("main",) if self.after_smoothing else lanes_of(self.tree)
 
     @property
     def _single(self) -> bool:
@@ -111,10 +120,6 @@ class EnsembleChoice:
         alone = not self.prefixes and not self.singles
         return alone and len(self.consensus) == 1 and self.votes == ("soft",)
 
-    def _compose(self, members: list[nn.Module]) -> nn.Module:
-        if self.after_smoothing:
-            return Members(members)
-        if self._skips_members:
-            return KConsensus(members, self.consensus[0])
-        settings = self.votes, self.prefixes, self.singles, self.consensus, self.weights, self.weights_on
-        return Lanes(members, *settings)
+
+def _listed(values: Sequence[float]) -> Leaf:
+    return Leaf("/".join(f"{value!r}" for value in values))

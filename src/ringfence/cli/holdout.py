@@ -43,8 +43,9 @@ class HoldoutChoice:
     def specs(self) -> list[str]:
         """The members as written."""
         from ringfence.errors import ArgumentError
+        from ringfence.models.grammar import split_models
 
-        found = [part.strip() for part in self.members.split(",") if part.strip()]
+        found = split_models(self.members)
         if not found:
             raise ArgumentError("--members", "needs at least one member", "none", "Write --members a,b,c.")
         return found

@@ -12,11 +12,10 @@ from ringfence.cli.console import written_numbers
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
-from ringfence.lift import Identity
 from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
-from ringfence.models import LoadedModel, load_model
+from ringfence.models import LoadedModel, as_tree, lanes_of, load_model, procedure_for
 from ringfence.noise import Gaussian
-from ringfence.procedures import Given, Procedure, procedure
+from ringfence.procedures import EnsembleAfterSmoothing, Given, Procedure, procedure
 from ringfence.sampling import ForwardPlan, check_seed, count_classes, pick_device
 from ringfence.store import RunConfig
 
@@ -84,12 +83,17 @@ class Choices:
         settings = dict(self.settings)
         if self.split_alpha:
             settings["alpha"] = settings["alpha"] / len(self.lanes)
-        return procedure(self.procedure, settings)
+        return procedure(
+            self.procedure if self.ensemble else procedure_for(as_tree(self.model), self.procedure), settings
+        )
 
     @property
     def lanes(self) -> tuple[str, ...]:
         """Names of the lanes."""
-        return self.ensemble.lanes if self.ensemble else ("main",)
+        if self.ensemble:
+            return self.ensemble.lanes
+        joint = self.procedure == EnsembleAfterSmoothing.name  # one claim about all members
+        return ("main",) if joint else lanes_of(as_tree(self.model))
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -152,7 +156,7 @@ class Choices:
             limit=self.limit,
             sigma=self.sigma,
             noise=self.noise.name,
-            lift=Identity().settings(),
+            lift=model.placed(dataset.shape)[1].settings(),
             procedure=self.test.name,
             procedure_settings=self.test.settings(),
             mechanism=self.mechanisms[0].name,
@@ -175,8 +179,9 @@ class Choices:
 
     def _count_classes(self, model: LoadedModel, dataset: Dataset) -> int:
         known = self.classes or model.num_classes
-        found = count_classes(model.module, dataset[0].x, pick_device(self.device))
-        facts(model.module, dataset[0].x[None])  # a core network must fit too, before a run folder is begun
+        module, lift = model.placed(dataset.shape)
+        found = count_classes(module, lift(dataset[0].x), pick_device(self.device))
+        facts(module, dataset[0].x[None])  # a core network must fit too, before a run folder is begun
         if known is not None and known != found:
             raise ArgumentError("--classes", f"the model returns {found} scores", known, f"Use --classes {found}.")
         dataset.check_labels(found)

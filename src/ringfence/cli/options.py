@@ -11,7 +11,7 @@ Model = Annotated[
     str,
     typer.Option(
         help="default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture "
-        "(also arch@FILE), denoised:DENOISER+CLASSIFIER."
+        "(also arch@FILE), or a tree of these: 'soft(A, B)', 'denoised(DENOISER, A)'."
     ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]

@@ -147,7 +147,7 @@ def _what_next(job: TrainJob, weights: Path) -> str:
         return f"select with: ringfence aces run {parts} --sigma {_sigma(job):g} ..."
     model = f"{job.arch}@{weights}"
     if job.objective.startswith("denoise"):
-        model = f"denoised:{model}+{job.classifier or 'CLASSIFIER'}"
+        model = f"'denoised({model}, {job.classifier or 'CLASSIFIER'})'"
     return f"certify with: ringfence certify --model {model} --sigma {_sigma(job):g} ..."
 
 

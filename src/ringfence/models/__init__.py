@@ -1,6 +1,16 @@
 """Model specs: the embedded default, architectures with weights, factories, exported programs, checkpoints."""
 
-from ringfence.models.load import LoadedModel, load_model
+from ringfence.models.load import as_tree, load_model
+from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for
 from ringfence.models.weights import Weights, read_weights, state_digest
 
-__all__ = ["LoadedModel", "Weights", "load_model", "read_weights", "state_digest"]
+__all__ = [
+    "LoadedModel",
+    "Weights",
+    "as_tree",
+    "lanes_of",
+    "load_model",
+    "procedure_for",
+    "read_weights",
+    "state_digest",
+]

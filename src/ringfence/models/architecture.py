@@ -60,7 +60,7 @@ def architecture_of(weights: Weights, spec: str) -> str:
     """The architecture that a file names."""
     name = (weights.arch or "").removeprefix("cifar_")
     if name in DENOISERS:
-        remedy = f"Write denoised:{spec}+CLASSIFIER."
+        remedy = f"Write denoised({spec}, CLASSIFIER)."
         raise ModelError(spec, "must hold a classifier", f"a denoiser, '{name}'", remedy)
     if name not in ARCHITECTURES:
         raise ModelError(

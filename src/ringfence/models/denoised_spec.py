@@ -1,4 +1,4 @@
-"""The denoiser of ``denoised:DENOISER+CLASSIFIER``: its name, its weights, and what identifies it."""
+"""The denoiser of ``denoised(DENOISER, CLASSIFIER)``: its name, its weights, and what identifies it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,6 @@ class Denoiser:
 
     module: nn.Module
     digest: str
-
-
-def split_denoised(spec: str) -> tuple[str, str]:
-    """The two parts of ``denoised:DENOISER+CLASSIFIER``; the first plus sign divides them."""
-    denoiser, plus, classifier = spec.removeprefix("denoised").removeprefix(":").partition("+")
-    if not (denoiser and plus and classifier):
-        missing = "no + between them" if not plus else "nothing before the +" if not denoiser else "nothing after the +"
-        remedy = "Write e.g. denoised:dncnn@FILE+resnet20@FILE."
-        raise ModelError(spec, "must be denoised:DENOISER+CLASSIFIER", missing, remedy)
-    return denoiser, classifier
 
 
 def load_denoiser(spec: str) -> Denoiser:

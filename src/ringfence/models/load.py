@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from ringfence.classifiers.architectures import ARCHITECTURES
-from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ModelError
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
-from ringfence.models.denoised_spec import is_denoiser, load_denoiser, split_denoised
+from ringfence.models.denoised_spec import is_denoiser, load_denoiser
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
+from ringfence.models.grammar import Leaf, Tree, parse
+from ringfence.models.resolve import LoadedModel, Sources, resolve
 from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, read_weights, split_weights, state_digest
 from ringfence.models.zoo import zoo_file
 
 DEFAULT_COUNT = 3
 """Embedded networks: ``default`` (the same as ``default:0``), ``default:1``, ``default:2``."""
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A module in evaluation mode, batch (B, ...) in [0, 1] -> scores (B, K), and what identifies it.
-
-    num_classes is None where only a forward pass can tell; digest covers weights and normalisation.
-    """
-
-    module: nn.Module
-    num_classes: int | None
-    digest: str
-    spec: str
 
 
 def load_model(
@@ -54,19 +41,45 @@ def load_model(
     ``default``, ``default:1``, ``default:2``; ``lenet``, ``resnet20``, ``resnet20-pad``, ... with weights;
     ``pkg.module:factory`` or ``file.py:factory``, weights optional; an exported ``program.pt2``;
     a checkpoint file that names its architecture; ``zoo:mnist/gaussian-0.5:1`` (models/zoo.py);
-    ``denoised:DENOISER+CLASSIFIER`` (models/denoised_spec.py). ``resnet20@FILE`` names weights in one word.
-    mean and std put a Normalize in front, and are refused for a network that brings its own; like weights, they belong
-    to the classifier behind a denoiser.
+    ``resnet20@FILE`` names weights in one word. Or a tree of these: ``soft(A, B)``, ``denoised(DENOISER, A)``,
+    ``consensus(A, B, C, agree=2)`` (models/nodes.py). mean and std put a Normalize in front of every source, and are
+    refused for a network that brings its own.
     """
     if (mean is None) != (std is None):
         raise ModelError("--mean, --std", "must be given together", "only one", "Give both, one number per channel.")
-    if spec.partition(":")[0] == "denoised":
-        first, second = split_denoised(spec)
-        denoiser = load_denoiser(first)
-        behind = load_model(second, weights=weights, num_classes=num_classes, mean=mean, std=std, device=device)
-        both = Denoised(denoiser.module, behind.module).to(device).eval()
-        digest = blake2b(f"denoised {denoiser.digest} {behind.digest}".encode(), digest_size=16).hexdigest()
-        return LoadedModel(both, behind.num_classes, digest, spec)
+    _refuse_plus(spec)
+    source = partial(_source, weights=weights, mean=mean, std=std, device=device)
+    return resolve(
+        as_tree(spec), Sources(partial(source, num_classes=num_classes), _denoiser, partial(_selector, source))
+    )
+
+
+def as_tree(spec: str) -> Tree:
+    """What a user wrote as a model: a tree if it begins like one or is quoted, else the source as it stands."""
+    return parse(spec) if re.match(r"\s*(?:['\"]|[A-Za-z][A-Za-z0-9_-]*\()", spec) else Leaf(spec)
+
+
+def _denoiser(spec: str) -> LoadedModel:
+    found = load_denoiser(spec)
+    return LoadedModel(found.module, None, found.digest, spec)
+
+
+def _selector(source: Callable[..., LoadedModel], spec: str) -> LoadedModel:
+    """A factory must be told that there are two outputs; weights tell themselves."""
+    head, colon, _ = spec.partition("@")[0].rpartition(":")
+    return source(spec, num_classes=2 if colon and head.partition(":")[0] not in ("default", "zoo") else None)
+
+
+def _source(
+    spec: str,
+    *,
+    weights: str | Path | None,
+    num_classes: int | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    device: str | torch.device,
+) -> LoadedModel:
+    """A leaf."""
     built = _built(spec, weights, num_classes, device)
     given = None if mean is None or std is None else (mean, std)
     normalization = built.normalization(str(weights or spec), given)
@@ -118,6 +131,13 @@ def _embedded(spec: str, member: str) -> Weights:
         return read_weights(path)
 
 
+def _refuse_plus(spec: str) -> None:
+    if spec.startswith("denoised:"):
+        denoiser, _, classifier = spec.removeprefix("denoised:").partition("+")
+        remedy = f"Write denoised({denoiser or 'DENOISER'}, {classifier or 'CLASSIFIER'}), in quotes."
+        raise ModelError(spec, "is written as a node now", "the form with a plus sign", remedy)
+
+
 def _required(spec: str, weights: str | Path | None) -> Weights:
     if weights is None:
         raise ModelError(
@@ -138,7 +158,7 @@ def _refuse_weights(spec: str, weights: str | Path | None) -> None:
 
 def _unknown(spec: str) -> ModelError:
     if is_denoiser(spec):
-        remedy = f"Put a classifier behind it: denoised:{spec}@FILE+CLASSIFIER."
+        remedy = f"Put a classifier behind it: denoised({spec}@FILE, CLASSIFIER)."
         return ModelError(spec, "must be a classifier", "a denoiser", remedy)
     near = difflib.get_close_matches(spec, ["default", *ARCHITECTURES], n=1)
     hint = f"Did you mean '{near[0]}'?" if near else "Give pkg.module:factory, file.py:factory or a file."

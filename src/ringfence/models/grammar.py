@@ -1,0 +1,232 @@
+"""The grammar of classifiers: ``soft(zoo:a:0, zoo:a:1)`` as text, as a nested mapping, and as a tree of two kinds.
+
+    tree  = node | leaf
+    node  = NAME "(" [arg {"," arg}] ")"      no space before "("
+    arg   = KEY "=" value | tree              models come first
+    value = tree | text                       the field's declared type decides which
+    leaf  = quoted | text without ( ) , ' " and newlines
+
+Nothing is evaluated: what a name means is the registry's business (models/nodes.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+from ringfence.errors import ModelError
+
+MOST_CHARACTERS: Final = 100_000
+DEEPEST: Final = 50
+"""Levels of nesting; far beyond any use, and short of Python's own limit."""
+
+_OPENING = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\(")
+_KEY = re.compile(r"([a-z][a-z0-9_]*)[ \t]*=")
+_PLAIN = re.compile(r"[^(),'\"\n\r]+")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_FIELD = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@final
+@dataclass(frozen=True)
+class Leaf:
+    """A model source, or the text of a setting."""
+
+    text: str
+
+    def __str__(self) -> str:
+        plain = _PLAIN.fullmatch(self.text) and self.text == self.text.strip() and not _KEY.match(self.text)
+        return self.text if plain else quoted(self.text)
+
+
+@final
+@dataclass(frozen=True)
+class Node:
+    """A named wrapper around models, with settings whose values are trees or texts."""
+
+    name: str
+    models: tuple[Tree, ...] = ()
+    settings: Mapping[str, Tree] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = [*map(str, self.models), *(f"{key}={value}" for key, value in self.settings.items())]
+        return f"{self.name}({', '.join(parts)})"
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+Tree = Leaf | Node
+
+
+def quoted(text: str) -> str:
+    """The text in quotes, in which a backslash stands before a quote, a backslash and, as n and r, a line's end."""
+    for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(plain, escaped)
+    return f"'{text}'"
+
+
+def parse(text: str) -> Tree:
+    """The tree that a text describes."""
+    if len(text) > MOST_CHARACTERS:
+        raise _wrong(text[:40] + "...", f"has at most {MOST_CHARACTERS} characters", len(text), "Name files instead.")
+    reader = _Reader(text)
+    tree = reader.tree(0)
+    reader.skip_space()
+    if not reader.ended:
+        raise reader.wrong("ends after one model", "Join several models by a vote: soft(A, B).")
+    return tree
+
+
+def to_plain(tree: Tree) -> str | dict[str, Any]:
+    """The same tree for YAML and JSON: a leaf is a string, a node ``{name: [models], setting: value}``."""
+    if isinstance(tree, Leaf):
+        return tree.text
+    own = {key: to_plain(value) for key, value in tree.settings.items()}
+    return {"node": tree.name, "models": [to_plain(one) for one in tree.models], **own}
+
+
+def from_plain(value: Any, depth: int = 0) -> Tree:
+    """The inverse of to_plain; a string is read as text is, so that files may hold either form."""
+    if depth > DEEPEST:
+        raise _wrong("model", f"is nested at most {DEEPEST} deep", "more", "Write it flatter.")
+    if isinstance(value, bool) or value is None:
+        return Leaf(str(value).lower())
+    if isinstance(value, int | float):
+        return Leaf(repr(value))
+    if isinstance(value, str):
+        return parse(value) if _OPENING.match(value) else Leaf(value)
+    if isinstance(value, list | tuple):
+        return Leaf("/".join(str(_one_number(entry)) for entry in value))
+    if not isinstance(value, Mapping):
+        raise _wrong("model", "is a text or a mapping", type(value).__name__, "Write node: soft, models: [...].")
+    entries = dict(value)
+    name, models = entries.pop("node", None), entries.pop("models", [])
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _wrong("node", "names a wrapper, such as soft", repr(name), "Write node: soft, models: [...].")
+    if not isinstance(models, list | tuple):
+        raise _wrong("models", "is a list", repr(models), "Write models: [A, B].")
+    for key in entries:
+        if not isinstance(key, str) or not _FIELD.fullmatch(key):
+            raise _wrong(name, "has settings named in small letters", repr(key), "Correct the name.")
+    settings = {key: from_plain(entry, depth + 1) for key, entry in entries.items()}
+    return Node(name, tuple(from_plain(one, depth + 1) for one in models), settings)
+
+
+def leaves(tree: Tree) -> Iterator[str]:
+    """Every leaf that is a model by its place, in order; settings are not asked, their type is not known here."""
+    if isinstance(tree, Leaf):
+        yield tree.text
+    else:
+        for one in tree.models:
+            yield from leaves(one)
+
+
+def split_models(text: str) -> list[str]:
+    """Models divided by commas, those inside parentheses and quotes left whole: ``a,soft(b,c)`` is two."""
+    text = text.strip().rstrip(",")
+    node = parse(f"list({text})")
+    assert isinstance(node, Node)
+    if node.settings:
+        key = next(iter(node.settings))
+        raise _wrong(text, "is a list of models", f"a setting, '{key}='", f"Quote a file of that name: '{key}=...'.")
+    return [str(one) for one in node.models]
+
+
+class _Reader:
+    """A place in a text, and what stands there."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.place = text, 0
+
+    @property
+    def ended(self) -> bool:
+        return self.place >= len(self.text)
+
+    def skip_space(self) -> None:
+        while not self.ended and self.text[self.place].isspace():
+            self.place += 1
+
+    def takes(self, wanted: str) -> bool:
+        self.skip_space()
+        found = self.text.startswith(wanted, self.place)
+        self.place += len(wanted) if found else 0
+        return found
+
+    def match(self, pattern: re.Pattern[str]) -> str | None:
+        self.skip_space()
+        found = pattern.match(self.text, self.place)
+        if found is None:
+            return None
+        self.place = found.end()
+        return found[found.lastindex or 0]
+
+    def tree(self, depth: int) -> Tree:
+        if depth > DEEPEST:
+            raise self.wrong(f"is nested at most {DEEPEST} deep", "Write it flatter.")
+        name = self.match(_OPENING)
+        if name is not None:
+            return self.arguments(name, depth)
+        self.skip_space()
+        if not self.ended and self.text[self.place] in "'\"":
+            return Leaf(self.quotation(self.text[self.place]))
+        found = (self.match(_PLAIN) or "").strip()
+        if not found:
+            raise self.wrong("names a model here", "Write a model, or quote a name that holds ( ) , or quotes.")
+        return Leaf(found)
+
+    def arguments(self, name: str, depth: int) -> Node:
+        models: list[Tree] = []
+        settings: dict[str, Tree] = {}
+        if self.takes(")"):
+            return Node(name)
+        while True:
+            key = self.match(_KEY)
+            if key is None and settings:
+                raise self.wrong(f"names the models of {name} before its settings", "Move the models to the front.")
+            if key is None:
+                models.append(self.tree(depth + 1))
+            elif key in settings:
+                raise self.wrong(f"says each setting of {name} once", f"Leave out one '{key}='.")
+            else:
+                settings[key] = self.tree(depth + 1)
+            if self.takes(")"):
+                return Node(name, tuple(models), settings)
+            if not self.takes(","):
+                raise self.wrong(f"needs a comma or the closing parenthesis of {name}(", "Add it.")
+
+    def quotation(self, mark: str) -> str:
+        found: list[str] = []
+        self.place += 1
+        while not self.ended and self.text[self.place] != mark:
+            if self.text[self.place] == "\\" and self.place + 1 < len(self.text):
+                self.place += 1
+                found.append({"n": "\n", "r": "\r"}.get(self.text[self.place], self.text[self.place]))
+            else:
+                found.append(self.text[self.place])
+            self.place += 1
+        if self.ended:
+            raise self.wrong("closes its quotes", f"Add {mark}.")
+        self.place += 1
+        return "".join(found)
+
+    def wrong(self, rule: str, remedy: str) -> ModelError:
+        self.skip_space()
+        rest = self.text[self.place : self.place + 20]
+        return _wrong(_short(self.text), rule, f"{rest!r} at position {self.place}" if rest else "its end", remedy)
+
+
+def _one_number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong("model", "has lists of numbers in its settings", repr(value), "Write numbers.")
+    return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _wrong(what: str, rule: str, received: object, remedy: str) -> ModelError:
+    return ModelError(what, rule, received, remedy)

@@ -1,0 +1,119 @@
+"""resolve: from a tree to a classifier in evaluation mode, with its lanes, its digest and its lift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import final
+
+from torch import nn
+
+from ringfence.errors import ModelError
+from ringfence.lift import Identity, Lift
+from ringfence.models.grammar import Leaf, Node, Tree
+from ringfence.models.nodes import ONE, Names, NodeKind, Shape, checked, named_models, settle
+
+
+@final
+@dataclass(frozen=True)
+class LoadedModel:
+    """A module in evaluation mode, batch (B, ...) in [0, 1] -> scores (B, K) or (B, lanes, K), and what identifies it.
+
+    num_classes is None where only a forward pass can tell; digest covers weights, normalisation and every setting of
+    the tree; root: the node at the top, None for a single source.
+    """
+
+    module: nn.Module
+    num_classes: int | None
+    digest: str
+    spec: str
+    lanes: Names = ONE
+    root: NodeKind | None = field(default=None, repr=False)
+
+    def placed(self, shape: Shape) -> tuple[nn.Module, Lift]:
+        """The classifier behind the noise and the lift before it, for inputs of this shape."""
+        return (self.module, Identity()) if self.root is None else self.root.placed(self.module, shape)
+
+
+@final
+@dataclass(frozen=True)
+class Sources:
+    """Who loads a leaf: as a classifier, as a denoiser, or as a selector with two outputs."""
+
+    classifier: Callable[[str], LoadedModel]
+    denoiser: Callable[[str], LoadedModel]
+    selector: Callable[[str], LoadedModel]
+
+
+def resolve(tree: Tree, sources: Sources) -> LoadedModel:
+    """The classifier of a tree, whose leaves the sources load."""
+    return _resolve(tree, sources, sources.classifier, top=True)
+
+
+def procedure_for(tree: Tree, name: str) -> str:
+    """The form of a procedure that reads the classifier of a tree."""
+    return name if isinstance(tree, Leaf) else settle(tree).procedure(name)
+
+
+def lanes_of(tree: Tree) -> Names:
+    """Names of the lanes, before anything is loaded."""
+    if isinstance(tree, Leaf):
+        return ONE
+    kind = settle(tree)
+    inner = [lanes_of(one) for one in (*tree.models, *named_models(kind).values())]
+    return kind.lanes(inner)
+
+
+def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], top: bool = False) -> LoadedModel:
+    if isinstance(tree, Leaf):
+        return leaf(tree.text)
+    kind = settle(tree)
+    if not top and not kind.at_input:
+        rule = "may place its noise elsewhere than at the input only as the outermost node"
+        raise ModelError(str(tree), rule, f"inside another node: {_first_setting(tree)}", "Write noise=input here.")
+    models = [
+        _resolve(one, sources, sources.denoiser if kind.denoiser_first and place == 0 else leaf)
+        for place, one in enumerate(tree.models)
+    ]
+    named = {
+        name: _resolve(one, sources, sources.selector if name == "select" else leaf)
+        for name, one in named_models(kind).items()
+    }
+    parts = [*models, *named.values()]
+    lanes = kind.lanes([one.lanes for one in parts])
+    classes = _same_classes(tree, kind, models, named)
+    build = lambda: kind.build([one.module for one in models], {name: one.module for name, one in named.items()})  # noqa: E731
+    module = checked(kind, build).eval()
+    # The skeleton of the tree with every leaf's digest in its place: settings count, file names do not.
+    told = " ".join(
+        [kind.name, *(f"{key}={value}" for key, value in _own_settings(kind)), *(one.digest for one in parts)]
+    )
+    digest = blake2b(told.encode(), digest_size=16).hexdigest()
+    return LoadedModel(module, classes, digest, str(tree), lanes, kind)
+
+
+def _own_settings(kind: NodeKind) -> list[tuple[str, object]]:
+    models = named_models(kind)
+    return sorted((name, value) for name, value in vars(kind).items() if name not in models)
+
+
+def _first_setting(tree: Node) -> str:
+    return ", ".join(f"{key}={value}" for key, value in tree.settings.items() if key in ("noise", "sampling"))
+
+
+def _same_classes(tree: Node, kind: NodeKind, models: list[LoadedModel], named: dict[str, LoadedModel]) -> int | None:
+    """The classes all models share; a selector has two outputs of its own, a denoiser none."""
+    voting = [*models[1 if kind.denoiser_first else 0 :], *(one for name, one in named.items() if name != "select")]
+    if (chosen := named.get("select")) is not None and chosen.num_classes not in (None, 2):
+        remedy = "Use entropy, or train one with ringfence train --objective select."
+        raise ModelError(
+            "aces(select=)", "must have two outputs, (core, certify)", f"{chosen.num_classes} outputs", remedy
+        )
+    counts = {one.num_classes for one in voting} - {None}
+    if len(counts) > 1:
+        listed = ", ".join(f"{one.spec}: {one.num_classes}" for one in voting)
+        raise ModelError(
+            tree.name, "is made of models with the same classes", listed, "Leave out the ones that differ."
+        )
+    return counts.pop() if counts else None
