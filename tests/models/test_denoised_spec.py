@@ -185,7 +185,7 @@ CIFAR_DENOISERS = {
 @pytest.mark.parametrize("denoiser", CIFAR_DENOISERS)
 def test_public_denoisers_reach_their_accuracy(shared: Path, denoiser: str) -> None:
     folder = shared / "data" / "weights"
-    spec = f"denoised:{denoiser.replace('@', f'@{folder}/')}+resnet56-pad@{folder / 'cifar10_resnet56.pt'}"
+    spec = f"denoised({denoiser.replace('@', f'@{folder}/')}, resnet56-pad@{folder / 'cifar10_resnet56.pt'})"
     loaded = load_model(spec, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     assert isinstance(loaded.module, Denoised)
     with np.load(shared / "data" / "cifar10_test.npz") as file:

@@ -27,7 +27,7 @@ def members() -> list[torch.nn.Module]:
         ("max-margin(default:0, default:1)", lambda m: rf.MaxMargin(m[:2])),
         ("weighted(default:0, default:1, weights=3/1)", lambda m: rf.Weighted(m[:2], [3, 1])),
         ("consensus(default:0, default:1, default:2, agree=2)", lambda m: rf.KConsensus(m, 2)),
-        ("soft(default:0, hard(default:1, default:2))", lambda m: rf.SoftVote([m[0], rf.HardVote(m[1:])])),
+        ("softmax(default:0, hard(default:1, default:2))", lambda m: rf.SoftmaxVote([m[0], rf.HardVote(m[1:])])),
         ("normalize(default:0, mean=0.1, std=0.5)", lambda m: rf.Normalize(m[0], [0.1], [0.5])),
     ],
 )
