@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from ringfence.analysis.aces_runs import AcesRun, is_aces, plain_component
 from ringfence.classifiers import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_names
 from ringfence.cli.console import numbers
+from ringfence.digests import joined
 from ringfence.errors import ArgumentError
 from ringfence.models import LoadedModel, load_model
 from ringfence.store import RunFolder
@@ -58,7 +58,7 @@ class AcesChoice:
                 raise ArgumentError("--select", "must have two outputs, (core, certify)", received, remedy)
             selector = NetworkSelector(chosen.module, self.thetas)
             digests.append(chosen.digest)
-        digest = blake2b("".join(digests).encode(), digest_size=16).hexdigest()
+        digest = joined(digests)
         module = Aces(certify.module, selector, core.module)
         spec = f"aces({self.certify}, {self.select}, {self.core})"
         return LoadedModel(module.eval(), certify.num_classes, digest, spec)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 from torch import nn
 
 from ringfence.classifiers import VOTES, KConsensus, Lanes, Members, lane_names
 from ringfence.classifiers.votes import ScoreKind, weighted
+from ringfence.digests import joined
 from ringfence.errors import ArgumentError
 from ringfence.models import LoadedModel, load_model
 
@@ -64,7 +64,7 @@ class EnsembleChoice:
         """All members loaded and composed."""
         loaded = self.load_members(mean, std, classes)
         counts = {one.num_classes for one in loaded} - {None}
-        digest = blake2b("".join(one.digest for one in loaded).encode(), digest_size=16).hexdigest()
+        digest = joined([one.digest for one in loaded])
         module = self._compose([one.module for one in loaded])
         return LoadedModel(module, counts.pop() if counts else None, digest, "+".join(self.members))
 

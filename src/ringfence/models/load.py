@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -15,12 +14,13 @@ from torch import nn
 from ringfence.classifiers.architectures import ARCHITECTURES
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
+from ringfence.digests import joined
 from ringfence.errors import ModelError
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
 from ringfence.models.denoised_spec import is_denoiser, load_denoiser, split_denoised
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
-from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, read_weights, split_weights, state_digest
+from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, model_digest, read_weights, split_weights
 from ringfence.models.zoo import zoo_file
 
 DEFAULT_COUNT = 3
@@ -31,7 +31,8 @@ DEFAULT_COUNT = 3
 class LoadedModel:
     """A module in evaluation mode, batch (B, ...) in [0, 1] -> scores (B, K), and what identifies it.
 
-    num_classes is None where only a forward pass can tell; digest covers weights and normalisation.
+    num_classes is None where only a forward pass can tell; digest covers weights, normalisation and code
+    (ringfence/digests.py).
     """
 
     module: nn.Module
@@ -64,14 +65,14 @@ def load_model(
         denoiser = load_denoiser(first)
         behind = load_model(second, weights=weights, num_classes=num_classes, mean=mean, std=std, device=device)
         both = Denoised(denoiser.module, behind.module).to(device).eval()
-        digest = blake2b(f"denoised {denoiser.digest} {behind.digest}".encode(), digest_size=16).hexdigest()
+        digest = joined([denoiser.digest, behind.digest], lambda parts: " ".join(["denoised", *parts]))
         return LoadedModel(both, behind.num_classes, digest, spec)
     built = _built(spec, weights, num_classes, device)
     given = None if mean is None or std is None else (mean, std)
     normalization = given or built.normalization(str(weights or spec))
     module = built.module if normalization is None else Normalize(built.module, *normalization)
     module = module.to(device).eval()
-    return LoadedModel(module, built.num_classes, state_digest(module, built.extra), spec)
+    return LoadedModel(module, built.num_classes, model_digest(module, built.extra, built.factory), spec)
 
 
 def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:
@@ -97,7 +98,7 @@ def _built(spec: str, weights: str | Path | None, num_classes: int | None, devic
     if ":" in spec:
         module = build_from_factory(spec, num_classes)
         fitted = fit_weights(module, read_weights(Path(weights)).state, str(weights)) if weights is not None else None
-        return Built(module, num_classes, fitted)
+        return Built(module, num_classes, fitted, factory=spec)
     if spec in ARCHITECTURES:
         return build_with_weights(spec, _required(spec, weights), num_classes, str(weights))
     if path.suffix in CHECKPOINTS:
