@@ -112,7 +112,7 @@ class Course:
         self.stepper.aim(self._order[step], self._rate)
 
     def end(self) -> Status:
-        """Judge the epoch and write its checkpoint and its line of the log."""
+        """Judge the epoch and write its line of the log, then its checkpoint."""
         status = self.look(self.steps)
         self.fabric.barrier()
         judged = self.stepper.averaged or self.members
@@ -127,8 +127,8 @@ class Course:
         if self.fabric.is_global_zero:
             if best:
                 self._checkpoints.save_best(judged)
+            self._log.add(status)  # first: a line without its checkpoint is dropped and made again, not the reverse
             self._checkpoints.save(self.progress, {**module_tensors(self.members), **self.stepper.tensors()})
-            self._log.add(status)
         return status
 
     def look(self, step: int) -> Status:
