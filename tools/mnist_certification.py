@@ -23,7 +23,7 @@ def certify_group(group: str, sigma: float, folders: list[Path], options: argpar
     from ringfence.engines import certify_into
     from ringfence.lift import Identity
     from ringfence.mechanisms import mechanism
-    from ringfence.models import load_model, state_digest
+    from ringfence.models import load_model, model_digest
     from ringfence.noise import Gaussian
     from ringfence.procedures import Fixed
     from ringfence.store import RunConfig, RunFolder
@@ -43,7 +43,7 @@ def certify_group(group: str, sigma: float, folders: list[Path], options: argpar
     certificate = mechanism("one-sided")
     config = RunConfig(
         model="+".join(names),
-        weights_hash=state_digest(classifier),
+        weights_hash=model_digest(classifier),
         data="mnist",
         data_hash=dataset.digest,
         num_classes=10,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ringfence.printable import printable
+
 
 class RingfenceError(Exception):
     """A mistake a user can mend; the command line prints it and exits with code 2.
@@ -15,7 +17,7 @@ class RingfenceError(Exception):
         self.rule = rule
         self.received = received
         self.remedy = remedy
-        super().__init__(f"{argument}: {rule}; got {received}. {remedy}")
+        super().__init__(printable(f"{argument}: {rule}; got {received}. {remedy}"))
 
 
 class ArgumentError(RingfenceError):

@@ -30,7 +30,7 @@ def certified(call: Call, models: Path, dots: Path, tmp_path: Path) -> Callable[
 
 def test_what_is_printed_is_what_is_stored(call: Call, certified: Callable[..., Path], tmp_path: Path) -> None:
     run = certified("run", "--n", 200)
-    words = ("attack", run, *SMALL, "--radii", "0.5,0.1", "--out", tmp_path / "evidence")
+    words = ("attack", run, "--trust", *SMALL, "--radii", "0.5,0.1", "--out", tmp_path / "evidence")
     printed = json.loads(call(*words, "--json").stdout)
     stored = read_attack(tmp_path / "evidence" / "attack.json")
     assert printed == stored.to_dict()
@@ -46,7 +46,7 @@ def test_what_is_printed_is_what_is_stored(call: Call, certified: Callable[..., 
 
 def test_a_known_radius_says_nothing_about_larger_ones(call: Call, certified: Callable[..., Path]) -> None:
     run = certified("run", "--radius", 0.1, "--n", 2000)
-    words = ("attack", run, *SMALL, "--radii", "0.05,0.1,0.3")
+    words = ("attack", run, "--trust", *SMALL, "--radii", "0.05,0.1,0.3")
     found = json.loads(call(*words, "--json").stdout)
     assert found["certified"][0] == found["certified"][1] > 0
     assert found["certified"][2] is None

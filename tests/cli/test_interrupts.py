@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,11 @@ from typing import Any
 import pytest
 
 import ringfence as rf
+
+
+def hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 Start = Callable[..., subprocess.Popen[str]]
 WAIT = 300
@@ -39,14 +45,19 @@ def uninterrupted(program: Start, like: Path, out: Path, limit: int, n: int) -> 
     return facts(out)
 
 
-def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = program(*command(out, 20, 1000))
+def begun(process: subprocess.Popen[str], out: Path) -> None:
+    """Wait until sampling begins."""
     deadline = time.monotonic() + WAIT
-    while not (out / "forward.json").exists():  # sampling begins now
+    while not (out / "forward.json").exists():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = program(*command(out, 20, 1000))
+    begun(process, out)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=WAIT)
     assert process.returncode == 130, errors
@@ -84,3 +95,64 @@ def test_killed_at_random_moments(program: Start, tmp_path: Path, seed: int) -> 
     assert any(0 < count < limit for count in done)
     assert facts(out) == uninterrupted(program, out, tmp_path / "whole", limit, n)
     assert rf.verify(rf.RunFolder.open(out)) == []
+
+
+def test_sigterm_ends_like_ctrl_c(program: Start, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = program(*command(out, 50, 5000))
+    begun(process, out)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=WAIT)
+    assert process.returncode == 143, errors
+    assert output == ""
+    assert "stopped by SIGTERM" in errors
+    assert "Run the same command again to continue" in errors
+    assert "Traceback" not in errors
+    assert rf.verify(rf.RunFolder.open(out)) == []
+
+
+SLOW_TO_STOP = """
+import sys, time
+from ringfence.cli import app, main
+from ringfence.store.writer import RecordWriter
+whole = RecordWriter.__exit__
+def slow(self, *error):
+    print("flushing", file=sys.stderr, flush=True)
+    time.sleep(60)
+    return whole(self, *error)
+RecordWriter.__exit__ = slow
+main()
+"""
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_at_once_without_a_traceback(tmp_path: Path, second: signal.Signals) -> None:
+    out = tmp_path / "run"
+    words = [sys.executable, "-c", SLOW_TO_STOP, *map(str, command(out, 50, 5000))]
+    with subprocess.Popen(words, text=True, stderr=subprocess.PIPE, preexec_fn=hear_interrupts) as process:
+        assert process.stderr is not None
+        begun(process, out)
+        process.send_signal(signal.SIGINT)
+        while "flushing" not in (line := process.stderr.readline()):
+            assert line, "it ended too early"
+        process.send_signal(second)
+        errors = process.stderr.read()
+        assert process.wait(timeout=WAIT) == 128 + second, errors
+    assert "stopped at once" in errors
+    assert "Traceback" not in errors
+    assert rf.verify(rf.RunFolder.open(out)) == []
+
+
+def test_a_second_command_does_not_touch_a_live_run(program: Start, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = program(*command(out, 5, 10_000_000))  # so long that no record is written yet
+    begun(process, out)
+    before = (out / "config.json").read_bytes()
+    again = program("certify", "--sigma", 1.0, "--out", out)
+    _, errors = again.communicate(timeout=WAIT)
+    assert process.poll() is None, "the first run must outlast the second command"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=WAIT)
+    assert again.returncode == 2
+    assert "one writer" in errors
+    assert (out / "config.json").read_bytes() == before

@@ -114,7 +114,9 @@ def test_drt_starts_from_trained_members_and_the_result_is_certified(
     run = tmp_path / "run"
     common = ["--model", arch, "--weights", weights, "--classes", 3]
     call("certify", *common, "--data", tiny[1], "--sigma", 0.2, "--n", 300, "--batch", 100, "--out", run, "--quiet")
-    result = call("attack", run, "--weights", weights, "--radii", "0.1,2.0", "--steps", 3, "--json", "--device", "cpu")
+    result = call(
+        "attack", run, "--trust", "--weights", weights, "--radii", "0.1,2.0", "--steps", 3, "--json", "--device", "cpu"
+    )
     found = json.loads(result.stdout)
     assert found["broken"] == []
     assert all(a >= b for a, b in zip(found["empirical"], found["certified"], strict=True))
@@ -155,7 +157,7 @@ def test_a_false_certificate_is_broken_with_evidence(call: Call, tiny: list[str]
         part.unlink()
     run.append(forged)
     assert pq.ParquetFile(next((tmp_path / "run" / "parts").glob("*.parquet"))).metadata.num_rows == len(forged)
-    words = ["attack", tmp_path / "run", "--weights", weights, "--radii", "0.5", "--device", "cpu"]
+    words = ["attack", tmp_path / "run", "--trust", "--weights", weights, "--radii", "0.5", "--device", "cpu"]
     result = call(*words, "--recheck", 2000, "--out", tmp_path / "evidence", code=1)
     assert "certificate broken" in result.output
     with np.load(tmp_path / "evidence" / "broken.npz") as arrays:
@@ -167,7 +169,7 @@ def test_the_attack_refuses_another_model(call: Call, tiny: list[str], tmp_path:
     one, other = (tmp_path / "net" / f"final-{i}.safetensors" for i in range(2))
     common = ["--model", tiny[3], "--weights", one, "--classes", 3, "--data", tiny[1], "--sigma", 0.2]
     call("certify", *common, "--n", 100, "--batch", 100, "--limit", 2, "--out", tmp_path / "run", "--quiet")
-    told = call("attack", tmp_path / "run", "--weights", other, "--device", "cpu", code=2)
+    told = call("attack", tmp_path / "run", "--trust", "--weights", other, "--device", "cpu", code=2)
     assert "must be the model the run certified" in told.output
 
 

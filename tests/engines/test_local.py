@@ -27,7 +27,7 @@ def dataset() -> Dataset:
     x = torch.linspace(-1, 2, COUNT)[:, None].repeat(1, 3)
     ids = list(range(0, 20 * COUNT, 20))
     return Dataset(
-        "line", ids, [1] * COUNT, list(range(COUNT)), lambda k: x[k], lambda k: f"point {k}", (3,), "digest", 4
+        "line", ids, [1] * COUNT, list(range(COUNT)), lambda k: x[k], lambda k: f"point {k}", (3,), lambda: "digest", 4
     )
 
 

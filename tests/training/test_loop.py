@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.store import StoreWarning
 from ringfence.training import DeviceData, Schedule, TrainingPlan, train
-from ringfence.training.checkpoints import Checkpoints, export, freeze_settings
+from ringfence.training.checkpoints import Checkpoints, Progressed, export, freeze_settings
 from ringfence.training.course import Course, Status
 from ringfence.training.data_on_device import augment
 from ringfence.training.fabric import make_fabric
+from ringfence.training.log import EpochLog
 from ringfence.training.objectives import Catrs, Drt, Gaussian, Reweight, SmoothAdv
 from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
@@ -103,6 +104,38 @@ def test_momentum_comes_back_laid_out_like_its_weights(tmp_path: Path) -> None:
         momentum = course.stepper.optimizer.state[weight]["momentum_buffer"]
         assert momentum.stride() == weight.stride()
         assert momentum.abs().sum() > 0
+
+
+@pytest.mark.parametrize("moment", ["before the checkpoint", "after the checkpoint", "before the line"])
+def test_a_kill_between_the_writes_of_an_epoch_loses_no_line_of_the_log(
+    moment: str, data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, add = Checkpoints.save, EpochLog.add
+
+    def dying_save(self: Checkpoints, progress: Progressed, tensors: Any) -> None:
+        if moment == "after the checkpoint":
+            save(self, progress, tensors)
+        if progress.epoch == 2:
+            raise KeyboardInterrupt
+        save(self, progress, tensors)
+
+    def dying_add(self: EpochLog, status: Status) -> None:
+        if status.epoch == 2:
+            raise KeyboardInterrupt
+        add(self, status)
+
+    with monkeypatch.context() as patch:
+        if moment == "before the line":
+            patch.setattr(EpochLog, "add", dying_add)
+        else:
+            patch.setattr(Checkpoints, "save", dying_save)
+        with pytest.raises(KeyboardInterrupt):
+            train(PLAN, [tiny()], data, tmp_path / "cut", device="cpu")
+    whole = train(PLAN, [tiny()], data, tmp_path / "whole", device="cpu")
+    assert equal(whole, train(PLAN, [tiny()], data, tmp_path / "cut", device="cpu"))
+    lines = [(tmp_path / name / "log.csv").read_text().splitlines() for name in ("cut", "whole")]
+    cut, uninterrupted = ([line.rpartition(",")[0] for line in one] for one in lines)  # all but the seconds
+    assert cut == uninterrupted
 
 
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(

@@ -13,6 +13,7 @@ import numpy as np
 from ringfence.analysis.bounds import RunBounds
 from ringfence.errors import AlphaError, ArgumentError
 from ringfence.mechanisms import MECHANISMS, Mechanism
+from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
 from ringfence.types import FloatArray, IntArray
 
@@ -227,5 +228,5 @@ def as_csv(rows: Sequence[Comparison]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0].row()), lineterminator="\n")
     writer.writeheader()
-    writer.writerows([row.row() for row in rows])
+    writer.writerows([{name: cell(value) for name, value in row.row().items()} for row in rows])
     return text.getvalue()

@@ -15,6 +15,7 @@ from ringfence.cli.plan import plan_command
 from ringfence.cli.plot import plot_command
 from ringfence.cli.rank import rank_command
 from ringfence.cli.report import report_command
+from ringfence.cli.signals import stopped_cleanly
 from ringfence.cli.simplex import simplex_app
 from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.cli.study import study_app
@@ -72,4 +73,5 @@ app.add_typer(export_app, name="export")
 
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
-    app()
+    with stopped_cleanly():
+        app()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results
+from ringfence.cli.console import friendly, numbers, remark, results, say
 
 if TYPE_CHECKING:
     from ringfence.store.attack import AttackResult
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 def attack_command(
     run: Annotated[Path, typer.Argument(help="The run folder to attack.")],
     model: Annotated[str | None, typer.Option(help="The run's model, where its folder does not name it fully.")] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the code of the model that the run's folder names (a factory, a .pt2).")
+    ] = False,
     weights: o.Weights = None,
     members: o.MemberSpecs = None,
     vote: o.VoteNames = "soft",
@@ -70,6 +73,7 @@ def attack_command(
             batch=batch,
             device=device,
             seed=seed,
+            trust=trust,
         )
         found, points = run_attack(job, (lambda text: None) if quiet else remark)
         if out is not None:
@@ -89,24 +93,26 @@ def _print(found: AttackResult) -> None:
 
     from ringfence.cli.tables import percent
 
-    results.print(f"Accuracy (%) under {found.attack} within radius r, {found.run}", markup=False, soft_wrap=True)
+    say(f"Accuracy (%) under {found.attack} within radius r, {found.run}")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for heading in ("r", "certified", "empirical"):
         table.add_column(heading, justify="right")
     for radius, certified, empirical in zip(found.radii, found.certified, found.empirical, strict=True):
         table.add_row(f"{radius:g}", percent(certified), percent(empirical))
     results.print(table)
-    results.print(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius", soft_wrap=True)
+    say(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius")
 
 
 def _tell(found: AttackResult, quiet: bool) -> None:
+    from rich.text import Text
+
     for one in found.broken:
-        results.print(
-            f"[bold red]certificate broken[/]: input {one.input_id}: class {one.certified_class} was certified within "
+        told = (
+            f": input {one.input_id}: class {one.certified_class} was certified within "
             f"{one.radius:.4f}, but at distance {one.distance:.4f} PREDICT says {one.attacked_class} "
-            f"({one.votes} of {one.draws} fresh draws)",
-            soft_wrap=True,
+            f"({one.votes} of {one.draws} fresh draws)"
         )
+        results.print(Text.assemble(("certificate broken", "bold red"), told), soft_wrap=True)
     if quiet:
         return
     if found.broken:

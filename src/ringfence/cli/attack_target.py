@@ -10,9 +10,11 @@ from typing import Any, final
 from ringfence.attacks import ATTACKS, check_attack
 from ringfence.cli.ensemble import EnsembleChoice
 from ringfence.data import Dataset, load_dataset
+from ringfence.digests import changes
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
 from ringfence.models.grammar import split_models
+from ringfence.models.trust import foreign_code
 from ringfence.record import Record
 from ringfence.store import RunFolder
 
@@ -44,6 +46,7 @@ class AttackJob:
     batch: int = 64
     device: str = "auto"
     seed: int = 1
+    trust: bool = False
 
     def __post_init__(self) -> None:
         if self.attack not in ATTACKS:
@@ -86,19 +89,33 @@ def chosen_lane(job: AttackJob, run: RunFolder) -> str:
 
 
 def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
-    """The classifier the run certified; any other is refused by its digest."""
+    """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
     stored = run.config.extra.get("ensemble")
     mean, std = run.config.mean, run.config.std
+    if job.model is None and job.members is None and not job.trust:
+        _refuse_foreign_code(run, stored or {})
     if job.members is not None or (stored and job.model is None):
         model = _ensemble(job, stored or {}).load(mean, std, run.config.num_classes)
     else:
         model = load_model(
             job.model or run.config.model, weights=job.weights, num_classes=run.config.num_classes, mean=mean, std=std
         )
-    if run.config.weights_hash and model.digest != run.config.weights_hash:
-        rule = f"must be the model the run certified ({run.config.weights_hash[:12]}...)"
-        raise ModelError("--model", rule, f"{model.spec} ({model.digest[:12]}...)", "Give its --model and --weights.")
+    changed = changes(model.digest, run.config.weights_hash) if run.config.weights_hash else None
+    if changed:
+        rule, received = "must be the model the run certified", f"{model.spec}, which differs in {changed}"
+        raise ModelError("--model", rule, received, "Give its --model and --weights.")
     return model
+
+
+def _refuse_foreign_code(run: RunFolder, stored: Mapping[str, Any]) -> None:
+    """A folder from elsewhere is data: it may say which of our networks to load, and name nobody's program."""
+    specs = stored.get("members") or [run.config.model]
+    told = [told for spec in specs for told in foreign_code(str(spec))]
+    if told:
+        rule = "names a model that runs code, which no run folder may start by itself"
+        received = f"{run.path / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"
+        remedy = "Look at that code; then give the model by --model (or --members), or add --trust."
+        raise ModelError("RUN", rule, received, remedy)
 
 
 def _ensemble(job: AttackJob, stored: dict[str, Any]) -> EnsembleChoice:
@@ -108,7 +125,10 @@ def _ensemble(job: AttackJob, stored: dict[str, Any]) -> EnsembleChoice:
     settings.setdefault("votes", tuple(job.vote.split(",")))
     if job.members is not None:
         settings["members"] = tuple(split_models(job.members))
-    return EnsembleChoice(**settings)
+    try:
+        return EnsembleChoice(**settings)
+    except (TypeError, ValueError) as error:  # a config.json that somebody wrote by hand
+        raise ModelError("RUN", "must name an ensemble", error, "Give --members and --vote.") from error
 
 
 def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
@@ -122,7 +142,8 @@ def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
         split=split,
         size=run.config.extra.get("size"),
     )
-    if run.config.data_hash and dataset.digest != run.config.data_hash:
+    changed = changes(dataset.digest, run.config.data_hash) if run.config.data_hash else None
+    if changed:
         rule = "must be the data the run certified"
-        raise DataError("--data", rule, "other contents", "Give the run's own data.")
+        raise DataError("--data", rule, f"{dataset.name}, which differs in {changed}", "Give the run's own data.")
     return dataset

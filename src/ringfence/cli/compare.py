@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results
+from ringfence.cli.console import friendly, numbers, remark, results, say
+from ringfence.printable import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,6 +108,7 @@ def comparisons(
 def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> None:
     """Table 1 of paper 004, run by run in the order of sigma and n (so that figure 6 can be read off)."""
     from rich.table import Table
+    from rich.text import Text
 
     for bounds, run in sorted(runs, key=lambda one: (one[1].sigma, one[1].n or 0)):
         draws = "" if run.n is None else f", n {run.n:,}"
@@ -115,12 +117,13 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
         reach, curves = certified_curves(bounds, [one.mechanism for one in run.mechanisms])
         facts = f"{run.inputs} inputs, top-1 {_share(run.top_1)}, {1000 * run.seconds:,.0f} ms/input"
         facts += f"; curve: share certified above 0 to {reach:.3g}"
-        results.print(f"{head}\n{facts}", markup=False, soft_wrap=True)
+        say(head)
+        say(facts)
         table = Table()
         for name in ("mechanism", "median radius", f"above {above:g}", "largest", "curve"):
             table.add_column(name, justify="left" if name in ("mechanism", "curve") else "right", no_wrap=True)
         for one, curve in zip(run.mechanisms, curves, strict=True):
-            cells = (f"{one.median_radius:.3f}", _share(one.above), _share(one.largest), f"[cyan]{curve}[/]")
+            cells = (f"{one.median_radius:.3f}", _share(one.above), _share(one.largest), Text(curve, style="cyan"))
             table.add_row(one.mechanism, *cells)
         results.print(table)
 
@@ -145,7 +148,7 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     table.add_column("A")
     against = [_short(one.against, found) for one in found]
     for one in found:
-        table.add_column(_plain(_short(one.name, found)), justify="right", overflow="fold")
+        table.add_column(one_line(_short(one.name, found)), justify="right", overflow="fold")
     rows: list[tuple[str, list[str]]] = [
         ("B", against),
         ("inputs (dropped)", [f"{one.inputs} ({one.dropped})" for one in found]),
@@ -164,7 +167,7 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
         *((f"gain > {x:g}%", [_share(one.gaining[x]) for one in found]) for x in found[0].gaining),
     ]
     for name, cells in rows:
-        table.add_row(name, *map(_plain, cells))
+        table.add_row(name, *map(one_line, cells))
     return table
 
 
@@ -175,10 +178,6 @@ def _short(name: str, found: Sequence[Comparison]) -> str:
     if colon and one_run:
         return mechanism
     return Path(path).name + colon + mechanism if colon else name if name.startswith("best of") else Path(name).name
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 def _share(value: float | None) -> str:

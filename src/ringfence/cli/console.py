@@ -6,28 +6,60 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
+from ringfence.cli.signals import Terminated
 from ringfence.errors import RingfenceError
+from ringfence.printable import one_line, printable
 
-results = Console(highlight=False)
-remarks = Console(stderr=True, highlight=False)
 
-INTERRUPTED = 130
+class PlainConsole(Console):
+    """Strings are printed as they are written: no markup, no emoji, and control characters are shown, not obeyed.
+
+    Colours are for Text and styles, which our own code makes.
+    """
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every string on its way to the terminal comes by here, those in the cells of tables too."""
+        return super().render_str(printable(text), **options)
+
+
+results = PlainConsole()
+remarks = PlainConsole(stderr=True)
+
+INTERRUPTED, TERMINATED = 130, 143
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
     """Print an error as plain text and leave."""
-    remarks.print(f"[bold red]error[/]: {_escape(message)}", soft_wrap=True)
+    _marked("error", "bold red", message)
     raise typer.Exit(code)
 
 
 def remark(message: str) -> None:
     """A line on standard error."""
-    remarks.print(_escape(message), soft_wrap=True)
+    remarks.print(_indented(message), soft_wrap=True)
+
+
+def say(line: str) -> None:
+    """One line of the result, whatever names it holds."""
+    results.print(one_line(line), soft_wrap=True)
+
+
+def _marked(word: str, style: str, message: str) -> None:
+    remarks.print(Text.assemble((word, style), ": ", _indented(printable(message))), soft_wrap=True)
+
+
+def _indented(message: str) -> str:
+    """No name in a message can begin a line of its own."""
+    return message.replace("\n", "\n  ")
 
 
 @contextmanager
@@ -39,10 +71,15 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
             yield
         except RingfenceError as error:
             fail(str(error))
-        except KeyboardInterrupt:
+        except SystemExit as error:
+            # Our own ways to leave are typer's: this came from a model or a factory, and must not look like success.
+            fail(f"code that this command ran called sys.exit({error.code!r}), so it did not finish.")
+        except KeyboardInterrupt as signal:
+            name, code = ("SIGTERM", TERMINATED) if isinstance(signal, Terminated) else ("Ctrl-C", INTERRUPTED)
+            told = f" by {name}; nothing that was finished is lost."
             hint = f" {continue_with}" if continue_with else ""
-            remarks.print(f"\n[yellow]stopped[/] by Ctrl-C; nothing that was finished is lost.{hint}", soft_wrap=True)
-            raise typer.Exit(INTERRUPTED) from None
+            remarks.print(Text.assemble("\n", ("stopped", "yellow"), told, hint), soft_wrap=True)
+            raise typer.Exit(code) from None
 
 
 def numbers(text: str, name: str) -> list[float]:
@@ -78,13 +115,7 @@ def _show_warning(
     file: object = None,
     line: str | None = None,
 ) -> None:
-    remarks.print(f"[yellow]warning[/]: {_escape(str(message))}", soft_wrap=True)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    _marked("warning", "yellow", str(message))
 
 
 def is_terminal() -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, results
+from ringfence.cli.console import friendly, say
 
 
 def info_command(
@@ -24,7 +24,7 @@ def info_command(
         return
     for key, value in answer.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        results.print(f"{key:<20} {shown}", markup=False, soft_wrap=True)
+        say(f"{key:<20} {shown}")
 
 
 def _installation() -> dict[str, Any]:

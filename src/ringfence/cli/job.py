@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ringfence.classifiers import facts
 from ringfence.cli.console import written_numbers
+from ringfence.cli.memory import check_batch
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
@@ -141,7 +142,12 @@ class Choices:
             size=self.size,
             num_classes=model.num_classes,
         )
+        self.check_batch(dataset.shape)
         return model, dataset, self._count_classes(model, dataset)
+
+    def check_batch(self, shape: tuple[int, ...]) -> None:
+        """Refuse a --batch of such inputs that no memory holds."""
+        check_batch(self.execution.batch, shape, pick_device(self.device))
 
     def config(self, model: LoadedModel, dataset: Dataset, num_classes: int) -> RunConfig:
         """What determines the records."""

@@ -7,9 +7,10 @@ import json
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, remark, results, say
 from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import HoldoutChoice
+from ringfence.printable import one_line
 
 
 @grouped
@@ -50,9 +51,9 @@ def rank_command(
         table.add_column("noisy accuracy %", justify="right")
         table.add_column("± standard error", justify="right")
         for one in ranked:
-            table.add_row(specs[one.member], f"{100 * one.accuracy:.2f}", f"{100 * one.error:.2f}")
+            table.add_row(one_line(specs[one.member]), f"{100 * one.accuracy:.2f}", f"{100 * one.error:.2f}")
         results.print(table)
-        results.print(f"--members {order}", soft_wrap=True)
+        say(f"--members {order}")
         remark(
             f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each; fix this order before certifying."
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, remark, results, say
 
 if TYPE_CHECKING:
     from ringfence.analysis.simplex import SimplexMap, SimplexPoints
@@ -77,7 +77,7 @@ def scatter_command(
             typer.echo(json.dumps(facts, indent=2, allow_nan=False))
             return
         there = facts["points"]
-        results.print(f"{there['inputs']} inputs of {run}", soft_wrap=True)
+        say(f"{there['inputs']} inputs of {run}")
         results.print(f"  {found.left} larger      {there['left_wins']}")
         results.print(f"  {found.right} larger      {there['right_wins']}")
         results.print(f"  neither certifies  {there['neither_certifies']}")

@@ -104,6 +104,7 @@ def load(choices: Choices, frames: int = 64, clip_count: int = 800) -> Loaded:
     else:
         split: Any = choices.split
         dataset = load_dataset(choices.data, skip=choices.skip, limit=choices.most, split=split, size=choices.size)
+    choices.check_batch(dataset.shape)
     return Loaded(model, dataset)
 
 

@@ -19,7 +19,7 @@ from ringfence.engines import certify_into
 from ringfence.errors import ArgumentError
 from ringfence.lift import Identity
 from ringfence.mechanisms import neyman_pearson
-from ringfence.models import load_model, state_digest
+from ringfence.models import load_model, model_digest
 from ringfence.noise import Gaussian
 from ringfence.procedures import Fixed
 from ringfence.sampling import count_classes, pick_device
@@ -149,7 +149,7 @@ def _run(
     procedure = Fixed(n=study.n)
     config = RunConfig(
         model=name,
-        weights_hash=state_digest(classifier),
+        weights_hash=model_digest(classifier),
         data=study.data,
         data_hash=dataset.digest,
         num_classes=num_classes or count_classes(classifier, dataset[0].x, pick_device(study.device)),

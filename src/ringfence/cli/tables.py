@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ringfence.analysis.metrics import RunMetrics
+from ringfence.printable import one_line
 
 
 def percent(share: float | None) -> str:
@@ -72,10 +73,10 @@ def _metrics_table(runs: Sequence[RunMetrics], curve: bool, below: bool) -> tupl
         del columns["curve"]
     paths = {run.path for run in runs}
     lanes = len(paths) == 1 and any(run.lane for run in runs)
-    title = "Certified accuracy (%) at radius" + (f", {escape(paths.pop())}" if lanes else "")
+    title = "Certified accuracy (%) at radius" + (f", {one_line(paths.pop())}" if lanes else "")
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
     unsound = not all(run.sound for run in runs)
-    label = " [yellow]*[/]" if below else f"\n[yellow]{UNSOUND}[/]"
+    label = " *" if below else f"\n{UNSOUND}"
     least = len(UNSOUND) if unsound and not below else 12
     table.add_column("lane" if lanes else "run", overflow="fold", min_width=least)
     for heading in columns:
@@ -85,7 +86,8 @@ def _metrics_table(runs: Sequence[RunMetrics], curve: bool, below: bool) -> tupl
             table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         name = run.lane or "" if lanes else run.path + (f" [{run.lane}]" if run.lane else "")
-        table.add_row(escape(name) + ("" if run.sound else label), *(of(run) for of in columns.values()))
+        named = Text(one_line(name)) if run.sound else Text.assemble(one_line(name), (label, "yellow"))
+        table.add_row(named, *(of(run) for of in columns.values()))
     counts = sorted({run.count for run in runs})
     table.caption = f"* {UNSOUND}; " if unsound and below else ""
     table.caption += f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} inputs; draws and ms per input"

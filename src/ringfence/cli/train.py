@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results
+from ringfence.cli.console import friendly, numbers, remark, say
 
 if TYPE_CHECKING:
     from ringfence.training.job import TrainJob
@@ -79,6 +79,7 @@ def train_command(
     with friendly("Run the same command again to continue."):
         from ringfence.cli.train_job import make_job, pairs
         from ringfence.cli.train_progress import count_labels, show_training
+        from ringfence.store.lock import locked
         from ringfence.training.parallel import run_parallel
 
         named = {"rho1": rho1, "rho2": rho2}
@@ -124,9 +125,10 @@ def train_command(
             devices=devices,
             tensorboard=tensorboard,
         )
-        count_labels(job, quiet)
-        with show_training(job, quiet) as report:
-            files = run_parallel(job, parallel, report)
+        with locked(out):
+            count_labels(job, quiet)
+            with show_training(job, quiet) as report:
+                files = run_parallel(job, parallel, report)
         if export is not None:
             from ringfence.store.atomic import write_atomically
 
@@ -136,7 +138,7 @@ def train_command(
             typer.echo(json.dumps(answer, indent=2, allow_nan=False))
             return
         for one in files:
-            results.print(str(one), soft_wrap=True, markup=False)
+            say(str(one))
         if not quiet:
             remark(_what_next(job, files[0]))
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, results
+from ringfence.cli.console import friendly, say
 
 SHOWN = 20
 
@@ -52,15 +52,13 @@ def _print(answer: dict[str, object]) -> None:
     verdict = (
         "every claim follows from its counts" if not wrong else f"{len(wrong)} claims do not follow from their counts"
     )
-    results.print(f"{answer['run']}: {answer['records']} records, {verdict}", soft_wrap=True)
+    say(f"{answer['run']}: {answer['records']} records, {verdict}")
     for one in wrong[:SHOWN]:
-        results.print(
+        say(
             f"  input {one['input_id']} lane {one['lane']}: {one['what']} is stored as {one['stored']}, "
-            f"the counts give {one['recomputed']}",
-            soft_wrap=True,
-            markup=False,
+            f"the counts give {one['recomputed']}"
         )
     if len(wrong) > SHOWN:
-        results.print(f"  ... and {len(wrong) - SHOWN} more (--json shows all)")
+        say(f"  ... and {len(wrong) - SHOWN} more (--json shows all)")
     for name in damaged:
-        results.print(f"  damaged part, not read: {name}", markup=False)
+        say(f"  damaged part, not read: {name}")

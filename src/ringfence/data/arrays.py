@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.data.dataset import Dataset, warn_of_range
+from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import DataError
 
 Array = NDArray[Any]
@@ -51,8 +52,12 @@ def dataset_from_arrays(
     num_classes: int | None = None,
     class_names: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
+    fixed_index: bool = False,
 ) -> Dataset:
-    """x: (N, H, W), (N, C, H, W), video (N, T, C, H, W) or features (N, D), uint8 or floating; y: (N,) integers."""
+    """x: (N, H, W), (N, C, H, W), video (N, T, C, H, W) or features (N, D), uint8 or floating; y: (N,) integers.
+
+    fixed_index: the index belongs to the name, as that of the embedded digits does.
+    """
     x = _with_channels(name, x)
     labels = _labels(name, y, len(x))
     if x.dtype != np.uint8 and len(x):
@@ -78,7 +83,7 @@ def dataset_from_arrays(
         read=read,
         name_of=name_of,
         shape=tuple(x.shape[1:]),
-        digest=_digest(x, y),
+        identify=cache(partial(_digest, x, y, index, fixed_index)),
         num_classes=num_classes if class_names is None else len(class_names),
         class_names=class_names,
     )
@@ -121,9 +126,16 @@ def _check_values(name: str, x: Array) -> None:
     warn_of_range(name, float(x.min()), float(x.max()))
 
 
-def _digest(x: Array, y: Array | None) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for array in (x,) if y is None else (x, y):
-        digest.update(f"{array.dtype}|{array.shape}|".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+def _digest(x: Array, y: Array | None, index: Array | None, fixed_index: bool) -> str:
+    parts = {"inputs": hashed(_chunks(x))}
+    if y is not None:
+        parts["labels"] = hashed(_chunks(y))
+    if index is not None:
+        parts["index"] = hashed(_chunks(index))
+    if index is None or fixed_index:  # the scheme before knew no index
+        parts[EARLIER] = hashed(chunk for array in (x, y) if array is not None for chunk in _chunks(array))
+    return write_digest(parts)
+
+
+def _chunks(array: Array) -> tuple[bytes, memoryview]:
+    return f"{array.dtype}|{array.shape}|".encode(), np.ascontiguousarray(array).data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +32,7 @@ class Dataset:
 
     ids: their indices in the literature's numbering; labels: one per id, None where unknown;
     read: position in the source -> x; name_of: position in the source -> name; positions: one per id.
-    num_classes is None where the source does not say; digest identifies the whole source, ids the choice from it.
+    num_classes is None where the source does not say; identify finds the digest, which may mean to read every file.
     """
 
     name: str
@@ -41,9 +42,20 @@ class Dataset:
     read: Callable[[int], Tensor]
     name_of: Callable[[int], str]
     shape: tuple[int, ...]
-    digest: str
+    identify: Callable[[], str]
     num_classes: int | None = None
     class_names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.ids)) < len(self.ids):
+            twice, count = Counter(self.ids).most_common(1)[0]
+            remedy = "Number the inputs anew: records are kept by this number."
+            raise DataError(self.name, "every input must have an id of its own", f"id {twice} {count} times", remedy)
+
+    @property
+    def digest(self) -> str:
+        """What identifies the whole source (ringfence/digests.py); ids are the choice from it."""
+        return self.identify()
 
     def __len__(self) -> int:
         return len(self.ids)

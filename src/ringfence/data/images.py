@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
-import hashlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +16,17 @@ import torch
 from torch import Tensor
 
 from ringfence.data.dataset import Dataset
+from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
+FORMATS = ("PNG", "JPEG")
+"""What is decoded, whatever a file is called: a decoder of another format may start a program."""
+MOST_PIXELS = 2**26
+"""Of an image, as stored and as resized; larger ones would fill the memory before anyone noticed."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +40,17 @@ class Framing:
         if not 1 <= self.crop <= self.resize:
             raise ArgumentError("--size", "must be at least 1", self.crop, "Give the side in pixels, such as 224.")
 
+    def resized(self, image: Image) -> tuple[int, int]:
+        """Width and height before the crop."""
+        scale = self.resize / min(image.size)
+        width, height = (max(self.resize, round(side * scale)) for side in image.size)
+        return width, height
+
     def apply(self, image: Image) -> Image:
         """The framed image."""
         from PIL.Image import Resampling
 
-        scale = self.resize / min(image.size)
-        width, height = (max(self.resize, round(side * scale)) for side in image.size)
+        width, height = self.resized(image)
         if image.size != (width, height):
             image = image.resize((width, height), Resampling.BILINEAR)
         left, top = (width - self.crop) // 2, (height - self.crop) // 2
@@ -84,7 +97,7 @@ def image_folder(
         read=read,
         name_of=lambda position: relative[position],
         shape=tuple(first.shape),
-        digest=_digest(files, relative, labels, f"{framing}|{mode}"),
+        identify=cache(partial(_digest, files, relative, labels, f"{framing}|{mode}")),
         num_classes=num_classes if num_classes is not None else (len(class_names) if class_names else None),
         class_names=class_names or None,
     )
@@ -102,14 +115,14 @@ def _listing(path: Path) -> tuple[list[Path], list[int | None], list[str]]:
 
 
 def _images(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES)
+    return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file())
 
 
 def _from_csv(path: Path) -> tuple[list[Path], list[int | None]]:
     table = path / "labels.csv"
     files: list[Path] = []
     labels: list[int | None] = []
-    with table.open(newline="", encoding="utf-8") as lines:
+    with _readable(table), table.open(newline="", encoding="utf-8") as lines:
         rows = csv.DictReader(lines)
         columns = rows.fieldnames or []
         column = next((key for key in ("class_index", "label") if key in columns), None)
@@ -125,11 +138,21 @@ def _from_csv(path: Path) -> tuple[list[Path], list[int | None]]:
                     f"{table}, line {rows.line_num}", "labels must be integers", f"'{row[column]}'", "Correct the line."
                 ) from error
             files.append(path / (row["file"] or ""))
+            where = f"{table}, line {rows.line_num}"
             if not files[-1].is_file():
-                raise DataError(
-                    f"{table}, line {rows.line_num}", "must name an existing file", row["file"], "Correct the line."
-                )
+                raise DataError(where, "must name an existing file", row["file"], "Correct the line.")
+            if not files[-1].resolve().is_relative_to(path.resolve()) or ".." in Path(row["file"]).parts:
+                remedy = "Put the image beside labels.csv."
+                raise DataError(where, "must name a file inside the folder", row["file"], remedy)
     return files, labels
+
+
+@contextmanager
+def _readable(table: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(str(table), "must be a readable table", error, "Write it anew, as UTF-8.") from error
 
 
 def _open(file: Path) -> Image:
@@ -139,12 +162,29 @@ def _open(file: Path) -> Image:
         raise DataError(
             str(file), "reading images needs pillow", "not installed", "Install it: pip install 'ringfence[images]'."
         ) from error
-    try:
-        with pillow.open(file) as image:
-            image.load()
-            return image
-    except (OSError, SyntaxError) as error:
-        raise DataError(str(file), "must be a readable PNG or JPEG image", error, "Replace or remove it.") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # our own limit is lower
+        try:
+            with pillow.open(file, formats=FORMATS) as image:
+                _check_size(file, *image.size)
+                image.load()
+                return image
+        except pillow.DecompressionBombError as error:
+            raise _too_large(file, error) from error
+        except DataError:
+            raise
+        except Exception as error:  # a damaged or hostile file can raise nearly anything
+            rule = "must be a readable PNG or JPEG image"
+            raise DataError(str(file), rule, error, "Replace or remove it.") from error
+
+
+def _check_size(file: Path, width: int, height: int) -> None:
+    if width * height > MOST_PIXELS:
+        raise _too_large(file, f"{width} x {height}")
+
+
+def _too_large(file: Path, received: object) -> DataError:
+    return DataError(str(file), f"must have at most {MOST_PIXELS:,} pixels", received, "Scale it down, or remove it.")
 
 
 def _pixels(file: Path, mode: str, framing: Framing | None) -> Tensor:
@@ -152,14 +192,20 @@ def _pixels(file: Path, mode: str, framing: Framing | None) -> Tensor:
     if image.mode.startswith(("I", "F")):
         raise DataError(str(file), "must have 8 bits per channel", f"mode {image.mode}", "Convert it, or use .npz.")
     image = image.convert(mode)
+    if framing is not None:
+        _check_size(file, *framing.resized(image))
     pixels = np.array(image if framing is None else framing.apply(image), dtype=np.uint8)
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
 
 
 def _digest(files: list[Path], relative: list[str], labels: list[int | None], how: str) -> str:
-    """Names, sizes and labels: reading every pixel of ImageNet would take longer than many runs."""
-    digest = hashlib.blake2b(how.encode(), digest_size=16)
-    for file, name, label in zip(files, relative, labels, strict=True):
-        digest.update(f"{name}|{file.stat().st_size}|{label}\n".encode())
-    return digest.hexdigest()
+    def contents() -> Iterator[bytes]:
+        for file, name in zip(files, relative, strict=True):
+            content = file.read_bytes()
+            yield f"{len(name)} {len(content)} {name}".encode("utf-8", "surrogateescape")
+            yield content
+
+    return write_digest(
+        {"inputs": hashed(contents()), "labels": hashed([str(labels).encode()]), "framing": hashed([how.encode()])}
+    )

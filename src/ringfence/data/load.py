@@ -73,7 +73,8 @@ def _embedded() -> Dataset:
 
 
 def _from_npz(name: str, arrays: dict[str, Any], class_names: tuple[str, ...] | None = None) -> Dataset:
-    if class_names is None and "classes" in arrays:
+    embedded = class_names is not None
+    if not embedded and "classes" in arrays:
         class_names = tuple(str(label) for label in arrays["classes"])
     return dataset_from_arrays(
         name,
@@ -81,6 +82,7 @@ def _from_npz(name: str, arrays: dict[str, Any], class_names: tuple[str, ...] | 
         arrays.get("y"),
         index=arrays.get("index"),
         names=arrays.get("names"),
+        fixed_index=embedded,
         class_names=class_names,
     )
 

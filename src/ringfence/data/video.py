@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from ringfence.data.dataset import Dataset
 from ringfence.data.named import read_mnist
+from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import ArgumentError
 from ringfence.types import FloatArray
 
@@ -32,7 +32,8 @@ def motion_dataset(path: str | Path, split: str = "test", frames: int = 64, coun
     if not 1 <= count <= len(digits):
         raise ArgumentError("count", f"must be between 1 and {len(digits)} clips", count, "Ask for fewer.")
     used = np.ascontiguousarray(digits[:count])
-    digest = blake2b(used.tobytes() + f"{split}|{frames}|{SIDE}|{MOTIONS}".encode(), digest_size=16).hexdigest()
+    earlier = hashed([used.tobytes(), f"{split}|{frames}|{SIDE}|{MOTIONS}".encode()])
+    digest = write_digest({"inputs": earlier, EARLIER: earlier})
 
     def read(position: int) -> Tensor:
         clip = render(used[position], MOTIONS[position % len(MOTIONS)], frames, position)
@@ -49,7 +50,7 @@ def motion_dataset(path: str | Path, split: str = "test", frames: int = 64, coun
         read=read,
         name_of=name_of,
         shape=(frames, 1, SIDE, SIDE),
-        digest=digest,
+        identify=lambda: digest,
         num_classes=len(MOTIONS),
         class_names=MOTIONS,
     )

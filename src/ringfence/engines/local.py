@@ -91,10 +91,10 @@ def certify_into(
         writer.flush()
         run.set_damaged_aside()
         run.merge_parts()
-    if todo or run.summary() is None:
-        run.write_inputs([describe(item) for item in dataset])
-        now = time.perf_counter()
-        run.write_summary(summarise(run, now - begin, (ready[0] if ready else now) - begin))
+        if todo or run.summary() is None:
+            run.write_inputs([describe(item) for item in dataset])
+            now = time.perf_counter()
+            run.write_summary(summarise(run, now - begin, (ready[0] if ready else now) - begin))
     return run
 
 

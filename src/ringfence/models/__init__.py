@@ -2,7 +2,7 @@
 
 from ringfence.models.load import as_tree, load_model
 from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for
-from ringfence.models.weights import Weights, read_weights, state_digest
+from ringfence.models.weights import Weights, model_digest, read_weights, state_digest
 
 __all__ = [
     "LoadedModel",
@@ -10,6 +10,7 @@ __all__ = [
     "as_tree",
     "lanes_of",
     "load_model",
+    "model_digest",
     "procedure_for",
     "read_weights",
     "state_digest",

@@ -23,13 +23,14 @@ _LAST_BIASES = {"lenet": "head.5.bias", "efficientnet_lite0": "_fc.bias"}
 @final
 @dataclass(frozen=True)
 class Built:
-    """A network before any normalisation: its classes if known, how weights met it, and bytes for its digest."""
+    """A network before any normalisation: its classes if known, how weights met it, what its digest needs."""
 
     module: nn.Module
     num_classes: int | None
     fitted: Fitted | None = None
     arch: str | None = None
     extra: bytes = b""
+    factory: str | None = None
 
     def normalization(self, source: str, given: Normalization | None = None) -> Normalization | None:
         """Means and deviations that belong in front, as the weights or the architecture say, or as given; None for

@@ -15,7 +15,7 @@ from ringfence.classifiers.architectures.published_denoisers import CDnCNN, FDnC
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ModelError
 from ringfence.models.factory import build_from_factory
-from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, read_weights, split_weights, state_digest
+from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, model_digest, read_weights, split_weights
 from ringfence.models.zoo import zoo_file
 
 BLIND, GUIDED = ("dncnn", "cdncnn"), ("fdncnn", "ffdnet")
@@ -41,7 +41,7 @@ def load_denoiser(spec: str) -> Denoiser:
         module = build_from_factory(name, None)
         if file is not None:
             fit_weights(module, read_weights(Path(file)).state, file)
-        return Denoiser(module, state_digest(module))
+        return Denoiser(module, model_digest(module, factory=name))
     if head == "zoo" or (file is None and Path(spec).suffix in CHECKPOINTS):
         weights = read_weights(zoo_file(member) if head == "zoo" else Path(spec))
         if weights.arch is None:
@@ -68,7 +68,7 @@ def _known(name: str, weights: Weights, source: str) -> Denoiser:
     elif fitted.behind_normalizer:
         rule, remedy = "needs the numbers of the normalising layer it was trained with", "Write a factory for it."
         raise ModelError(source, rule, "none", remedy)
-    return Denoiser(module, state_digest(module, f"{kind} {sigma!r}".encode()))
+    return Denoiser(module, model_digest(module, f"{kind} {sigma!r}".encode()))
 
 
 def _parsed(name: str) -> tuple[str, float | None]:

@@ -23,7 +23,7 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
     try:
         takes = num_classes is not None and "num_classes" in inspect.signature(factory).parameters
         module = factory(num_classes=num_classes) if takes else factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(
             spec,
             "the factory must build the model",
@@ -42,7 +42,7 @@ def _find(spec: str, place: str, name: str) -> Callable[..., Any]:
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     except ModelError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(
             spec,
             "must name a module that can be imported",

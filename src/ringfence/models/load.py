@@ -20,7 +20,7 @@ from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
 from ringfence.models.grammar import Leaf, Tree, parse
 from ringfence.models.resolve import LoadedModel, Sources, resolve
-from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, read_weights, split_weights, state_digest
+from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, model_digest, read_weights, split_weights
 from ringfence.models.zoo import zoo_file
 
 DEFAULT_COUNT = 3
@@ -85,7 +85,7 @@ def _source(
     normalization = built.normalization(str(weights or spec), given)
     module = built.module if normalization is None else Normalize(built.module, *normalization)
     module = module.to(device).eval()
-    return LoadedModel(module, built.num_classes, state_digest(module, built.extra), spec)
+    return LoadedModel(module, built.num_classes, model_digest(module, built.extra, built.factory), spec)
 
 
 def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:
@@ -111,7 +111,7 @@ def _built(spec: str, weights: str | Path | None, num_classes: int | None, devic
     if ":" in spec:
         module = build_from_factory(spec, num_classes)
         fitted = fit_weights(module, read_weights(Path(weights)).state, str(weights)) if weights is not None else None
-        return Built(module, num_classes, fitted)
+        return Built(module, num_classes, fitted, factory=spec)
     if spec in ARCHITECTURES:
         return build_with_weights(spec, _required(spec, weights), num_classes, str(weights))
     if path.suffix in CHECKPOINTS:

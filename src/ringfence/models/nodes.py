@@ -41,6 +41,11 @@ class NodeKind(ABC):
     denoiser_first: ClassVar[bool] = False
     """Whether the first model is a denoiser, which has no classes."""
 
+    @staticmethod
+    def join(digests: Sequence[str]) -> str:
+        """What is hashed of its models' digests."""
+        return "".join(digests)
+
     @abstractmethod
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """The classifier around its models: those in order, and those that stand in fields, by the field's name."""
@@ -278,6 +283,11 @@ class DenoisedNode(NodeKind):
     fewest: ClassVar[int] = 2
     most: ClassVar[int | None] = 2
     denoiser_first: ClassVar[bool] = True
+
+    @staticmethod
+    def join(digests: Sequence[str]) -> str:
+        """As earlier versions joined them."""
+        return " ".join(["denoised", *digests])
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """classifier(denoiser(x))."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import final
 
 from torch import nn
 
+from ringfence.digests import joined
 from ringfence.errors import ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.models.grammar import Leaf, Node, Tree
@@ -85,17 +85,13 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
     classes = _same_classes(tree, kind, models, named)
     build = lambda: kind.build([one.module for one in models], {name: one.module for name, one in named.items()})  # noqa: E731
     module = checked(kind, build).eval()
-    # The skeleton of the tree with every leaf's digest in its place: settings count, file names do not.
-    told = " ".join(
-        [kind.name, *(f"{key}={value}" for key, value in _own_settings(kind)), *(one.digest for one in parts)]
-    )
-    digest = blake2b(told.encode(), digest_size=16).hexdigest()
+    digest = joined([one.digest for one in parts], kind.join, kind.name, *_own_settings(kind))
     return LoadedModel(module, classes, digest, str(tree), lanes, kind)
 
 
-def _own_settings(kind: NodeKind) -> list[tuple[str, object]]:
+def _own_settings(kind: NodeKind) -> list[str]:
     models = named_models(kind)
-    return sorted((name, value) for name, value in vars(kind).items() if name not in models)
+    return sorted(f"{name}={value!r}" for name, value in vars(kind).items() if name not in models)
 
 
 def _first_setting(tree: Node) -> str:

@@ -14,7 +14,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import ModelError
+from ringfence.models.code import code_parts
 
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
 """Endings of files that hold weights."""
@@ -124,6 +126,16 @@ def _first_difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor])
 
 def _is_counter(key: str) -> bool:
     return key.endswith("num_batches_tracked")
+
+
+def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = None) -> str:
+    """Weights and code of a model: extra stands for what no tensor holds, factory is the spec that built it."""
+    weights, code = state_digest(module, extra), code_parts(module, factory)
+    if extra:
+        code["program"] = hashed([extra])
+    if "code" not in code:
+        code[EARLIER] = weights
+    return write_digest({"weights": state_digest(module), **code})
 
 
 def state_digest(module: nn.Module, extra: bytes = b"") -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import ArgumentError
+from ringfence.printable import one_line
 from ringfence.report import need
 from ringfence.report.figure import Figure, Row
 from ringfence.report.marks import DRAW
@@ -23,7 +24,17 @@ def chart(figure: Figure, width: int | str = "container") -> dict[str, Any]:
     spec: dict[str, Any] = made.to_dict()
     spec.pop("config", None)  # colours and sizes belong to the place where it is shown
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    return _share_data(spec)
+    shown: dict[str, Any] = _printable(_share_data(spec))
+    return shown
+
+
+def _printable(part: Any) -> Any:
+    """The same with every name in it printable: a control character makes the renderer abort the whole process."""
+    if isinstance(part, dict):
+        return {key: _printable(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_printable(value) for value in part]
+    return one_line(part) if isinstance(part, str) else part
 
 
 def _share_data(spec: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from ringfence.errors import StoreError
 from ringfence.report.gather import short_names
 from ringfence.report.lanes import Extras, Training
-from ringfence.store.atomic import reading_errors
+from ringfence.store.atomic import read_file, reading_errors
 from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
 
 _KNOWN = "Name attack.json of ringfence attack --out, or save the output of ringfence variance --json."
@@ -85,8 +85,7 @@ def _is_training_log(log: Path) -> bool:
 
 
 def _json(path: Path) -> Any:
-    with reading_errors(path):
-        content = path.read_bytes()
+    content = read_file(path)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,10 +67,17 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
 
+def read_file(path: Path) -> bytes:
+    """The bytes of a file; a folder, a pipe or a device in its place is refused, not waited for."""
+    with reading_errors(path):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError("not a file")
+        return path.read_bytes()
+
+
 def read_json(path: Path) -> Any:
     """The JSON value in path; a StoreError where it cannot be read."""
-    with reading_errors(path):
-        content = path.read_bytes()
+    content = read_file(path)
     try:
         return json.loads(content)
     except ValueError as error:

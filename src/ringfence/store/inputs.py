@@ -42,7 +42,7 @@ def write_inputs(path: Path, inputs: Sequence[InputInfo]) -> None:
     columns = [
         [one.id for one in inputs],
         [one.label for one in inputs],
-        [one.name for one in inputs],
+        [one.name.encode("utf-8", "backslashreplace").decode() for one in inputs],  # file names may be any bytes
         [None if picture is None else picture.tobytes() for picture in pictures],
         [None if picture is None else list(picture.shape) for picture in pictures],
     ]
@@ -55,6 +55,8 @@ def read_inputs(path: Path) -> list[InputInfo]:
     if not path.exists():
         return []
     try:
+        if not path.is_file():
+            raise OSError("not a file")
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
         rows = zip(*(table[name].to_pylist() for name in INPUT_SCHEMA.names), strict=True)

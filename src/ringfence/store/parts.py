@@ -59,6 +59,8 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """One part, checksums verified; raises OSError or pa.ArrowException where it is damaged."""
+    if not path.is_file():  # opening a pipe would wait for its writer
+        raise OSError("not a file")
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         table = file.read(columns=columns)
     expected = RECORD_SCHEMA if columns is None else pa.schema([RECORD_SCHEMA.field(name) for name in columns])

@@ -11,16 +11,20 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import ValidationError
 
+from ringfence.digests import changes
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store.atomic import TEMPORARY_PREFIX, read_json, write_json, writing_errors
 from ringfence.store.config import SCHEMA_VERSION, RunConfig, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.inputs import InputInfo, read_inputs, write_inputs
+from ringfence.store.lock import LOCK, locked
 from ringfence.store.parts import merge_parts, read_parts, sorted_rows, write_part
 from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
 
 _KEYS = ("input_id", "lane")
+_DIGESTS = {"weights_hash": "the model", "data_hash": "the data"}
+"""Settings that are digests, and of what."""
 
 
 class StoreWarning(UserWarning):
@@ -42,24 +46,45 @@ class RunFolder:
     def create_or_resume(cls, path: str | Path, config: RunConfig) -> Self:
         """A new run in path, or the run that is there if its settings are these; anything else is refused."""
         path = Path(path)
+        found = cls._continued(path, config)
+        if found is not None:
+            return found
+        with locked(path):  # and look once more: another command may have begun here meanwhile
+            found = cls._continued(path, config)
+            if found is not None:
+                return found
+            # Nothing was certified yet: a corrected command may use the folder that a failed one left behind.
+            with writing_errors(path):
+                (path / "forward.json").unlink(missing_ok=True)
+            write_json(path / "config.json", config.model_dump())
+        return cls(path, config)
+
+    @classmethod
+    def _continued(cls, path: Path, config: RunConfig) -> Self | None:
+        """The run in path if it has these settings, None if path is free for one; writes nothing."""
         if (path / "config.json").exists():
             run = cls.open(path)
-            if any((path / "parts").glob("*")):
-                _refuse_changes(path, config, run.config)
-            if config == run.config:
-                return run
-            # Nothing was certified yet: a corrected command may use the folder that a failed one left behind.
-            (path / "forward.json").unlink(missing_ok=True)
-            write_json(path / "config.json", config.model_dump())
-            return cls(path, config)
+            changed = changed_settings(config, run.config)
+            if changed and any((path / "parts").glob("*")):
+                remedy = "Choose another --out for the new settings, or repeat the old ones to continue this run."
+                rule = "a run is continued with the settings it was started with"
+                raise StoreError(f"--out {path}", rule, "; ".join(changed), remedy)
+            return None if changed else run
         with writing_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
-            strangers = [entry.name for entry in path.iterdir() if not entry.name.startswith(TEMPORARY_PREFIX)]
+            own = (LOCK, TEMPORARY_PREFIX)
+            names = [entry.name for entry in path.iterdir()] if path.exists() else []
+        strangers = [name for name in names if not name.startswith(own)]
         if strangers:
             found = f"{len(strangers)} entries, among them {min(strangers)}"
             raise StoreError(f"--out {path}", "must be a run or an empty folder", found, "Choose another --out.")
-        write_json(path / "config.json", config.model_dump())
-        return cls(path, config)
+        return None
+
+    def check_unchanged(self) -> None:
+        """Refuse to write under settings that config.json no longer holds; its writer asks once it holds the lock."""
+        changed = changed_settings(self.config, type(self).open(self.path).config)
+        if changed:
+            rule, remedy = "must still hold the settings of this run", "Choose another --out for one of the two."
+            raise StoreError(str(self.path / "config.json"), rule, "; ".join(changed), remedy)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -194,9 +219,13 @@ def _refuse_newer(file: Path, content: Any) -> None:
         raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
 
 
-def _refuse_changes(path: Path, now: RunConfig, there: RunConfig) -> None:
-    changes = now.differences(there)
-    if changes:
-        listed = "; ".join(f"{key}: {ours!r} now, {theirs!r} in the run" for key, ours, theirs in changes)
-        remedy = "Choose another --out for the new settings, or repeat the old ones to continue this run."
-        raise StoreError(f"--out {path}", "a run is continued with the settings it was started with", listed, remedy)
+def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
+    """Every setting that differs, in words; digests say which of their parts."""
+    told = []
+    for key, ours, theirs in now.differences(there):
+        what = _DIGESTS.get(key)
+        if what is None or not (isinstance(ours, str) and isinstance(theirs, str)):
+            told.append(f"{key}: {ours!r} now, {theirs!r} in the run")
+        elif (changed := changes(ours, theirs)) is not None:
+            told.append(f"{key}: {what} changed: {changed}")
+    return told

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, writing_errors
+from ringfence.store.atomic import TEMPORARY_PREFIX
+from ringfence.store.lock import lock
 from ringfence.store.run import RunFolder
 
 FLUSH_RECORDS = 256
@@ -34,7 +33,12 @@ class RecordWriter:
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._lock = _lock(self._run.path)
+        self._lock = lock(self._run.path)
+        try:
+            self._run.check_unchanged()
+        except BaseException:
+            self._lock.close()
+            raise
         for folder in (self._run.path, self._run.path / "parts"):
             for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
                 leftover.unlink(missing_ok=True)
@@ -67,25 +71,3 @@ class RecordWriter:
             if self._lock is not None:
                 self._lock.close()
                 self._lock = None
-
-
-def _lock(folder: Path) -> IO[bytes]:
-    """Hold the run for this process: two writers would number their parts alike and overwrite each other.
-
-    The operating system drops the lock when the process ends, however it ends.
-    """
-    path = folder / "lock"
-    with writing_errors(path):
-        file = path.open("ab")
-    if os.name == "posix":
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            remedy = "Wait for that process to end, or choose another --out."
-            raise StoreError(f"--out {folder}", "a run has one writer", "another process writing", remedy) from error
-        except OSError:
-            pass  # a network disk without locks: the user has to keep to one process
-    return file

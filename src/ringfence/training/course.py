@@ -139,7 +139,7 @@ class Course:
         self.stepper.aim(self._order[step], self._rate)
 
     def end(self) -> Status:
-        """Judge the epoch; its checkpoint and its line of the log begin to be written."""
+        """Judge the epoch; its line of the log and its checkpoint begin to be written."""
         status = self.look(self.steps)
         self.fabric.barrier()
         judged = self.stepper.averaged or self.members
@@ -164,8 +164,8 @@ class Course:
     ) -> None:
         if best is not None:
             self._checkpoints.save_best(best)
+        self._log.add(status)  # first: a line without its checkpoint is dropped and made again, not the reverse
         self._checkpoints.save(progress, kept)
-        self._log.add(status)
 
     def written(self) -> None:
         """Wait until the files of the last epoch are there; what went wrong with them is raised here."""

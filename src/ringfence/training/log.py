@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -24,7 +25,7 @@ class EpochLog:
         self._lines: list[dict[str, Any]] = []
         if self.path.exists():
             with self.path.open(newline="") as file:
-                self._lines = [line for line in csv.DictReader(file) if int(line["epoch"]) <= epochs_done]
+                self._lines = [line for line in csv.DictReader(file) if _number(line.get("epoch")) <= epochs_done]
         self._board = _board(folder) if tensorboard else None
 
     def add(self, status: Status) -> None:
@@ -49,6 +50,10 @@ class EpochLog:
                 if name not in ("epoch", "seconds") and line[name]:
                     self._board.add_scalar(name, float(line[name]), status.epoch)
             self._board.flush()
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else sys.maxsize
 
 
 def _board(folder: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -86,12 +87,11 @@ def shares_graph(job: TrainJob) -> bool:
 
 def _work(job: TrainJob, member: int, messages: Queue[Message]) -> None:
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: the first process ends the others
     try:
         run_member(job, member, lambda number, status: messages.put((number, status, None)))
         messages.put((member, None, None))
     except RingfenceError as error:
         messages.put((member, None, f"{error}"))
-    except KeyboardInterrupt:
-        messages.put((member, None, "interrupted"))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         messages.put((member, None, f"{type(error).__name__}: {error}"))

@@ -35,7 +35,11 @@
 
   /** @type {Record<string, (text: string) => string>} */
   const escapes = {
-    csv: (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text),
+    csv: (text) => {
+      // No spreadsheet may take a name for a formula.
+      const plain = /^[=+\-@\t\r]./s.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+      return /[",\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
+    },
     latex: (text) => text.replace(/[\\&%$#_{}~^]/g, (c) => (c === "\\" ? "\\textbackslash{}" : c === "~" || c === "^" ? `\\${c}{}` : `\\${c}`)),
     markdown: (text) => text.replaceAll("\\", "\\\\").replaceAll("|", "\\|").replaceAll("<", "&lt;"),
   };

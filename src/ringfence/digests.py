@@ -1,0 +1,72 @@
+"""Digests with named parts: what identifies a model or a data set, and what changed between two of them.
+
+``v2 weights:5fba... ours:0a1b...``: the scheme, then one BLAKE2b per part. Digests of the scheme before were one bare
+hexadecimal number. The part ``v1`` is that number, present only where it covered all that the parts cover, so that
+older runs can be continued. A digest is evidence, not proof: code can read what no digest sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+SCHEME = "v2"
+EARLIER = "v1"
+
+SPOKEN = {
+    "weights": "weights",
+    "code": "model code",
+    "program": "exported program, or kind of denoiser",
+    "ours": "networks of another Ringfence",
+    "inputs": "data bytes",
+    "labels": "labels",
+    "index": "index",
+    "tree": "how its models are composed",
+    "framing": "size or colour mode of the images",
+}
+"""Parts as messages name them."""
+
+
+def hashed(chunks: Iterable[bytes | memoryview]) -> str:
+    """32 hexadecimal digits over the chunks, one after the other."""
+    digest = blake2b(digest_size=16)
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_digest(parts: Mapping[str, str]) -> str:
+    """The digest of these parts."""
+    return " ".join([SCHEME, *(f"{name}:{value}" for name, value in parts.items())])
+
+
+def read_digest(text: str) -> dict[str, str] | None:
+    """The parts of a digest; None for one of an earlier scheme, or none at all."""
+    scheme, *parts = text.split(" ")
+    return dict(part.partition(":")[::2] for part in parts) if scheme == SCHEME else None
+
+
+def joined(digests: Sequence[str], join: Callable[[Sequence[str]], str], *settings: str) -> str:
+    """The digest of a model made of several: part by part, in their order, and the settings that compose them."""
+    read = [read_digest(one) or {"weights": one} for one in digests]
+    names = dict.fromkeys(name for parts in read for name in parts)
+    parts = {
+        name: hashed([join([parts.get(name, "") for parts in read]).encode()])
+        for name in names
+        if name != EARLIER or all(EARLIER in parts for parts in read)
+    }
+    return write_digest({**parts, "tree": hashed([" ".join([*settings, parts.get("tree", "")]).encode()])})
+
+
+def changes(now: str, then: str) -> str | None:
+    """What changed, in words; None where nothing did, as far as the digests can tell."""
+    ours, theirs = read_digest(now), read_digest(then)
+    if now == then or ours is None:
+        return None if now == then else "its contents"
+    if theirs is None:
+        known = ours.get(EARLIER)
+        if known is None:
+            return f"what {then[:12]}... cannot tell: the earlier version that made it did not look at all of it"
+        return None if known == then else "its contents"
+    names = [name for name in {**ours, **theirs} if name != EARLIER and ours.get(name) != theirs.get(name)]
+    return ", ".join(SPOKEN.get(name, name) for name in names) or None

@@ -1,0 +1,110 @@
+"""The code behind a model, as far as a digest can see it: files of its classes, its hooks and its factory."""
+
+from __future__ import annotations
+
+import inspect
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from torch import nn
+
+from ringfence.digests import hashed
+
+OURS = "1"
+"""Raised whenever a network or wrapper of Ringfence computes something else with the same weights."""
+
+PACKAGE = __name__.partition(".")[0]
+
+
+def code_parts(module: nn.Module, factory: str | None = None) -> dict[str, str]:
+    """Parts of the digest: ``ours`` (names of Ringfence's classes and OURS), ``code`` (everybody else's sources).
+
+    What is installed (site-packages, the standard library) is left out: environment.json names versions. Of every
+    class the whole file counts, for the functions it calls; without a file, its bytecode. factory: the spec.
+    """
+    ours: set[str] = set()
+    foreign: set[bytes] = set()
+    for found in (*_things(module), *([] if factory is None else _factory(factory))):
+        thing: Any = found if isinstance(found, type | Path) or inspect.isroutine(found) else type(found)
+        if getattr(thing, "__module__", "").partition(".")[0] == PACKAGE:
+            ours.add(thing.__qualname__)
+        elif (source := _source(thing)) is not None:
+            foreign.add(source)
+    parts = {"ours": hashed([f"{OURS} {sorted(ours)}".encode()])}
+    return {**parts, "code": hashed(sorted(foreign))} if foreign else parts
+
+
+def factory_file(place: str) -> Path | None:
+    """The file of ``file.py`` or of an imported ``pkg.module``; None where it has none."""
+    if place.endswith(".py"):
+        return Path(place)
+    file = getattr(sys.modules.get(place), "__file__", None)
+    return None if file is None else Path(file)
+
+
+def _factory(spec: str) -> Iterator[Any]:
+    """The file that a factory's spec names, and the factory, which may come from another one."""
+    place, _, name = spec.rpartition(":")
+    if place.partition(".")[0] != PACKAGE and (file := factory_file(place)) is not None:
+        yield file
+    imported = sys.modules.get(place)
+    if imported is not None and (found := vars(imported).get(name)) is not None:
+        yield found
+
+
+def _things(module: nn.Module) -> Iterator[Any]:
+    """Classes with their bases, hooks, and functions put in the place of a method."""
+    for _, part in module.named_modules():
+        yield from type(part).__mro__
+        yield from (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+        yield from (value for value in vars(part).values() if inspect.isroutine(value))
+
+
+def _source(thing: Any) -> bytes | None:
+    """The bytes that stand for it; None for what is installed or built in."""
+    if getattr(thing, "__module__", None) == "builtins":
+        return None
+    try:
+        file = thing if isinstance(thing, Path) else Path(inspect.getfile(inspect.unwrap(thing)))
+    except (TypeError, OSError, ValueError):
+        return _bytecode(thing)
+    if _installed(file.resolve()):
+        return None
+    try:
+        return hashed([file.read_bytes()]).encode()
+    except OSError:  # a notebook's cell, an interpreter's line
+        return _bytecode(thing)
+
+
+def _bytecode(thing: Any) -> bytes:
+    codes = [
+        value.__code__ for value in (thing, *getattr(thing, "__dict__", {}).values()) if hasattr(value, "__code__")
+    ]
+    name = getattr(thing, "__qualname__", type(thing).__qualname__)
+    return hashed([name.encode(), *(line.encode() for code in codes for line in _lines(code))]).encode()
+
+
+def _lines(code: CodeType) -> Iterator[str]:
+    """Instructions, names and constants, without the addresses that change from process to process."""
+    yield f"{code.co_name} {code.co_code.hex()} {code.co_names}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _lines(constant)
+        else:
+            yield repr(constant)
+
+
+@cache
+def _places() -> tuple[Path, ...]:
+    named = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple({Path(place).resolve() for place in (*named, *site.getsitepackages(), site.getusersitepackages())})
+
+
+def _installed(file: Path) -> bool:
+    return any(file.is_relative_to(place) for place in _places())

@@ -1,0 +1,133 @@
+"""The digest of a model covers the code that computes its scores, wherever that lies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ringfence.digests import changes, joined, read_digest
+from ringfence.models import code as code_module
+from ringfence.models import load_model, model_digest
+
+NETS = """
+from torch import nn
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+        nn.init.ones_(self.inner.weight), nn.init.zeros_(self.inner.bias)
+    def forward(self, x):
+        return self.inner(x) * 2
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """nets.py holds a class, make.py a factory that imports it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "nets_of_mine.py").write_text(NETS)
+    (tmp_path / "make.py").write_text("from nets_of_mine import Scaled\ndef build():\n    return Scaled()\n")
+    return tmp_path
+
+
+def digest(project: Path) -> str:
+    sys.modules.pop("nets_of_mine", None)
+    return load_model(f"{project / 'make.py'}:build").digest
+
+
+def test_the_class_that_computes_is_covered_though_its_weights_stay(project: Path) -> None:
+    before = digest(project)
+    assert digest(project) == before
+    (project / "nets_of_mine.py").write_text(NETS.replace("* 2", "* -2"))
+    assert changes(digest(project), before) == "model code"
+
+
+def test_the_file_of_the_factory_is_covered(project: Path) -> None:
+    before = digest(project)
+    (project / "make.py").write_text((project / "make.py").read_text() + "# another word\n")
+    assert changes(digest(project), before) == "model code"
+
+
+def test_a_module_is_covered_like_a_file(project: Path) -> None:
+    before = load_model("nets_of_mine:Scaled").digest
+    sys.modules.pop("nets_of_mine", None)
+    (project / "nets_of_mine.py").write_text(NETS.replace("* 2", "* -2"))
+    assert changes(load_model("nets_of_mine:Scaled").digest, before) == "model code"
+    sys.modules.pop("nets_of_mine", None)
+
+
+def test_weights_are_named_apart_from_code(project: Path) -> None:
+    before = digest(project)
+    (project / "nets_of_mine.py").write_text(NETS.replace("ones_", "zeros_"))
+    assert changes(digest(project), before) == "weights, model code"
+
+
+def test_hooks_and_functions_in_the_place_of_methods_are_code() -> None:
+    plain = nn.Linear(2, 2)
+    hooked, patched = nn.Linear(2, 2), nn.Linear(2, 2)
+    for one in (hooked, patched):
+        one.load_state_dict(plain.state_dict())
+    hooked.register_forward_hook(lambda module, x, y: -y)
+    patched.forward = lambda x: x  # type: ignore[method-assign]
+    assert "code" not in (read_digest(model_digest(plain)) or {})
+    for one in (hooked, patched):
+        assert changes(model_digest(one), model_digest(plain)) == "model code"
+
+
+def test_classes_without_a_file_are_covered_by_their_bytecode() -> None:
+    def built(factor: str) -> nn.Module:
+        space: dict[str, type[nn.Module]] = {"nn": nn, "__name__": "__main__"}  # type: ignore[dict-item]
+        source = f"class Net(nn.Module):\n    def forward(self, x):\n        return x * {factor}\n"
+        exec(compile(source, "<cell>", "exec"), space)
+        space["Net"].__module__ = "no_such_module"
+        return space["Net"]()
+
+    assert model_digest(built("2")) == model_digest(built("2"))
+    assert changes(model_digest(built("3")), model_digest(built("2"))) == "model code"
+
+
+def test_our_own_networks_count_by_name_and_version_never_by_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_model("default").digest
+    assert "code" not in (read_digest(before) or {})
+    monkeypatch.setattr(code_module, "OURS", "another")
+    assert changes(load_model("default").digest, before) == "networks of another Ringfence"
+
+
+def test_a_program_is_its_file(tmp_path: Path) -> None:
+    for name, factor in (("a", 2.0), ("b", -2.0)):
+
+        class Net(nn.Module):
+            factor: float
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x.flatten(1)[:, :2] * self.factor
+
+        net = Net()
+        net.factor = factor
+        torch.export.save(torch.export.export(net, (torch.zeros(2, 1, 2, 2),)), tmp_path / f"{name}.pt2")
+    found = changes(load_model(str(tmp_path / "a.pt2")).digest, load_model(str(tmp_path / "b.pt2")).digest)
+    assert found is not None
+    assert "exported program" in found
+
+
+def test_digests_of_earlier_runs_are_compared_where_they_covered_everything() -> None:
+    now = load_model("default").digest
+    assert changes(now, "5fba0dd43e9098af250ad35720d2d7e6") is None  # what committed runs of this network hold
+    assert changes(now, "a" * 32) == "its contents"
+    both = joined([now, now], "".join)
+    assert read_digest(both)
+    assert joined([now, load_model("default:1").digest], "".join) != both
+    foreign = model_digest(nn.Sequential(_Mine()))
+    assert "cannot tell" in (changes(foreign, read_digest(foreign)["weights"]) or "")  # type: ignore[index]
+    assert "v1" not in (read_digest(joined([now, foreign])) or {})
+
+
+class _Mine(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x

@@ -1,0 +1,105 @@
+"""The lock comes before any write: a second command never touches what a live one works on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.errors import StoreError
+from ringfence.record import Record
+from ringfence.store import RecordWriter, RunConfig, RunFolder, StoreWarning
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks and pipes are POSIX")
+Make = Callable[..., Record]
+
+
+def other(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"sigma": 2 * config.sigma})
+
+
+def test_a_live_run_keeps_its_settings(config: RunConfig, tmp_path: Path) -> None:
+    run = RunFolder.create_or_resume(tmp_path / "run", config)
+    run.add_forward_plan({"batch": 20})
+    before = {file.name: file.read_bytes() for file in run.path.iterdir()}
+    with RecordWriter(run), pytest.raises(StoreError, match="one writer"):
+        RunFolder.create_or_resume(run.path, other(config))
+    assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
+
+
+def test_a_run_whose_settings_were_replaced_before_it_began_does_not_write(config: RunConfig, tmp_path: Path) -> None:
+    run = RunFolder.create_or_resume(tmp_path / "run", config)
+    RunFolder.create_or_resume(run.path, other(config))
+    with pytest.raises(StoreError, match=r"sigma: 0\.5 now, 1\.0 in the run"), RecordWriter(run):
+        pass
+    with RecordWriter(RunFolder.create_or_resume(run.path, other(config))):
+        pass
+
+
+def test_a_strangers_folder_gets_not_even_a_lock(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreError, match="empty folder"):
+        RunFolder.create_or_resume(tmp_path, config)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_what_stands_in_the_place_of_a_part_is_named_and_left_out(
+    config: RunConfig, make_record: Make, tmp_path: Path, make: Callable[[Path], Any]
+) -> None:
+    run = RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update={"lanes": ["a"]}))
+    run.append([make_record(1)])
+    make(run.path / "parts" / "part-000001.parquet")
+    with pytest.warns(StoreWarning, match=r"part-000001\.parquet is damaged.*not a file"):
+        assert run.done_ids() == {1}
+    assert run.damaged == ["part-000001.parquet"]
+    run.append([make_record(2)])
+    run.set_damaged_aside()
+    run.merge_parts()
+    assert RunFolder.open(run.path).done_ids() == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["config.json", "lock", "inputs.parquet", "summary.json"])
+def test_no_pipe_is_waited_for(config: RunConfig, tmp_path: Path, name: str) -> None:
+    run = RunFolder.create_or_resume(tmp_path / "run", config)
+    (run.path / name).unlink(missing_ok=True)
+    os.mkfifo(run.path / name)
+
+    def use() -> None:
+        found = RunFolder.open(run.path)
+        found.inputs()
+        found.summary()
+        with RecordWriter(found):
+            pass
+
+    with pytest.raises(StoreError, match=name):
+        use()
+
+
+def test_what_changed_about_model_and_data_is_named(config: RunConfig, make_record: Make, tmp_path: Path) -> None:
+    def hashes(weights: str, data: str) -> RunConfig:
+        return config.model_copy(update={"weights_hash": weights, "data_hash": data})
+
+    began = hashes("v2 weights:1 ours:1 code:1", "v2 inputs:1 labels:1 index:1")
+    RunFolder.create_or_resume(tmp_path / "run", began).append([make_record(0)])
+    with pytest.raises(StoreError, match="the model changed: model code; data_hash: the data changed: labels, index"):
+        RunFolder.create_or_resume(
+            tmp_path / "run", hashes("v2 weights:1 ours:1 code:2", "v2 inputs:1 labels:2 index:2")
+        )
+
+
+def test_a_run_of_the_earlier_scheme_goes_on_where_its_digests_said_all(
+    config: RunConfig, make_record: Make, tmp_path: Path
+) -> None:
+    old = config.model_copy(update={"weights_hash": "1" * 32, "data_hash": "2" * 32})
+    RunFolder.create_or_resume(tmp_path / "run", old).append([make_record(0)])
+    same = {"weights_hash": f"v2 weights:1 ours:1 v1:{'1' * 32}", "data_hash": f"v2 inputs:1 v1:{'2' * 32}"}
+    run = RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update=same))
+    assert run.config == old  # so that its records keep their config_hash
+    with pytest.raises(StoreError, match="cannot tell: the earlier version"):
+        RunFolder.create_or_resume(
+            tmp_path / "run", config.model_copy(update={**same, "weights_hash": "v2 weights:1 ours:1 code:1"})
+        )
