@@ -170,14 +170,17 @@ def test_lanes_are_records_of_the_same_draws() -> None:
     assert {record.lane for record in run(BucketLanes(), X, rf.Fixed(n=100))} == {"0", "1"}
 
 
-def test_a_lane_that_is_decided_takes_no_part_in_further_looks() -> None:
-    procedure = rf.Sequential(0.2, n=3000)
+@pytest.mark.parametrize(
+    "procedure", [rf.Sequential(0.2, n=3000), rf.Anytime(n=3000, tolerance=0.3)], ids=lambda one: one.name
+)
+def test_a_lane_that_is_decided_takes_no_part_in_further_looks(procedure: Procedure) -> None:
     records = run(BucketLanes(), X, procedure)
     alone = [run(Buckets(), X, procedure), run(BucketLanes().two, X, procedure)]
     differ = 0
     for record in records:
         single = alone[int(record.lane)][record.input_id]
         assert (record.prediction, record.radius, record.draws) == (single.prediction, single.radius, single.draws)
+        assert (record.p_a, record.p_b) == (single.p_a, single.p_b)
         assert [s.cells["votes"].tolist() for s in record.stages] == [s.cells["votes"].tolist() for s in single.stages]
     for number in range(5):
         differ += records[2 * number].draws != records[2 * number + 1].draws

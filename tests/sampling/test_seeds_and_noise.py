@@ -82,6 +82,20 @@ def test_noise_is_gaussian() -> None:
     assert abs(np.corrcoef(values[: size // 2], values[size // 2 :])[0, 1]) < 5 / np.sqrt(size / 2)
 
 
+def test_no_two_numbers_of_a_chunk_go_together() -> None:
+    """Autocorrelation at every distance, of the numbers and of their squares: a pair made from one angle, or a stretch
+    that is repeated, would stand out at its own."""
+    chunks, total = 40, 0.0
+    for chunk in range(chunks):
+        flat = noise_of(chunk_key(3, 1, 1, chunk), width=50).flatten().double().numpy()
+        both = np.stack([flat, (flat**2 - 1) / np.sqrt(2)])
+        size = both.shape[1]
+        total = total + np.fft.irfft(np.abs(np.fft.rfft(both)) ** 2, size) / size
+    deviations = total[:, 1 : size // 2 + 1] / np.sqrt(chunks / size)
+    assert np.abs(deviations).max() < 7  # of 5,000; the distance of half a chunk counts each pair twice
+    assert np.abs(total[:, 0] / chunks - 1).max() < 0.05
+
+
 @pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf")])
 def test_sigma_must_be_positive(sigma: float) -> None:
     with pytest.raises(ArgumentError, match=r"sigma: must be a positive number; got .*\[0,1\] pixel units"):

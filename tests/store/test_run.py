@@ -175,9 +175,14 @@ def test_parts_made_alike_are_joined_without_changing_a_record(
     for number in (4, 2, 3):
         run.append([make_record(number)], environment=0)
     run.append([make_record(1)], environment=1)
+    run.add_forward_plan({"batch": 100})
+    run.append([make_record(5)], environment=0)
     before = run.records()
     run.merge_parts()
     assert run.records().equals(before)
-    assert len(list((run.path / "parts").iterdir())) == 2
+    # One part per pair of environment and forward plan, and each still names its own.
+    made = [pq.read_schema(part).metadata for part in (run.path / "parts").iterdir()]
+    named = sorted((int(one[b"ringfence.environment"]), int(one[b"ringfence.forward_plan"])) for one in made)
+    assert named == [(0, -1), (0, 0), (1, -1)]
     run.merge_parts()
     assert run.records().equals(before)
