@@ -35,7 +35,7 @@ def verify(run: RunFolder) -> list[Disagreement]:
         raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
     test = procedure(config.procedure, config.procedure_settings)
     norm = float(config.lift.get("norm_bound", 1.0))
-    given = Given(config.num_classes, config.sigma, norm, replayed=True)
+    given = Given(config.num_classes, config.sigma, norm)
     found = list(_replay(test, given, records, config.mechanisms or [config.mechanism]))
     for record in records:
         if record.config_hash != config.digest:
@@ -48,7 +48,7 @@ def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Seq
         return
     names_known = sorted({name for record in records for name in record.facts})
     known = {name: np.array([r.facts.get(name, ABSTAIN) for r in records], np.int64) for name in names_known}
-    state = test.start(len(records), replace(given, facts=known))
+    state = test.start(len(records), replace(given, facts=known, replayed=True))
     longest = max(len(record.stages) for record in records)
     broken: set[int] = set()
     for step in range(longest):

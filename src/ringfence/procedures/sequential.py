@@ -101,4 +101,5 @@ class Sequential(SequentialLooks):
 
     def _proved(self, state: State) -> IntArray:
         """How many radii of the grid (rows,), from the smallest on, have all crossed."""
-        return np.asarray(np.cumprod(state["crossed"], axis=1).sum(1), np.int64)
+        reached = np.cumprod(state["crossed"], axis=1).sum(1)
+        return np.asarray(reached, np.int64)
