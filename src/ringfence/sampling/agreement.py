@@ -10,8 +10,8 @@ from torch import Tensor
 
 RELATIVE = 1e-3
 """Of a score's distance from the top score, and of the typical gap between the top two."""
-OF_THE_LARGEST = 1e-6
-"""Of the largest score: eight units in the last place of float32, in which a common offset is rounded too."""
+OF_ITS_SIZE = 1e-6
+"""Of a score and of the top one: eight units in the last place of float32, in which a common offset is rounded too."""
 TIMES_ROUNDING = 8.0
 """The typical rounding that was measured, times this: the largest of many, between two results that both have some."""
 EXCUSED = 0.01
@@ -41,8 +41,8 @@ class Tolerance:
         """Rows (B,) that differ by more than rounding, in any lane; valid in one and invalid in the other does."""
         both = _valid(found) & _valid(wanted)
         ours, theirs = self._distances(found), self._distances(wanted)
-        largest = wanted.abs().amax(-1, keepdim=True)
-        allowed = RELATIVE * (self.typical + theirs.abs() * ~self.level) + OF_THE_LARGEST * largest + self.rounding
+        sizes = wanted.abs() + wanted.amax(-1, keepdim=True).abs()
+        allowed = RELATIVE * (self.typical + theirs.abs() * ~self.level) + OF_ITS_SIZE * sizes + self.rounding
         apart = ~((ours - theirs).abs() <= allowed).all(-1)
         return ((apart & both) | (_valid(found) != _valid(wanted))).any(1)
 
