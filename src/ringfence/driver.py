@@ -72,6 +72,13 @@ class Execution:
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
 
+    def measured(
+        self, classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device
+    ) -> ForwardPlan:
+        """The fastest plan here."""
+        how = (self.precision, self.compile, self.batch, self.autotune, self.draws)
+        return fastest_plan(classifier, shape, num_classes, device, *how)
+
 
 def certify(
     classifier: nn.Module,
@@ -102,7 +109,6 @@ def certify(
     if not peeked:
         return
     check_seed(seed)
-    begin, decided = time.perf_counter(), 0
     device, samples = pick_device(execution.device), lifted(peeked, lift)
     shape = tuple(samples[0].shape)
     classifier = placed(classifier, device)  # the user's own stays as and where it is
@@ -111,17 +117,7 @@ def certify(
         rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
     num_classes = found
-    plan = execution.plan or fastest_plan(
-        classifier,
-        shape,
-        num_classes,
-        device,
-        execution.precision,
-        execution.compile,
-        execution.batch,
-        execution.autotune,
-        execution.draws,
-    )
+    plan = execution.plan or execution.measured(classifier, shape, num_classes, device)
     counted = readouts(procedure.needs, classifier)
     given = Given(num_classes, noise.sigma, lift.norm_bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
@@ -131,10 +127,20 @@ def certify(
     )
     execution.on_plan(engine.plan)
     desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
-    known = with_facts(classifier, chain(peeked, queue), device)
+    yield from confirmed(engine, desk, with_facts(classifier, chain(peeked, queue), device), execution.on_progress)
+
+
+def confirmed(
+    engine: Engine,
+    desk: Desk,
+    items: Iterator[tuple[Input, Mapping[str, int]]],
+    on_progress: Callable[[Progress], None],
+) -> Iterator[Record]:
+    """Records of all inputs, each once the classifier was seen unchanged after its last draw."""
+    begin, decided = time.perf_counter(), 0
     waiting: deque[tuple[int, list[Record]]] = deque()
     while True:
-        while engine.hungry and (item := next(known, None)) is not None:
+        while engine.hungry and (item := next(items, None)) is not None:
             desk.open(*item)
         finished = engine.step()
         if finished is None:
@@ -143,8 +149,8 @@ def certify(
             for records in desk.settle(finished):
                 decided += 1
                 waiting.append((engine.batches, records))
-            execution.on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
-        # Not before the classifier was seen unchanged: what stands here when it was not is dropped.
+            on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
+        # If it is found to have changed, an error ends the run here, and what is waiting is dropped.
         while waiting and waiting[0][0] <= engine.confirmed:
             yield from waiting.popleft()[1]
         if finished is None:

@@ -46,7 +46,8 @@ class Remembered:
     def due(self, batch: int, now: bool = False) -> int:
         """How many rows the next batch, of so many, should leave for this: 0 unless it is time, or is to be now."""
         self._since += 1
-        room = min(len(self.rows), max(1, batch // 2))
+        affordable = max(1, batch * LEAST_BATCHES // ROWS_FOR_ONE)  # of small batches few rows, but as often
+        room = min(len(self.rows), batch if now else affordable)
         if not now and self._since < max(LEAST_BATCHES, -(-ROWS_FOR_ONE * room // batch)):
             return 0
         self._since = 0
