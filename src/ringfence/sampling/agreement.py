@@ -12,12 +12,17 @@ RELATIVE = 1e-3
 """Of a score's distance from the top score, and of the typical gap between the top two."""
 OF_ITS_SIZE = 1e-6
 """Of a score and of the top one: eight units in the last place of float32, in which a common offset is rounded too."""
-TIMES_ROUNDING = 8.0
-"""The typical rounding that was measured, times this: the largest of many, between two results that both have some."""
+USUAL = 0.9
+"""Share of rows whose rounding is called usual: more in the others may be jumps."""
+TIMES_ROUNDING = 4.0
+"""Usual rounding times this is excused: the largest of many rows, between two results that both were rounded. Never
+more than the typical gap, whatever was measured."""
 EXCUSED = 0.01
 """Rows that may be off where a form is compared: a vote jumps where a member is within rounding of a tie."""
 EXCUSED_IN_HALF = 0.02
 """The same in half precision, and with it three times the share of rows in which rounding alone was seen to jump."""
+MOST_EXCUSED = 0.25
+"""However often it jumped."""
 
 
 @final
@@ -64,10 +69,11 @@ def tolerance(exact: Tensor, rounded: Tensor | None = None) -> Tolerance:
         return Tolerance(level, typical, none, EXCUSED)
     loose = Tolerance(level, typical, none, 1.0)
     errors = (loose._distances(rounded) - loose._distances(exact)).abs().amax(-1, keepdim=True)
-    usual = errors.masked_fill(~(valid & _valid(rounded).unsqueeze(-1)), torch.nan).nanmedian(0).values.nan_to_num(0.0)
-    measured = Tolerance(level, typical, TIMES_ROUNDING * usual, 1.0)
-    jumps = float(measured.off(rounded, exact).float().mean())
-    return Tolerance(level, typical, measured.rounding, EXCUSED_IN_HALF + 3 * jumps)
+    errors = errors.masked_fill(~(valid & _valid(rounded).unsqueeze(-1)), torch.nan)
+    usual = errors.nanquantile(USUAL, 0).nan_to_num(0.0)
+    rounding = torch.minimum(TIMES_ROUNDING * usual, typical)
+    jumps = float(Tolerance(level, typical, rounding, 1.0).off(rounded, exact).float().mean())
+    return Tolerance(level, typical, rounding, min(MOST_EXCUSED, EXCUSED_IN_HALF + 3 * jumps))
 
 
 def _valid(scores: Tensor) -> Tensor:

@@ -34,12 +34,16 @@ Draw = Callable[[int], Tensor]
 @final
 @dataclass(frozen=True)
 class Checked:
-    """A forward that passed, its answer to a batch of noisy copies (``sample``), and how far answers may vary."""
+    """A forward that passed, its answer to a batch of noisy copies (``sample``), and how far answers may vary.
+
+    steady (B,): the valid rows whose scores stayed the same in any company; in half precision a vote may jump.
+    """
 
     forward: Forward
     sample: Tensor
     answer: Scored
     tolerance: Tolerance
+    steady: Tensor
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,8 @@ def _ask_plain(
             "NaN or infinite scores on every probe input",
             "Check the weights and the normalisation (--mean/--std).",
         )
-    if problem := _not_fixed(exact, rows[:size], first, replace(tolerance(first), excused=0.0)):
+    problem, _ = _not_fixed(exact, rows[:size], first, replace(tolerance(first), excused=0.0))
+    if problem:
         raise _not_of_one_row(problem)
     scores = _in_slices(exact, rows, size)
     if plan.precision == "fp32":
@@ -124,15 +129,15 @@ def _try(
         answer = forward(batches[0])
         rest = [forward(one).scores for one in batches[1:]]
         found = torch.cat([answer.scores, *rest])[: len(plain.rows)]
-        problem = _differs(found, plain)
-        problem = problem or _not_fixed(forward, batches[0], answer.scores, plain.alone, WAYS[:4])
+        coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.alone, WAYS[:4])
+        problem = _differs(found, plain) or coupled
     except Exception as error:  # tracing, compiling and vectorising may fail in any way; the plain network did not
         is_plain = plan.plain == replace(plan, refused=())
         if out_of_memory(error) or (isinstance(error, RingfenceError) and is_plain):
             raise
         told = str(error).splitlines()
         problem = f"{type(error).__name__}: {told[0] if told else ''}"
-    return problem or Checked(forward, batches[0], answer, plain.tolerance)
+    return problem or Checked(forward, batches[0], answer, plain.tolerance, steady)
 
 
 def _differs(found: Tensor, plain: _Plain) -> str | None:
@@ -184,14 +189,20 @@ def _not_fixed(
     scores: Tensor,
     within: Tolerance,
     ways: tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...] = WAYS,
-) -> str | None:
-    """Why the forward is no fixed function of a row: asked again, in another order, in other company."""
+) -> tuple[str | None, Tensor]:
+    """Why the forward is no fixed function of a row: asked again, in another order, in other company.
+
+    And the rows (B,), valid in some lane, whose scores stayed the same throughout.
+    """
+    steady = torch.isfinite(scores).all(-1).any(1)
     for cause, way in ways:
-        batch, which = way(rows)
-        again, before = forward(batch).scores[which >= 0], scores[which[which >= 0]]
-        if len(again) and int(within.off(again, before).sum()) > within.excused * len(again):
-            return cause
-    return None
+        batch, place = way(rows)
+        mine = place[place >= 0]
+        off = within.off(forward(batch).scores[place >= 0], scores[mine])
+        steady[mine[off]] = False
+        if int(off.sum()) > within.excused * len(off):
+            return cause, steady
+    return None, steady
 
 
 def _not_of_one_row(problem: str) -> ClassifierError:

@@ -62,7 +62,8 @@ class Engine:
         self._samples = list(samples) or [torch.full(shape, 0.5)]
         checked = self._checked(plan, keep)
         self._forward = checked.forward
-        self._remembered = Remembered(checked.sample, checked.answer.scores, checked.tolerance)
+        steady = checked.steady
+        self._remembered = Remembered(checked.sample[steady], checked.answer.scores[steady], checked.tolerance)
         self._supply.fill_up_with(self._remembered.rows)
         fuse = self.plan.compile and device.type == "cuda"
         self._counts = Counts(readouts, num_classes, checked.answer, slots, device, fuse)

@@ -114,7 +114,8 @@ def check_memory(batch: int, shape: tuple[int, ...], device: torch.device) -> No
 def free_memory(device: torch.device) -> int | None:
     """Bytes that can still be had on the device; on systems that do not say, all there are; None where nobody tells."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for the next one
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     try:
         told = dict(line.split(":", 1) for line in MEMORY.read_text().splitlines())
         return int(told["MemAvailable"].split()[0]) * 1024

@@ -81,8 +81,10 @@ def _move(module: nn.Module, device: torch.device, dtype: torch.dtype, layout: t
 
 
 def _same_place(one: torch.device, other: torch.device) -> bool:
-    """cuda is cuda:0, or whichever is current: a name without a number fits every one of its kind."""
-    return one.type == other.type and (None in (one.index, other.index) or one.index == other.index)
+    """cuda without a number is the current one; other kinds have one device."""
+    current = torch.cuda.current_device() if one.type == other.type == "cuda" else 0
+    numbers = {current if device.index is None else device.index for device in (one, other)}
+    return one.type == other.type and len(numbers) == 1
 
 
 def _set_members(module: nn.Module, plan: ForwardPlan, device: torch.device) -> bool:
