@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import final
@@ -28,12 +29,17 @@ from ringfence.sampling import (
     check_seed,
     count_classes,
     fastest_plan,
+    left_early,
     pick_device,
+    placed,
     readouts,
 )
 
 ASKED_AT_ONCE = 16
 """Inputs of which a classifier's facts are read together: one by one their many small kernels wait for the batches."""
+
+CHECKED_ON = 8
+"""Inputs on noisy copies of which the classifier is checked before the first draw."""
 
 Inputs = Iterable[Input] | Iterable[Tensor] | Iterable[tuple[Tensor, int]] | Tensor
 
@@ -66,6 +72,13 @@ class Execution:
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
 
+    def measured(
+        self, classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device
+    ) -> ForwardPlan:
+        """The fastest plan here."""
+        how = (self.precision, self.compile, self.batch, self.autotune, self.draws)
+        return fastest_plan(classifier, shape, num_classes, device, *how)
+
 
 def certify(
     classifier: nn.Module,
@@ -87,48 +100,67 @@ def certify(
     classifier: (B, *lifted shape) -> scores (B, K) or (B, lanes, K). inputs: Inputs, tensors (*shape) in
     [0,1], (tensor, label) pairs or one tensor (N, *shape). mechanism decides; also adds further radii from
     the same bounds at no cost. The noise of draw i of an input depends on (seed, its id, stage, i) alone.
+    A record comes when rows asked again have shown that the classifier is still the one that was checked at the start;
+    if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the run is left.
     """
     execution, lift = execution or Execution(), lift or Identity()
     queue = as_inputs(inputs)
-    first = next(queue, None)
-    if first is None:
+    peeked = list(islice(queue, CHECKED_ON))
+    if not peeked:
         return
     check_seed(seed)
-    begin, decided = time.perf_counter(), 0
-    device, shape = pick_device(execution.device), tuple(lift(first.x).shape)
-    found = count_classes(classifier, lift(first.x), device)
+    device, samples = pick_device(execution.device), lifted(peeked, lift)
+    shape = tuple(samples[0].shape)
+    classifier = placed(classifier, device)  # the user's own stays as and where it is
+    found = count_classes(classifier, samples[0], device)
     if num_classes not in (None, found):
         rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
     num_classes = found
-    plan = execution.plan or fastest_plan(
-        classifier,
-        shape,
-        num_classes,
-        device,
-        execution.precision,
-        execution.compile,
-        execution.batch,
-        execution.autotune,
-        execution.draws,
-    )
+    plan = execution.plan or execution.measured(classifier, shape, num_classes, device)
     counted = readouts(procedure.needs, classifier, procedure.name)
     given = Given(num_classes, noise.sigma, lift.norm_bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
-    engine = Engine(classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan)
+    keep = execution.plan is not None
+    engine = Engine(
+        classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan, samples, keep
+    )
     execution.on_plan(engine.plan)
     desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
-    known = with_facts(classifier, chain([first], queue), device)
+    yield from confirmed(engine, desk, with_facts(classifier, chain(peeked, queue), device), execution.on_progress)
+
+
+def confirmed(
+    engine: Engine,
+    desk: Desk,
+    items: Iterator[tuple[Input, Mapping[str, int]]],
+    on_progress: Callable[[Progress], None],
+) -> Iterator[Record]:
+    """Records of all inputs, each once the classifier was seen unchanged after its last draw."""
+    begin, decided = time.perf_counter(), 0
+    waiting: deque[tuple[int, list[Record]]] = deque()
     while True:
-        while engine.hungry and (item := next(known, None)) is not None:
+        while engine.hungry and (item := next(items, None)) is not None:
             desk.open(*item)
         finished = engine.step()
         if finished is None:
+            engine.confirm()
+        else:
+            for records in desk.settle(finished):
+                decided += 1
+                waiting.append((engine.batches, records))
+            on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
+        # If it is found to have changed, an error ends the run here, and what is waiting is dropped.
+        while waiting and waiting[0][0] <= engine.confirmed:
+            yield from waiting.popleft()[1]
+        if finished is None:
             return
-        for records in desk.settle(finished):
-            decided += 1
-            yield from records
-        execution.on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
+
+
+def lifted(items: Sequence[Input], lift: Lift) -> list[Tensor]:
+    """The first inputs as the network sees them, without noise; those of another shape than the first are left out."""
+    alike = [one for one in items if one.x.shape == items[0].x.shape]
+    return [lift.at(one.x, one.id) for one in alike]
 
 
 def with_facts(
@@ -149,7 +181,10 @@ def with_facts(
             continue
         rows = [one.x for one in group] + [group[-1].x] * (ASKED_AT_ONCE - len(group))
         with apart:
-            found = classifier.facts(torch.stack(rows))
+            try:
+                found = classifier.facts(torch.stack(rows))
+            except (SystemExit, GeneratorExit) as error:
+                raise left_early(error) from error
         yield from zip(group, found, strict=False)
 
 

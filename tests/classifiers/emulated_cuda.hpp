@@ -28,6 +28,7 @@ static inline void __syncthreads() { whole.arrive_and_wait(); }
 static inline u32 __cvta_generic_to_shared(const void* at) { return (u32)((const char*)at - shared_memory); }
 
 static inline u32 rounded(float value) {
+  if (value != value) return 0x7fff;  // as cvt.rn.bf16x2.f32 does
   u32 bits;
   std::memcpy(&bits, &value, 4);
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;

@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
+from torch.nn.utils import parametrizations
 
 from ringfence.classifiers import KConsensus, Normalize
 from ringfence.classifiers.architectures import LeNet, resnet
-from ringfence.classifiers.architectures.resnet import Shortcut
+from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
 from ringfence.classifiers.fused import FusedResNet, call, count_resnets, fuse_resnets, why_not
 from ringfence.classifiers.fused.call import fused_resnet
+from ringfence.classifiers.fused.network import _fused
 from ringfence.classifiers.fused.weights import pack
 from ringfence.errors import ArgumentError
 from ringfence.sampling import ForwardPlan
@@ -148,3 +150,18 @@ def test_only_networks_of_that_kind_are_fused() -> None:
     assert count_resnets(KConsensus([LeNet(), resnet(8), resnet(8)], 1)) == 2
     assert count_resnets(LeNet()) == 0
     assert count_resnets(nn.Sequential(resnet(8), nn.ReLU())) == 0  # it may rely on the parts of its own network
+
+
+def test_a_network_that_is_more_than_its_weights_is_not_fused() -> None:
+    hooked, parametrised, replaced = (resnet(8).eval() for _ in range(3))
+    hooked.layer1[0].bn1.register_forward_hook(lambda module, inputs, out: -out)
+    parametrizations.weight_norm(parametrised.conv1)
+    replaced.forward = lambda x: -ResNet.forward(replaced, x)
+    for network in (hooked, parametrised, replaced):
+        assert count_resnets(network) == 0
+        assert _fused(network, CPU) is None
+        assert _fused(Normalize(network, [0.5], [0.5]), CPU) is None
+    normalised = Normalize(resnet(8), [0.5], [0.5]).eval()
+    assert isinstance(_fused(normalised, CPU), FusedResNet)
+    normalised.register_forward_hook(lambda module, inputs, out: -out)
+    assert _fused(normalised, CPU) is None

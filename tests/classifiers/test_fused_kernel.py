@@ -72,8 +72,7 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return ctypes.CDLL(str(place / "kernel.so")).launch
 
 
-@pytest.mark.parametrize(("depth", "shortcut", "images"), [(8, "projection", 3), (14, "pad", 2)])
-def test_the_kernel_computes_the_networks_scores(launch: Any, depth: int, shortcut: Shortcut, images: int) -> None:
+def made(depth: int, shortcut: Shortcut) -> ResNet:
     torch.manual_seed(0)
     network: ResNet = resnet(depth, 7, shortcut).eval()
     with torch.no_grad():
@@ -81,14 +80,47 @@ def test_the_kernel_computes_the_networks_scores(launch: Any, depth: int, shortc
             if isinstance(part, torch.nn.BatchNorm2d):
                 part.running_var.fill_(2.0)
                 part.bias.uniform_(-0.2, 0.2)
-    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
-    fused = FusedResNet(network, mean, std)
-    x = torch.rand(images, 3, 32, 32).to(torch.bfloat16)
+    return network
+
+
+MEAN, STD = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
+
+
+def by_kernel(launch: Any, network: ResNet, x: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
+    fused = FusedResNet(network, MEAN, STD)
     pixels = x.permute(0, 2, 3, 1).contiguous().view(torch.int16)
-    scores = np.full((images, 7), np.nan, np.float32)
+    scores = np.full((len(x), 7), -1, np.float32)
     numbers = [ctypes.c_void_p(fused.numbers.data_ptr() + 4 * at) for at in places(len(fused.numbers), 7)]
     pointers = [ctypes.c_void_p(pixels.data_ptr()), ctypes.c_void_p(fused.weights.data_ptr()), *numbers]
-    launch(*pointers, scores.ctypes.data_as(ctypes.c_void_p), images, fused.blocks, 7)
-    with torch.inference_mode():
-        wanted = network((x.float() - mean.view(3, 1, 1)) / std.view(3, 1, 1)).numpy()
+    launch(*pointers, scores.ctypes.data_as(ctypes.c_void_p), len(x), fused.blocks, 7)
+    return scores
+
+
+@torch.inference_mode()
+def by_network(network: ResNet, x: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return network((x.float() - MEAN.view(3, 1, 1)) / STD.view(3, 1, 1)).numpy()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("depth", "shortcut", "images"), [(8, "projection", 3), (14, "pad", 2)])
+def test_the_kernel_computes_the_networks_scores(launch: Any, depth: int, shortcut: Shortcut, images: int) -> None:
+    network, x = made(depth, shortcut), torch.rand(images, 3, 32, 32).to(torch.bfloat16)
+    scores, wanted = by_kernel(launch, network, x), by_network(network, x)
     assert np.abs(scores - wanted).max() < 0.006 * np.abs(wanted).max()  # .002 was seen: rounding to half precision
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_an_invalid_row_comes_out_as_one_and_spoils_no_other(launch: Any, bad: float) -> None:
+    network, x = made(8, "projection"), torch.rand(4, 3, 32, 32).to(torch.bfloat16)
+    x[1, 2, 17, 5] = bad
+    scores, wanted = by_kernel(launch, network, x), by_network(network, x)
+    assert np.isfinite(wanted).all(1).tolist() == [True, False, True, True]
+    assert np.isfinite(scores).all(1).tolist() == [True, False, True, True]
+    whole = np.isfinite(wanted).all(1)
+    assert np.abs(scores[whole] - wanted[whole]).max() < 0.006 * np.abs(wanted[whole]).max()
+
+
+def test_weights_that_are_nan_give_no_class(launch: Any) -> None:
+    network, x = made(8, "projection"), torch.rand(2, 3, 32, 32).to(torch.bfloat16)
+    with torch.no_grad():
+        network.layer2[0].conv1.weight[3, 5, 1, 1] = torch.nan
+    assert np.isnan(by_kernel(launch, network, x)).all()

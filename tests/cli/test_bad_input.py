@@ -228,3 +228,20 @@ def test_a_log_with_bad_rows_names_the_line(call: Call, tmp_path: Path) -> None:
         message = refused(call, *words)
         assert "line 3" in message
         assert "Mend or remove this line" in message
+
+
+def test_a_model_that_ends_the_program_does_not_end_it_well(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text(
+        "import sys\nfrom torch import nn\nclass Leaves(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
+    )
+    message = refused(call, "certify", *OK, "--model", f"{file}:Leaves", "--out", tmp_path / "run")
+    assert "SystemExit(0) while it ran" in message
+    assert "Remove sys.exit" in message
+
+
+def test_a_batch_that_no_memory_holds(call: Call, tmp_path: Path) -> None:
+    message = refused(call, "certify", "--sigma", 1, "--limit", 1, "--batch", 10**12, "--out", tmp_path / "run")
+    assert "must fit into the" in message
+    assert "1000000000000 rows" in message
+    assert "Use auto" in message

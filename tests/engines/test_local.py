@@ -14,7 +14,9 @@ from toys import BucketLanes, Buckets, LittleMemory
 
 import ringfence as rf
 from ringfence.data import Dataset, Input
+from ringfence.driver import CHECKED_ON
 from ringfence.engines.local import default_radii, describe, fixed_draws, thumbnail
+from ringfence.errors import ClassifierError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
@@ -106,7 +108,7 @@ def test_an_interrupted_run_continues_to_the_same_records(tmp_path: Path, proced
     assert broken.summary() is None
     again = into(tmp_path / "broken", procedure, batch=7)  # the stored forward shape wins
     assert facts(again) == facts(whole)
-    assert [plan["batch"] for plan in again.forward_plans()] == ([50] if after else [7])
+    assert [plan["batch"] for plan in again.forward_plans()] == ([50] if after > CHECKED_ON else [7])
     assert measured(again) == measured(whole)
     assert rf.verify(again) == []
 
@@ -190,3 +192,22 @@ def test_draws_are_known_beforehand_where_they_are_fixed() -> None:
     assert fixed_draws(rf.Multinomial(n=500)) == 500
     assert fixed_draws(rf.Sequential(radius=0.5)) == 0
     assert fixed_draws(rf.Staged(radius=0.5)) == 0
+
+
+def test_a_plan_with_reasons_is_stored_and_continued_and_refused_if_it_no_longer_fits(tmp_path: Path) -> None:
+    plan = ForwardPlan(50, channels_last=True, refused=("fold: not the network",))
+    run = into(tmp_path / "run", plan=plan)
+    assert run.forward_plans() == [plan.settings()]
+    part = next((tmp_path / "run" / "parts").glob("part-*"))
+    part.unlink()
+    again = into(tmp_path / "run")
+    assert again.forward_plans() == [plan.settings()]
+
+    class Twofold(Buckets):
+        """Another function at the shape of the plan than at those where the plain one is asked."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).roll(int(len(x) > 100), 1)
+
+    with pytest.raises(ClassifierError, match="form in the given plan"):
+        into(tmp_path / "other", classifier=Twofold(), plan=ForwardPlan(200))

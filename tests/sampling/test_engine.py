@@ -25,7 +25,7 @@ X = torch.tensor([[0.2, 0.0, 0.0], [0.6, 1.0, 0.0], [0.9, 0.5, 0.5], [-0.3, 0.0,
 @contextmanager
 def engine(module: nn.Module, batch: int, plans: list[ForwardPlan] | None = None) -> Iterator[Engine]:
     on_plan = None if plans is None else plans.append
-    made = Engine(module, NOISE, (Votes(),), 4, ForwardPlan(batch), torch.device("cpu"), SHAPE, SEED, on_plan)
+    made = Engine(module.eval(), NOISE, (Votes(),), 4, ForwardPlan(batch), torch.device("cpu"), SHAPE, SEED, on_plan)
     yield made
 
 

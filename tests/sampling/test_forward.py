@@ -16,6 +16,7 @@ from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.lift import noise_place
 from ringfence.operators import Crops
 from ringfence.sampling import Forward, ForwardPlan
+from ringfence.sampling.check import checked_forward
 
 CPU = torch.device("cpu")
 SHAPE = (1, 6, 6)
@@ -52,8 +53,9 @@ def check(module: nn.Module, batch: int = 16, num_classes: int = 4, **plan: obje
     """The number of lanes of a classifier that passes."""
     torch.manual_seed(1)
     sample = torch.randn(batch, *SHAPE) * 0.5 + 0.5
-    forward = Forward(module, ForwardPlan(batch, **plan), CPU, num_classes)  # type: ignore[arg-type]
-    return int(forward.check(sample).scores.shape[1])
+    wanted = ForwardPlan(batch, **plan)  # type: ignore[arg-type]
+    checked = checked_forward(module, wanted, CPU, num_classes, lambda rows: sample.repeat(-(-rows // batch), 1, 1, 1))
+    return int(checked.answer.scores.shape[1])
 
 
 def unfrozen_norm() -> nn.Module:
@@ -155,7 +157,7 @@ def test_matrices_of_patches_are_made_before_anything_is_compiled(monkeypatch: p
         return traced
 
     monkeypatch.setattr(torch, "compile", compiled)
-    forward = Forward(Patches(Call(lambda x: x), rest), ForwardPlan(3, compile=True), CPU, 4)
+    forward = Forward(Patches(Call(lambda x: x), rest).eval(), ForwardPlan(3, compile=True), CPU, 4)
     batch = torch.stack([lift(torch.rand(SHAPE)) for _ in range(3)])
     plain = Forward(Patches(Call(lambda x: x), rest), ForwardPlan(3), CPU, 4)
     assert found == []

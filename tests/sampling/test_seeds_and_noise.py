@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -124,3 +126,19 @@ def test_the_draws_of_the_cuda_kernel_are_normal_and_differ_between_keys_and_pla
     correlation = np.corrcoef(found)
     assert np.abs(correlation - np.eye(len(found))).max() < 6 / 4_001**0.5
     assert np.array_equal(found[0], philox.normals(1, 0, 4_001))
+
+
+def test_a_kernel_is_checked_with_keys_of_all_64_bits() -> None:
+    def kernel(key_of: Callable[[int], int]) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]:
+        def add_noise(out: torch.Tensor, clean: torch.Tensor, table: torch.Tensor, sigma: float) -> None:
+            for row, slot, number, place in zip(out, *table.tolist(), strict=True):
+                row[:] = clean[slot] + sigma * torch.from_numpy(philox.normals(key_of(number), place, len(row)))
+
+        return add_noise
+
+    cpu = torch.device("cpu")
+    assert philox.are_drawn_by(kernel(lambda number: number % 2**64), cpu)
+    assert not philox.are_drawn_by(kernel(abs), cpu)
+    assert not philox.are_drawn_by(kernel(lambda number: number % 2**63), cpu)
+    assert not philox.are_drawn_by(kernel(lambda number: max(number, 0)), cpu)
+    assert not philox.are_drawn_by(kernel(lambda number: number % 2**32), cpu)

@@ -9,6 +9,8 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as modules
+from torch.nn.utils.parametrize import is_parametrized
 
 from ringfence.classifiers.kinds import LOGITS, Kinds
 
@@ -78,6 +80,28 @@ def with_networks(module: nn.Module, change: Callable[[nn.Module], nn.Module | N
         return part
 
     return changed(copy.deepcopy(module).eval())
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether something is registered that runs whenever this module (not its parts) is called."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def runs_its_code_alone(module: nn.Module) -> bool:
+    """Whether calling the module is running ``forward`` of its class and of its parts' classes, and nothing beside.
+
+    Hooks (spectral and weight norm of old are such), parametrised weights and a ``forward`` or ``__call__`` of an
+    object's own are part of the function, and are not seen by whoever reads weights or traces ``forward``.
+    """
+    if modules._global_forward_hooks or modules._global_forward_pre_hooks:
+        return False
+    return not any(
+        has_hooks(part)
+        or is_parametrized(part)
+        or "forward" in vars(part)
+        or type(part).__call__ is not nn.Module.__call__
+        for part in module.modules()
+    )
 
 
 def invalid_rows(scores: Tensor) -> Tensor:

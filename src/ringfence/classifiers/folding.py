@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from torch import nn
 from torch.fx import GraphModule, Node, symbolic_trace
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from ringfence.classifiers.base import Classifier, with_networks
+from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -15,6 +17,8 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def fold_batch_norm(module: nn.Module) -> nn.Module:
     """A copy in which every plain network has its batch norms folded; networks that cannot be traced stay as they are.
 
+    A convolution or a norm that is called twice, or read elsewhere, keeps its weights: folding for one call would
+    change the other. That the copy computes what the network does is checked where it is used (sampling/check.py).
     w' = w g / sqrt(v + eps), b' = (b - m) g / sqrt(v + eps) + c for a norm with mean m, variance v, scale g, shift c.
     """
     return with_networks(module, _folded)
@@ -22,28 +26,37 @@ def fold_batch_norm(module: nn.Module) -> nn.Module:
 
 def _folded(module: nn.Module) -> nn.Module | None:
     composed = isinstance(module, Classifier | nn.ModuleList)
-    if composed or not any(isinstance(part, NORMS) for part in module.modules()):
+    if composed or not any(isinstance(part, NORMS) for part in module.modules()) or not runs_its_code_alone(module):
         return None
     try:
-        traced = symbolic_trace(module)
+        return _fold_traced(symbolic_trace(module))
     except Exception:  # control flow, data-dependent shapes: tracing may fail in any way, and nothing is lost
         return None
-    return _fold_traced(traced)
 
 
 def _fold_traced(traced: GraphModule) -> GraphModule:
-    modules = dict(traced.named_modules())
-    for node in list(traced.graph.nodes):
-        before = node.args[0] if node.op == "call_module" and isinstance(modules[node.target], NORMS) else None
-        if not isinstance(before, Node) or before.op != "call_module" or len(before.users) > 1:
+    modules, graph = dict(traced.named_modules()), traced.graph
+    uses = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
+    # Weights that are read by themselves: conv.weight names the convolution "conv".
+    uses.update(str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr")
+    for node in list(graph.nodes):
+        before = node.args[0] if _calls(node, modules, NORMS) and node.args else None
+        if not isinstance(before, Node) or not _calls(before, modules, CONVOLUTIONS) or len(before.users) > 1:
+            continue
+        if uses[str(before.target)] > 1 or uses[str(node.target)] > 1:
             continue
         convolution, norm = modules[str(before.target)], modules[str(node.target)]
-        if not isinstance(convolution, CONVOLUTIONS) or norm.running_mean is None:
+        if norm.running_mean is None:
             continue  # no stored statistics: the check for row independence will refuse such a network
         traced.set_submodule(str(before.target), fuse_conv_bn_eval(convolution, norm))
         node.replace_all_uses_with(before)
-        traced.graph.erase_node(node)
+        graph.erase_node(node)
     traced.delete_all_unused_submodules()
-    traced.graph.lint()
+    graph.lint()
     traced.recompile()
     return traced
+
+
+def _calls(node: Node, modules: dict[str, nn.Module], kinds: tuple[type[nn.Module], ...]) -> bool:
+    """Whether a node calls a module of exactly one of these kinds: a subclass may compute something else."""
+    return node.op == "call_module" and type(modules[str(node.target)]) in kinds

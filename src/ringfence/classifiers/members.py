@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.base import Classifier, Scored, kinds_of, runs_its_code_alone, score
 from ringfence.classifiers.kinds import Kinds
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError, ClassifierError
@@ -89,15 +89,21 @@ def _precise(scores: Tensor) -> Tensor:
 def _alike(one: nn.Module, other: nn.Module) -> bool:
     """Whether running ``other`` with the weights of ``one`` is running ``one``.
 
-    Wrappers whose work varies are left out; so are modules with differing attributes, whatever their weights.
+    Wrappers whose work varies are left out; so are modules with differing attributes, whatever their weights, and
+    whatever runs more than its class's code: a hook of the one would see the other.
     """
-    parts, others = list(one.named_modules()), list(other.named_modules())
-    return len(parts) == len(others) and all(
-        name == twin_name
-        and type(part) is type(twin)
-        and (isinstance(part, Normalize) or not isinstance(part, Classifier))
-        and _same(dict(_settings(part)), dict(_settings(twin)))
-        for (name, part), (twin_name, twin) in zip(parts, others, strict=True)
+    parts, others = (list(module.named_modules(remove_duplicate=False)) for module in (one, other))
+    return (
+        runs_its_code_alone(one)
+        and len(parts) == len(others)
+        and _sharing(one) == _sharing(other)
+        and all(
+            name == twin_name
+            and type(part) is type(twin)
+            and (isinstance(part, Normalize) or not isinstance(part, Classifier))
+            and _same(dict(_settings(part)), dict(_settings(twin)))
+            for (name, part), (twin_name, twin) in zip(parts, others, strict=True)
+        )
     )
 
 
@@ -105,13 +111,30 @@ def _settings(part: nn.Module) -> Iterator[tuple[str, Any]]:
     """What a module is apart from the values of its weights: their names, shapes and kinds, and its attributes."""
     for name, value in (*part._parameters.items(), *part._buffers.items()):
         yield f"weights {name}", None if value is None else (value.shape, value.dtype)
-    yield from ((name, value) for name, value in vars(part).items() if not name.startswith("_"))
+    yield from (
+        (name, value) for name, value in vars(part).items() if name not in ("_parameters", "_buffers", "_modules")
+    )
+
+
+def _sharing(module: nn.Module) -> list[int]:
+    """Which names mean the same part or the same weights: for each the place of the first that does."""
+    every = (
+        *module.named_modules(remove_duplicate=False),
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    )
+    first: dict[int, int] = {}
+    return [first.setdefault(id(value), place) for place, (_, value) in enumerate(every)]
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equality that says no where it cannot tell, as between tensors kept as plain attributes."""
+    """Equality, types included, that says no where it cannot tell, as between tensors kept as plain attributes."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return (
+            type(one) is type(other) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        )
     try:
-        return bool(one == other)
+        return type(one) is type(other) and bool(one == other)
     except (RuntimeError, TypeError, ValueError):
         return False
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
@@ -32,3 +36,16 @@ def normals(key: int, place: int, size: int) -> NDArray[np.float64]:
     angle = found[[1, 3]].astype(np.uint32).view(np.int32) * (np.pi * 2.0**-31)
     pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)  # (pair, cos or sin, block)
     return pairs.reshape(-1)[:size]
+
+
+def are_drawn_by(add_noise: Callable[[Tensor, Tensor, Tensor, float], None], device: torch.device) -> bool:
+    """Whether a kernel (noise/kernel.py) draws these numbers, to float32's accuracy.
+
+    Half of all keys are 2^63 and more, and reach it as negative numbers.
+    """
+    keys, places, size = [1, (1 << 63) - 1, 1 << 63, (1 << 64) - 5], [0, 99, 7, 50], 1003
+    table = torch.tensor([[0] * len(keys), np.array(keys, np.uint64).view(np.int64).tolist(), places], device=device)
+    out = torch.empty(len(keys), size, device=device)
+    add_noise(out, torch.zeros(1, size, device=device), table, 1.0)
+    wanted = torch.stack([torch.from_numpy(normals(*one, size)) for one in zip(keys, places, strict=True)])
+    return bool((out.cpu() - wanted).abs().max() < 1e-4)

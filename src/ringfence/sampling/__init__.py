@@ -3,7 +3,9 @@
 from ringfence.sampling.counting import count_classes, vote_counts
 from ringfence.sampling.counts import Finished
 from ringfence.sampling.engine import Engine
-from ringfence.sampling.forward import Forward, ForwardPlan, Precision
+from ringfence.sampling.forward import Forward, left_early
+from ringfence.sampling.plan import ForwardPlan, Precision
+from ringfence.sampling.prepared import placed
 from ringfence.sampling.probe import fastest_plan, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
 from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
@@ -26,7 +28,9 @@ __all__ = [
     "chunk_key",
     "count_classes",
     "fastest_plan",
+    "left_early",
     "pick_device",
+    "placed",
     "readouts",
     "vote_counts",
 ]

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
 from ringfence.noise import Noise
 from ringfence.sampling.engine import Engine
-from ringfence.sampling.forward import ForwardPlan
+from ringfence.sampling.forward import left_early
+from ringfence.sampling.plan import ForwardPlan
+from ringfence.sampling.prepared import placed
 from ringfence.sampling.probe import fastest_plan
 from ringfence.sampling.readout import Votes
 from ringfence.types import IntArray
@@ -40,9 +42,11 @@ def vote_counts(
     if first is None:
         return
     queue, shape = chain([first], queue), tuple(first[1].shape)
+    classifier = placed(classifier, device)
     classes = count_classes(classifier, first[1], device)
+    keep = plan is not None
     plan = plan or fastest_plan(classifier, shape, classes, device)
-    engine = Engine(classifier, noise, (Votes(),), classes, plan, device, shape, seed)
+    engine = Engine(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
     ids: dict[int, int] = {}
     while True:
         while engine.hungry and (item := next(queue, None)) is not None:
@@ -63,9 +67,11 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device) -> int
     """K, read off the scores of one input."""
     batch = x.unsqueeze(0).to(device, torch.float32)
     try:
-        scores = classifier.to(device).eval()(batch)
+        scores = placed(classifier, device)(batch)
     except RingfenceError:
         raise
+    except (SystemExit, GeneratorExit) as error:
+        raise left_early(error) from error
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise

@@ -14,6 +14,7 @@ from torch import Tensor
 from ringfence.classifiers import Scored
 from ringfence.noise.checked import checked_kernel
 from ringfence.sampling.compiling import compiled
+from ringfence.sampling.packing import PADDING
 from ringfence.sampling.readout import Readout, Votes
 from ringfence.types import FORWARDS, IntArray, Tally
 
@@ -41,7 +42,7 @@ class _Landing:
 
 @final
 class Counts:
-    """Cells (slots + 1, lanes, width) of every readout; the last slot takes padding rows and is never read.
+    """Cells (slots + PADDING, lanes, width) of every readout; the last slots take padding rows and are never read.
 
     probe: scores and work of a batch, which say how many lanes there are and whether rows differ in work.
     """
@@ -57,7 +58,7 @@ class Counts:
         if self.forwards_per_draw is None:
             self._widths[FORWARDS] = 1  # rows differ in work, so it is counted beside the readouts
         self._cells = {
-            name: torch.zeros(slots + 1, self._rows_each, width, dtype=torch.int64, device=device)
+            name: torch.zeros(slots + PADDING, self._rows_each, width, dtype=torch.int64, device=device)
             for name, width in self._widths.items()
         }
         self._landing: deque[_Landing] = deque()

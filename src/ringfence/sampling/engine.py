@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Scored
+from ringfence.errors import ClassifierError
 from ringfence.noise import Noise
+from ringfence.sampling.check import Checked, checked_forward
 from ringfence.sampling.counts import IN_FLIGHT, Counts, Finished
-from ringfence.sampling.forward import Forward, ForwardPlan
 from ringfence.sampling.packing import Packer, Request, Segment
-from ringfence.sampling.probe import out_of_memory, smaller
+from ringfence.sampling.plan import ForwardPlan, check_memory, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
+from ringfence.sampling.remembered import Remembered
 from ringfence.sampling.seeds import CHUNK
 from ringfence.sampling.supply import Prepared, Supply
 
@@ -27,6 +29,10 @@ class Engine:
 
     ``admit`` puts an input into a free slot, ``submit`` asks for draws of it, ``step`` runs one batch and
     returns what is complete, ``release`` frees the slot. A tally holds exactly the draws asked for.
+    What was counted up to batch ``confirmed`` of ``batches`` is known to come from a classifier that has not changed;
+    ``confirm`` finds out about the rest.
+    samples: inputs of the run (*shape), noisy copies of which the classifier is checked on. keep: the plan is one that
+    certificates were made with, so that no other form will do.
     """
 
     def __init__(
@@ -40,7 +46,10 @@ class Engine:
         shape: tuple[int, ...],
         seed: int = 0,
         on_new_plan: Callable[[ForwardPlan], None] | None = None,
+        samples: Sequence[Tensor] = (),
+        keep: bool = False,
     ) -> None:
+        check_memory(plan.batch, shape, device)
         self._classifier, self._num_classes, self._device = classifier, num_classes, device
         self.shape = shape
         self._on_new_plan = on_new_plan
@@ -50,15 +59,24 @@ class Engine:
         self._free = list(range(slots))[::-1]
         self._supply = Supply(noise, seed, shape, device, slots)
         self._ahead: Prepared | None = None
-        self._begin(plan)
-        probe = self._checked_probe()
-        fuse = plan.compile and device.type == "cuda"
-        self._counts = Counts(readouts, num_classes, probe, slots, device, fuse)
+        self._samples = list(samples) or [torch.full(shape, 0.5)]
+        checked = self._checked(plan, keep)
+        self._forward = checked.forward
+        steady = checked.steady
+        self._remembered = Remembered(checked.sample[steady], checked.answer.scores[steady], checked.tolerance)
+        self._supply.fill_up_with(self._remembered.rows)
+        fuse = self.plan.compile and device.type == "cuda"
+        self._counts = Counts(readouts, num_classes, checked.answer, slots, device, fuse)
         self.lanes, self.forwards_per_draw = self._counts.lanes, self._counts.forwards_per_draw
         self._ids = np.full(slots, -1, np.int64)
         self._asked = np.zeros(slots, np.int64)
         self.seconds = np.zeros(slots)
-        self.drawn = 0
+        self.drawn = self.batches = 0
+
+    @property
+    def confirmed(self) -> int:
+        """The last batch in or after which remembered rows had their old scores."""
+        return self._remembered.confirmed
 
     @property
     def plan(self) -> ForwardPlan:
@@ -98,20 +116,31 @@ class Engine:
         begin = time.perf_counter()
         segments: list[Segment] = []
         if self._packer.pending or self._ahead:
-            segments = self._run_batch()
+            segments = self._next_batch()
         elif not self._counts.travelling:
             return None
         finished = self._counts.landed(wait=not segments)
+        self._remembered.listen()
         self._share_time(segments, time.perf_counter() - begin)
         return finished
 
+    def confirm(self) -> None:
+        """Ask the remembered rows again, by themselves, unless they were in the last batch; wait for the answer."""
+        self._remembered.listen(wait=True)
+        while self.confirmed < self.batches:
+            self._run_batch(self._prepare(now=True))
+            self._remembered.listen(wait=True)
+
     # One batch ------------------------------------------------------------------------------------------
 
-    def _run_batch(self) -> list[Segment]:
+    def _next_batch(self) -> list[Segment]:
         prepared, self._ahead = self._ahead or self._prepare(), None
         # Only full batches ahead of time: padding is work thrown away.
         if self._supply.ahead and self._packer.pending >= self.plan.batch:
             self._ahead = self._prepare()
+        return self._run_batch(prepared)
+
+    def _run_batch(self, prepared: Prepared) -> list[Segment]:
         try:
             answer = self._forward(prepared.wait())
         except RuntimeError as error:
@@ -119,31 +148,33 @@ class Engine:
                 raise
             self._back_off(prepared.segments)
             return []
+        self.batches += 1
+        if prepared.asked:
+            self._remembered.note(answer.scores[prepared.drawn : prepared.drawn + prepared.asked], self.batches)
         self._counts.add(answer, prepared.rows)
         self._supply.used()
         finished = [segment.slot for segment in prepared.segments if segment.last]
         if finished:
             self._counts.send(finished, [int(self._asked[slot]) for slot in finished])
-        self.drawn += sum(segment.rows for segment in prepared.segments)
+        self.drawn += prepared.drawn
         return prepared.segments
 
-    def _prepare(self) -> Prepared:
-        return self._supply.prepare(self._packer.take(self.plan.batch), self._forward)
+    def _prepare(self, now: bool = False) -> Prepared:
+        asked = self._remembered.due(self.plan.batch, now)
+        return self._supply.prepare(self._packer.take(self.plan.batch - asked), self._forward, asked)
 
     # Housekeeping ------------------------------------------------------------------------------------------
 
-    def _begin(self, plan: ForwardPlan) -> None:
-        self._forward = Forward(self._classifier, plan, self._device, self._num_classes)
-
-    def _checked_probe(self) -> Scored:
-        """Check the classifier at the run's shape, or at the largest one that fits into memory."""
+    def _checked(self, plan: ForwardPlan, keep: bool) -> Checked:
+        """The classifier in a form that computes it, at the run's shape or the largest one that fits into memory."""
         while True:
             try:
-                return self._forward.check(self._supply.probe(self._forward))
+                draw = partial(self._supply.probe, self._samples)
+                return checked_forward(self._classifier, plan, self._device, self._num_classes, draw, keep)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-            self._back_off([])
+            plan = self._shrunk(plan)
 
     def _back_off(self, segments: list[Segment]) -> None:
         """Out of memory: requeue what was taken, in order, and go on with half the batch."""
@@ -151,11 +182,20 @@ class Engine:
             self._packer.put_back(self._ahead.segments)
             self._ahead = None
         self._packer.put_back(segments)
+        before = self._forward
+        self._forward = self._checked(self._shrunk(self.plan), keep=True).forward
+        if self._forward.lanes != before.lanes:
+            received = f"{before.lanes}, then {self._forward.lanes}"
+            raise ClassifierError("classifier", "must return as many lanes in every batch", received, "Fix the number.")
+
+    def _shrunk(self, plan: ForwardPlan) -> ForwardPlan:
+        """Half the batch, after running out of memory, announced as the plan now in use."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        self._begin(smaller(self.plan))
+        plan = smaller(plan)
         if self._on_new_plan:
-            self._on_new_plan(self.plan)
+            self._on_new_plan(plan)
+        return plan
 
     def _share_time(self, segments: list[Segment], seconds: float) -> None:
         """Every input pays for its share of the batch."""

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ringfence.classifiers import KConsensus, Members
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
 from ringfence.errors import ArgumentError
-from ringfence.sampling.forward import Forward, ForwardPlan, Precision
+from ringfence.sampling.forward import Forward
+from ringfence.sampling.plan import ForwardPlan, Precision, check_memory, out_of_memory, smaller
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
@@ -55,6 +56,8 @@ def fastest_plan(
     largest batch, channels last, folded batch norms and, where it can, the fused ResNets, which have been the fastest
     wherever they were tried.
     """
+    if batch is not None:
+        check_memory(batch, shape, device)
     image, fold = len(shape) == 3, device.type == "cuda"
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
@@ -119,18 +122,6 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     except ArgumentError:
         return False
     return True
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """CUDA has its own exception; the CPU allocator raises a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def smaller(plan: ForwardPlan) -> ForwardPlan:
-    """Half the batch, after running out of memory."""
-    if plan.batch == 1:
-        raise ArgumentError("batch", "a single input must fit into memory", 1, "Use a smaller model or device=cpu.")
-    return replace(plan, batch=plan.batch // 2)
 
 
 def _sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:

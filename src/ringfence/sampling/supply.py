@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ringfence.noise import Noise
 from ringfence.sampling.forward import Forward
-from ringfence.sampling.packing import Segment
+from ringfence.sampling.packing import PADDING, Segment
 from ringfence.sampling.seeds import CHUNK, chunk_key
 
 QUEUED = 4
@@ -33,6 +33,7 @@ def beside_batches(device: torch.device) -> AbstractContextManager[Any]:
 class Prepared:
     """A batch on its way: its segments, the slot of every row (B,), and the noisy inputs (B, *shape).
 
+    drawn: rows that are draws; those behind them fill up the batch. asked: how many of these are to be compared.
     On CUDA ``wait`` comes before either tensor is used.
     """
 
@@ -40,6 +41,8 @@ class Prepared:
     rows: Tensor
     noisy: Tensor
     ready: torch.cuda.Event | None
+    drawn: int
+    asked: int
 
     def wait(self) -> Tensor:
         """The noisy inputs, usable on the current stream."""
@@ -68,7 +71,8 @@ class Supply:
         self._queued: deque[torch.cuda.Event] = deque()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         with self._aside():
-            self._clean = torch.zeros(slots + 1, *shape, device=device)  # the last slot takes padding rows
+            self._clean = torch.zeros(slots + PADDING, *shape, device=device)
+        self._padding = [slots]  # the slots that padding rows take in turn
 
     @property
     def ahead(self) -> bool:
@@ -86,22 +90,29 @@ class Supply:
         with self._aside():
             self._clean[slot] = self._sent(lifted.to(torch.float32))
 
+    def fill_up_with(self, rows: Tensor) -> None:
+        """From now on the rows that fill up a batch are these (n, *shape), in turn, n at most PADDING."""
+        first = len(self._clean) - PADDING
+        for number, row in enumerate(rows):
+            self.admit(first + number, row)
+        self._padding = list(range(first, first + len(rows)))
+
     def used(self) -> None:
         """The network's work on the last batch is queued."""
         if self._stream is not None:
             self._queued.append(torch.cuda.current_stream(self._device).record_event())
 
-    def prepare(self, segments: list[Segment], forward: Forward) -> Prepared:
-        """Start drawing; rows beyond the segments belong to the padding slot."""
+    def prepare(self, segments: list[Segment], forward: Forward, asked: int = 0) -> Prepared:
+        """Start drawing; rows beyond the segments belong to the padding slots."""
         while len(self._queued) >= QUEUED:
             self._queued.popleft().synchronize()
         with self._aside():
-            table = self._table(segments, forward.plan.batch, padding=len(self._clean) - 1)
+            table = self._table(segments, forward.plan.batch)
             noisy = self._draw(segments, table, forward, self._clean)
             ready = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
             if ready:
                 ready.record(self._stream)
-        return Prepared(segments, table[0], noisy, ready)
+        return Prepared(segments, table[0], noisy, ready, sum(one.rows for one in segments), asked)
 
     def _sent(self, value: Tensor) -> Tensor:
         """The value on the device, without waiting for the copy."""
@@ -145,28 +156,29 @@ class Supply:
             self._kept = (key, chunk)
         return self._kept[1]
 
-    def probe(self, forward: Forward) -> Tensor:
-        """A noisy batch around grey inputs at the run's shape, from a key that no draw uses (stage -1)."""
-        whole, rest = divmod(forward.plan.batch, CHUNK)
-        segments = [Segment(0, -1, -1, chunk, 0, CHUNK, last=False) for chunk in range(whole)]
-        if rest:
-            segments.append(Segment(0, -1, -1, whole, 0, rest, last=False))
-        grey = torch.full((2, *self._shape), 0.5, device=self._device)
-        return self._draw(segments, self._table(segments, forward.plan.batch, padding=1), forward, grey)
+    @torch.inference_mode()
+    def probe(self, inputs: list[Tensor], rows: int) -> Tensor:
+        """Noisy copies (rows, *shape) of the inputs in turn, from keys that no certificate uses (stage -1)."""
+        drawn = torch.empty(rows, *self._shape, device=self._device)
+        for chunk, part in enumerate(torch.split(drawn, CHUNK)):
+            self._noise.fill(part, chunk_key(self._seed, -1, -1, chunk))
+        clean = torch.stack([one.to(self._device, torch.float32) for one in inputs])
+        return drawn.add_(clean[torch.arange(rows, device=self._device) % len(inputs)])
 
-    def _table(self, segments: list[Segment], batch: int, padding: int) -> Tensor:
-        """Slot, key and place in its chunk of every row (3, B); where a batch is short: the padding slot, no place.
+    def _table(self, segments: list[Segment], batch: int) -> Tensor:
+        """Slot, key and place in its chunk of every row (3, B); where a batch is short: padding slots, no place.
 
         On the CPU the slots alone (1, B): there noise is drawn segment by segment.
         """
-        counts = [segment.rows for segment in segments]
-        total = sum(counts)
+        counts = np.array([segment.rows for segment in segments], np.int64)
+        total = int(counts.sum())
         table = np.empty((3 if self.ahead else 1, batch), np.int64)
-        table[0, :total], table[0, total:] = np.repeat([one.slot for one in segments], counts), padding
+        table[0, :total] = np.repeat(np.array([one.slot for one in segments], np.int64), counts)
+        table[0, total:] = np.resize(self._padding, batch - total)
         if not self.ahead:
             return torch.from_numpy(table)
         keys = [chunk_key(self._seed, one.input_id, one.stage, one.chunk) for one in segments]
-        starts = np.array([one.first for one in segments], np.int64) - np.cumsum([0, *counts[:-1]])
+        starts = np.array([one.first for one in segments], np.int64) - (np.cumsum(counts) - counts)
         table[1, :total], table[1, total:] = np.repeat(np.array(keys, np.uint64).view(np.int64), counts), 0
         table[2, :total], table[2, total:] = np.arange(total) + np.repeat(starts, counts), -1
         return self._sent(torch.from_numpy(table))

@@ -32,6 +32,9 @@ __device__ __forceinline__ u32 pack(float low, float high) {
 __device__ __forceinline__ float low_of(u32 both) { return __uint_as_float(both << 16); }
 __device__ __forceinline__ float high_of(u32 both) { return __uint_as_float(both & 0xffff0000u); }
 
+// Not fmaxf, which turns NaN into 0 and so an invalid row into one with a class: comparing NaN is false, and it stays.
+__device__ __forceinline__ float relu(float value) { return value < 0.f ? 0.f : value; }
+
 template <int C> __device__ __forceinline__ u32 spot(int pixel, int chunk) {
   constexpr int SHIFT = C == 16 ? 2 : C == 32 ? 1 : 0;
   return pixel * C * 2 + ((chunk ^ ((pixel >> SHIFT) & (C / 8 - 1))) << 4);
@@ -132,7 +135,7 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
           low += low_of(old);
           high += high_of(old);
         }
-        if (RELU) low = fmaxf(low, 0.f), high = fmaxf(high, 0.f);
+        if (RELU) low = relu(low), high = relu(high);
         *(u32*)(dst + at) = pack(low, high);
       }
     }

@@ -1,0 +1,225 @@
+"""Check: only a fixed function of single rows is certified, and only in a form that computes that function.
+
+A certificate is about the module that was given, called as it is. Every other way of computing it is a claim, tested
+here on noisy copies of inputs of the run, from a stream of draws that no certificate uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.classifiers import Classifier, Scored
+from ringfence.classifiers.base import has_hooks
+from ringfence.errors import ClassifierError, RingfenceError
+from ringfence.sampling.agreement import Tolerance, tolerance
+from ringfence.sampling.forward import Forward
+from ringfence.sampling.plan import ForwardPlan, out_of_memory, plainer
+
+PLAIN_ROWS = 64
+"""Rows a forward when the plain network is asked: it may be slow, and needs to be asked often."""
+COMPARED = (32, 128)
+"""Rows that are compared, at least and at most."""
+TWICE = "it answers differently when asked twice (dropout or internal randomness)"
+COUPLED = "a row's scores depend on the other rows of its batch (batch statistics)"
+
+Draw = Callable[[int], Tensor]
+"""So many noisy copies (rows, *shape), float32, of inputs of the run."""
+
+
+@final
+@dataclass(frozen=True)
+class Checked:
+    """A forward that passed, its answer to a batch of noisy copies (``sample``), and how far answers may vary.
+
+    steady (B,): the valid rows whose scores stayed the same in any company; in half precision a vote may jump.
+    """
+
+    forward: Forward
+    sample: Tensor
+    answer: Scored
+    tolerance: Tolerance
+    steady: Tensor
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What the plain network answered: the rows it was asked, its scores in the run's precision, the tolerance."""
+
+    rows: Tensor
+    scores: Tensor
+    tolerance: Tolerance
+
+    @property
+    def alone(self) -> Tolerance:
+        """For one form with itself: in float32 no row may be off."""
+        exact = not bool(self.tolerance.rounding.any())
+        return replace(self.tolerance, excused=0.0) if exact else self.tolerance
+
+
+@torch.inference_mode()
+def checked_forward(
+    classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int, draw: Draw, keep: bool = False
+) -> Checked:
+    """The forward of the plan, or of the next plainer one that computes the classifier; the plan it has says why.
+
+    keep: the plan is one that certificates were made with. Another form would not be theirs: refused if it fails.
+    """
+    rows = plan.batch * max(1, -(-COMPARED[0] // plan.batch))
+    sample = draw(rows)
+    plain = _ask_plain(classifier, plan, device, num_classes, sample[: COMPARED[1]])
+    refused = plan.refused
+    left_out = iter(plainer(plan))
+    while True:
+        found = _try(classifier, plan, device, num_classes, sample, plain)
+        if isinstance(found, Checked):
+            return found
+        name, following = next(left_out, (None, None))
+        if keep or following is None or name is None:
+            raise _not_the_classifier(found, keep)
+        refused = (*refused, f"{name}: {found}")
+        plan = replace(following, refused=refused)
+
+
+def _ask_plain(
+    classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int, rows: Tensor
+) -> _Plain:
+    """Refuse what is no fixed function of a row, before anything is traced; then what its scores are.
+
+    In float32, whatever the run's precision: there coupling cannot hide behind rounding.
+    """
+    if any(isinstance(part, Classifier) and has_hooks(part) for part in classifier.modules()):
+        rule, remedy = "classifiers of Ringfence's own take no hooks", "Register them on the networks inside."
+        raise ClassifierError("classifier", rule, "a forward hook", remedy)
+    exact = Forward(classifier, ForwardPlan(plan.batch), device, num_classes)
+    size = min(plan.batch, PLAIN_ROWS)
+    first = exact(rows[:size]).scores
+    if not bool(torch.isfinite(first).all(-1).any()):
+        raise ClassifierError(
+            "classifier",
+            "must return finite scores",
+            "NaN or infinite scores on every probe input",
+            "Check the weights and the normalisation (--mean/--std).",
+        )
+    problem, _ = _not_fixed(exact, rows[:size], first, replace(tolerance(first), excused=0.0))
+    if problem:
+        raise _not_of_one_row(problem)
+    scores = _in_slices(exact, rows, size)
+    if plan.precision == "fp32":
+        return _Plain(rows, scores, tolerance(scores))
+    rounded = _in_slices(Forward(classifier, plan.plain, device, num_classes), rows, size)
+    return _Plain(rows, rounded, tolerance(scores, rounded))
+
+
+def _in_slices(forward: Forward, rows: Tensor, size: int) -> Tensor:
+    return torch.cat([forward(part).scores for part in torch.split(rows, size)])
+
+
+def _try(
+    classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int, sample: Tensor, plain: _Plain
+) -> Checked | str:
+    """The forward of this plan where it computes the plain network's scores, row by row, else what is wrong."""
+    try:
+        forward = Forward(classifier, plan, device, num_classes)
+        batches = torch.split(sample, plan.batch)
+        answer = forward(batches[0])
+        rest = [forward(one).scores for one in batches[1:]]
+        found = torch.cat([answer.scores, *rest])[: len(plain.rows)]
+        coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.alone, WAYS[:4])
+        problem = _differs(found, plain) or coupled
+    except Exception as error:  # tracing, compiling and vectorising may fail in any way; the plain network did not
+        is_plain = plan.plain == replace(plan, refused=())
+        if out_of_memory(error) or (isinstance(error, RingfenceError) and is_plain):
+            raise
+        told = str(error).splitlines()
+        problem = f"{type(error).__name__}: {told[0] if told else ''}"
+    return problem or Checked(forward, batches[0], answer, plain.tolerance, steady)
+
+
+def _differs(found: Tensor, plain: _Plain) -> str | None:
+    """What is wrong with a form's scores of the rows that the plain network was asked."""
+    if found.shape != plain.scores.shape:
+        return f"scores of shape {tuple(found.shape)} where the plain network's are {tuple(plain.scores.shape)}"
+    off = plain.tolerance.off(found, plain.scores)
+    count, rows = int(off.sum()), len(off)
+    if count <= plain.tolerance.excused * rows:
+        return None
+    classes = int((found.argmax(-1) != plain.scores.argmax(-1)).any(1)[off].sum())
+    return f"scores of {count} in {rows} rows are not the plain network's, and of {classes} the class"
+
+
+def _company(rows: Tensor, keep: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows with those outside keep (B,) replaced, and for each which it was, -1 where it was none."""
+    wide = keep.view(-1, *[1] * (rows.dim() - 1))
+    return torch.where(wide, rows, others), torch.where(keep, _places(rows), -1)
+
+
+def _places(rows: Tensor) -> Tensor:
+    return torch.arange(len(rows), device=rows.device)
+
+
+def _first_half(rows: Tensor) -> Tensor:
+    return _places(rows) < (len(rows) + 1) // 2
+
+
+def _shuffled(rows: Tensor) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).to(rows.device)
+    return rows[order], order
+
+
+WAYS: tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...] = (
+    # What it means if scores change; rows -> another batch, and which of the rows stands where.
+    (TWICE, lambda x: (x, _places(x))),
+    (COUPLED, lambda x: (x.flip(0), _places(x).flip(0))),
+    (COUPLED, lambda x: _company(x, _first_half(x), x.flip(0) * 3 + 1)),
+    (COUPLED, lambda x: _company(x, ~_first_half(x), torch.zeros_like(x))),
+    (COUPLED, lambda x: (x.roll(1, 0), _places(x).roll(1))),
+    (COUPLED, lambda x: _company(x, _places(x) % 2 == 0, x[:1].expand_as(x))),
+    (COUPLED, _shuffled),
+)
+
+
+def _not_fixed(
+    forward: Forward,
+    rows: Tensor,
+    scores: Tensor,
+    within: Tolerance,
+    ways: tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...] = WAYS,
+) -> tuple[str | None, Tensor]:
+    """Why the forward is no fixed function of a row: asked again, in another order, in other company.
+
+    And the rows (B,), valid in some lane, whose scores stayed the same throughout.
+    """
+    steady = torch.isfinite(scores).all(-1).any(1)
+    for cause, way in ways:
+        batch, place = way(rows)
+        mine = place[place >= 0]
+        off = within.off(forward(batch).scores[place >= 0], scores[mine])
+        steady[mine[off]] = False
+        if int(off.sum()) > within.excused * len(off):
+            return cause, steady
+    return None, steady
+
+
+def _not_of_one_row(problem: str) -> ClassifierError:
+    return ClassifierError(
+        "classifier",
+        "must treat every row alone, as a fixed function",
+        problem,
+        "Put it in eval mode with running statistics, and remove active dropout.",
+    )
+
+
+def _not_the_classifier(problem: str, keep: bool) -> ClassifierError:
+    if problem in (TWICE, COUPLED):
+        return _not_of_one_row(problem)
+    rule = "must give one row the same scores in every batch"
+    remedy = "Check for what depends on the size of a batch."
+    if keep:
+        rule = "the form in the given plan, with which earlier records were made, must compute the plain network"
+        remedy = "Choose another --out, or leave the plan out: another form is then chosen, and its records kept apart."
+    return ClassifierError("classifier", rule, problem, remedy)

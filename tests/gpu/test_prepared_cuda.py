@@ -1,0 +1,145 @@
+"""Prepared networks on a GPU: fused, compiled and folded ones pass the check, and what is not the network does not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import Buckets
+
+import ringfence as rf
+from ringfence.classifiers import KConsensus, Normalize, SoftVote
+from ringfence.classifiers.architectures import resnet
+from ringfence.classifiers.fused import why_not
+from ringfence.data import Input
+from ringfence.errors import ClassifierError
+from ringfence.noise import philox
+from ringfence.sampling import Forward, ForwardPlan
+from ringfence.sampling.check import Checked, checked_forward
+
+DEVICE = os.environ.get("RINGFENCE_TEST_DEVICE", "cuda")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+    pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="no CUDA device is visible"),
+]
+needs_kernel = pytest.mark.skipif(DEVICE == "cpu", reason="the kernel needs a GPU")
+IMAGES = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def trained_like(depth: int, seed: int = 0) -> nn.Module:
+    """Norms that have seen data, and scores that differ from input to input."""
+    torch.manual_seed(seed)
+    network = resnet(depth)
+    for _ in range(3):
+        network(torch.rand(32, 3, 32, 32))
+    return network.eval()
+
+
+def checked(classifier: nn.Module, plan: ForwardPlan) -> Checked:
+    def draw(rows: int) -> Tensor:
+        noise = torch.randn(rows, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+        return (IMAGES[torch.arange(rows) % 4] + 0.25 * noise).to(DEVICE)
+
+    return checked_forward(classifier, plan, torch.device(DEVICE), 10, draw)
+
+
+@needs_kernel
+@pytest.mark.parametrize("depth", [8, 20, 110])
+@pytest.mark.parametrize("kind", ["one", "normalised", "vote", "consensus"])
+def test_fused_networks_are_the_networks(depth: int, kind: str) -> None:
+    if (problem := why_not(torch.device(DEVICE))) is not None:
+        pytest.skip(problem)
+    members = [trained_like(depth, seed) for seed in range(3 if kind in ("vote", "consensus") else 1)]
+    classifier = {
+        "one": lambda: members[0],
+        "normalised": lambda: Normalize(members[0], [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]),
+        "vote": lambda: SoftVote(members),
+        "consensus": lambda: KConsensus(members, 2),
+    }[kind]().eval()
+    plan = ForwardPlan(512, "bf16", channels_last=True, compile=True, fold=True, fused=True)
+    assert checked(classifier, plan).forward.plan == plan
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        ForwardPlan(256, channels_last=True, fold=True),
+        ForwardPlan(256, channels_last=True, compile=True, fold=True),
+        ForwardPlan(256, "bf16", channels_last=True, compile=True, fold=True),
+    ],
+    ids=["folded", "compiled", "compiled half"],
+)
+def test_compiled_and_folded_networks_are_the_networks(plan: ForwardPlan) -> None:
+    assert checked(trained_like(20), plan).forward.plan == plan
+
+
+@needs_kernel
+def test_a_fused_network_that_is_another_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    if (problem := why_not(torch.device(DEVICE))) is not None:
+        pytest.skip(problem)
+    network = trained_like(8)
+    plan = ForwardPlan(256, "bf16", channels_last=True, fold=True, fused=True)
+    from ringfence.classifiers.fused import network as fused
+
+    right = fused.convolutions
+    monkeypatch.setattr(fused, "convolutions", lambda one: [(1.1 * weight, bias) for weight, bias in right(one)])
+    found = checked(network, plan).forward.plan
+    assert not found.fused
+    assert found.fold
+    assert found.refused[0].startswith("fused: scores of ")
+
+
+@needs_kernel
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_an_invalid_row_of_a_fused_network_is_invalid_and_alone(bad: float) -> None:
+    device = torch.device(DEVICE)
+    if (problem := why_not(device)) is not None:
+        pytest.skip(problem)
+    network, x = trained_like(8), torch.rand(257, 3, 32, 32, device=DEVICE)
+    forward = Forward(network, ForwardPlan(257, "bf16", channels_last=True, fused=True), device, 10)
+    before = forward(x).scores
+    x[100, 1, 7, 30] = bad
+    after = forward(x).scores
+    valid = torch.isfinite(after).all(-1).squeeze(1)
+    assert (~valid).nonzero().flatten().tolist() == [100]
+    assert torch.equal(after[valid], before[valid])
+
+
+@needs_kernel
+def test_the_noise_kernel_is_checked_with_keys_of_all_64_bits() -> None:
+    from ringfence.noise import kernel
+
+    def short(out: Tensor, clean: Tensor, table: Tensor, sigma: float) -> None:
+        """Loses the highest bit of a key."""
+        kernel.add_noise(out, clean, torch.stack([table[0], table[1] & (2**63 - 1), table[2]]), sigma)
+
+    device = torch.device(DEVICE)
+    assert philox.are_drawn_by(kernel.add_noise, device)
+    assert not philox.are_drawn_by(short, device)
+
+
+@pytest.mark.parametrize("calls", [40, 80])
+def test_a_network_that_changes_stops_the_run(calls: int) -> None:
+    class Changing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.left = Buckets(), calls
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.left -= 1
+            scores: Tensor = self.inner(x)
+            return scores if self.left >= 0 else scores.roll(1, 1)
+
+    inputs = [Input(i, torch.tensor([0.2 * i, 0.0, 0.0]), None, str(i)) for i in range(40)]
+    options = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n=1000), "seed": 3}
+    execution = rf.Execution(DEVICE, plan=ForwardPlan(256))
+    whole = {one.input_id: one.p_a for one in rf.certify(Buckets(), inputs, execution=execution, **options)}
+    assert len(whole) == 40
+    found: dict[int, float] = {}
+    records = rf.certify(Changing(), inputs, execution=execution, **options)
+    with pytest.raises(ClassifierError, match="must stay the same"):
+        found.update((one.input_id, one.p_a) for one in records)
+    assert found.items() < whole.items()

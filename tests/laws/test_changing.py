@@ -1,0 +1,153 @@
+"""Laws of a classifier that changes while it is certified: no record rests on an answer of the changed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import Buckets
+
+import ringfence as rf
+from ringfence.data import Input
+from ringfence.errors import ClassifierError
+from ringfence.procedures import Procedure
+from ringfence.sampling import ForwardPlan
+from ringfence.sampling.remembered import LEAST_BATCHES
+
+INPUTS = [Input(k, torch.tensor([(k - 3) / 4, 0.5, 0.5]), None, "") for k in range(5)]
+PROCEDURES: list[Procedure] = [rf.Fixed(n0=20, n=200), rf.Sequential(0.1, n=1000), rf.Anytime(n=400, tolerance=0.3)]
+EVERY = pytest.mark.parametrize("procedure", PROCEDURES, ids=lambda one: one.name)
+
+
+class Changing(nn.Module):
+    """Buckets until it has been called so often, something else from then on."""
+
+    def __init__(self, calls: int, otherwise: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.inner, self.left, self.otherwise = Buckets(), calls, otherwise
+
+    def forward(self, x: Tensor) -> Any:
+        self.left -= 1
+        scores = self.inner(x)
+        return scores if self.left >= 0 else self.otherwise(scores)
+
+
+def facts(record: rf.Record) -> str:
+    stages = [(s.stage, s.start, s.draws, s.cells["votes"].tolist()) for s in record.stages]
+    return repr((record.input_id, record.prediction, record.radius, record.p_a, stages))
+
+
+def certified(classifier: nn.Module, procedure: Procedure, batch: int) -> tuple[list[str], str]:
+    """The records that came, and the error that ended them."""
+    found: list[str] = []
+    try:
+        for record in rf.certify(
+            classifier.eval(),
+            INPUTS,
+            noise=rf.Gaussian(0.5),
+            procedure=procedure,
+            seed=11,
+            execution=rf.Execution(device="cpu", plan=ForwardPlan(batch)),
+        ):
+            found.append(facts(record))
+    except ClassifierError as error:
+        return found, str(error)
+    return found, ""
+
+
+def calls(procedure: Procedure, batch: int) -> tuple[int, int]:
+    """Calls of the classifier in a whole run: before the first draw, and in all."""
+    counting = Changing(10**9, lambda scores: scores)
+    seen: list[int] = []
+    for _ in rf.certify(
+        counting.eval(),
+        INPUTS,
+        noise=rf.Gaussian(0.5),
+        procedure=procedure,
+        seed=11,
+        execution=rf.Execution(
+            device="cpu", plan=ForwardPlan(batch), on_plan=lambda plan: seen.append(10**9 - counting.left)
+        ),
+    ):
+        pass
+    return seen[0], 10**9 - counting.left
+
+
+@EVERY
+@pytest.mark.parametrize("batch", [7, 64])
+def test_a_network_that_changed_stops_the_run_and_leaves_no_record(procedure: Procedure, batch: int) -> None:
+    whole, error = certified(Buckets(), procedure, batch)
+    assert len(whole) == len(INPUTS)
+    assert error == ""
+    before, total = calls(procedure, batch)
+    step = max(1, (total - before) // 8)
+    kept: set[int] = set()
+    for number in [before, *range(before + 1, total, step), total - 1]:
+        found, error = certified(Changing(number, lambda scores: scores.roll(1, 1)), procedure, batch)
+        assert "must stay the same while it is certified" in error, number
+        assert set(found) < set(whole), number
+        kept.add(len(found))
+    assert certified(Changing(total, lambda scores: scores.roll(1, 1)), procedure, batch) == (whole, "")
+    if total - before > 3 * max(LEAST_BATCHES, 200 // batch):
+        assert max(kept) > 0, "what was found unchanged is not dropped"
+
+
+OTHERWISE: dict[str, Callable[[Tensor], Any]] = {
+    "fewer classes": lambda scores: scores[:, :3],
+    "more classes": lambda scores: torch.cat([scores, scores], 1),
+    "one row": lambda scores: scores[:1],
+    "more rows": lambda scores: torch.cat([scores, scores]),
+    "lanes": lambda scores: torch.stack([scores, scores], 1),
+    "no classes at all": lambda scores: scores[:, 0],
+    "whole numbers": lambda scores: scores.long(),
+    "a list": lambda scores: scores.tolist(),
+}
+
+
+@EVERY
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_answers_of_another_shape_are_never_counted(procedure: Procedure, name: str) -> None:
+    whole, _ = certified(Buckets(), procedure, 32)
+    before, total = calls(procedure, 32)
+    for number in {before, before + 1, (before + total) // 2, total - 1}:
+        found, error = certified(Changing(number, OTHERWISE[name]), procedure, 32)
+        assert "must return, for every batch, floating-point scores of shape (32, 4)" in error
+        assert set(found) < set(whole)
+
+
+def test_a_classifier_that_ends_the_program_is_an_error_at_any_time() -> None:
+    def leave(_: Tensor) -> Any:
+        raise SystemExit(0)
+
+    before, total = calls(PROCEDURES[0], 32)
+    for number in (0, 1, before - 1, before, total - 1):
+        _, error = certified(Changing(number, leave), PROCEDURES[0], 32)
+        assert "SystemExit(0) while it ran" in error
+
+
+def test_a_slow_drift_is_found() -> None:
+    class Drifts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.shift = nn.Linear(3, 4), 0.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.shift += 1e-6
+            scores: Tensor = self.inner(x + self.shift * torch.tensor([1.0, 0.0, 0.0]))
+            return scores
+
+    torch.manual_seed(0)
+    _, error = certified(Drifts(), rf.Fixed(n=20_000), 32)
+    assert "must stay the same" in error
+
+
+def test_asking_again_costs_less_than_a_percent() -> None:
+    for batch in (1, 7, 64):
+        each = max(200, 10 * batch)
+        before, total = calls(rf.Fixed(n0=100, n=each), batch)
+        drawn = len(INPUTS) * (100 + each)
+        # The last batch may be short, and rows are asked once more at the end.
+        assert drawn <= (total - before) * batch <= 1.01 * drawn + 2 * batch
