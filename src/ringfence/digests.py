@@ -27,6 +27,9 @@ SPOKEN = {
 """Parts as messages name them."""
 
 
+INCOMPARABLE = "the run is of an earlier version, whose digest covered less (no code, no index, no bytes of images)"
+
+
 def hashed(chunks: Iterable[bytes | memoryview]) -> str:
     """32 hexadecimal digits over the chunks, one after the other."""
     digest = blake2b(digest_size=16)
@@ -66,7 +69,15 @@ def changes(now: str, then: str) -> str | None:
     if theirs is None:
         known = ours.get(EARLIER)
         if known is None:
-            return f"what {then[:12]}... cannot tell: the earlier version that made it did not look at all of it"
+            return INCOMPARABLE
         return None if known == then else "its contents"
     names = [name for name in {**ours, **theirs} if name != EARLIER and ours.get(name) != theirs.get(name)]
     return ", ".join(SPOKEN.get(name, name) for name in names) or None
+
+
+def difference(what: str, now: str, then: str) -> str | None:
+    """The same as a clause about ``the model`` or ``the data``."""
+    changed = changes(now, then)
+    if changed is None:
+        return None
+    return f"{what} cannot be compared: {changed}" if changed == INCOMPARABLE else f"{what} changed: {changed}"

@@ -84,6 +84,16 @@ def test_a_killed_training_goes_on_to_the_same_weights(
         assert [int(line["epoch"]) for line in csv.DictReader(file)] == list(range(1, 301))
 
 
+def test_a_second_training_does_not_touch_a_live_one(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    from ringfence.store.lock import locked
+
+    words = ["train", *tiny, "--epochs", 1, *SMALL, "--out", tmp_path / "net"]
+    with locked(tmp_path / "net"):
+        assert "one writer" in call(*words, code=2).stderr
+        assert [entry.name for entry in (tmp_path / "net").iterdir()] == ["lock"]
+    call(*words)
+
+
 def test_members_side_by_side_equal_members_one_by_one(call: Call, tiny: list[str], tmp_path: Path) -> None:
     words = ["train", *tiny, "--members", 2, "--epochs", 2, *SMALL]
     call(*words, "--out", tmp_path / "one")

@@ -45,7 +45,7 @@ def test_it_is_with_trust_and_what_changed_is_named(call: Call, stranger: Callab
     run = stranger()
     told = call("attack", run, *SMALL, "--trust", code=2).stderr.replace("\n", " ")
     assert "must be the model the run certified" in told
-    assert "which differs in model code" in told
+    assert "(the model changed: model code)" in told
     assert (tmp_path / "executed").exists()
 
 

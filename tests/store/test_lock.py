@@ -99,7 +99,7 @@ def test_a_run_of_the_earlier_scheme_goes_on_where_its_digests_said_all(
     same = {"weights_hash": f"v2 weights:1 ours:1 v1:{'1' * 32}", "data_hash": f"v2 inputs:1 v1:{'2' * 32}"}
     run = RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update=same))
     assert run.config == old  # so that its records keep their config_hash
-    with pytest.raises(StoreError, match="cannot tell: the earlier version"):
+    with pytest.raises(StoreError, match="the model cannot be compared: the run is of an earlier version"):
         RunFolder.create_or_resume(
             tmp_path / "run", config.model_copy(update={**same, "weights_hash": "v2 weights:1 ours:1 code:1"})
         )

@@ -10,7 +10,7 @@ from typing import Any, final
 from ringfence.attacks import ATTACKS, check_attack
 from ringfence.cli.ensemble import EnsembleChoice
 from ringfence.data import Dataset, load_dataset
-from ringfence.digests import changes
+from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
 from ringfence.models.grammar import split_models
@@ -100,10 +100,11 @@ def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
         model = load_model(
             job.model or run.config.model, weights=job.weights, num_classes=run.config.num_classes, mean=mean, std=std
         )
-    changed = changes(model.digest, run.config.weights_hash) if run.config.weights_hash else None
+    stored_hash = run.config.weights_hash
+    changed = difference("the model", model.digest, stored_hash) if stored_hash else None
     if changed:
-        rule, received = "must be the model the run certified", f"{model.spec}, which differs in {changed}"
-        raise ModelError("--model", rule, received, "Give its --model and --weights.")
+        rule = "must be the model the run certified"
+        raise ModelError("--model", rule, f"{model.spec} ({changed})", "Give its --model and --weights.")
     return model
 
 
@@ -142,8 +143,8 @@ def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
         split=split,
         size=run.config.extra.get("size"),
     )
-    changed = changes(dataset.digest, run.config.data_hash) if run.config.data_hash else None
+    changed = difference("the data", dataset.digest, run.config.data_hash) if run.config.data_hash else None
     if changed:
         rule = "must be the data the run certified"
-        raise DataError("--data", rule, f"{dataset.name}, which differs in {changed}", "Give the run's own data.")
+        raise DataError("--data", rule, f"{dataset.name} ({changed})", "Give the run's own data.")
     return dataset

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pydantic import ValidationError
 
-from ringfence.digests import changes
+from ringfence.digests import difference
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store.atomic import TEMPORARY_PREFIX, read_json, write_json, writing_errors
@@ -226,6 +226,6 @@ def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
         what = _DIGESTS.get(key)
         if what is None or not (isinstance(ours, str) and isinstance(theirs, str)):
             told.append(f"{key}: {ours!r} now, {theirs!r} in the run")
-        elif (changed := changes(ours, theirs)) is not None:
-            told.append(f"{key}: {what} changed: {changed}")
+        elif (changed := difference(what, ours, theirs)) is not None:
+            told.append(f"{key}: {changed}")
     return told
