@@ -27,7 +27,7 @@ def diversity(found: Found) -> list[str]:
     about = [
         f"Sigma .25, every 10th test image. Ours: ResNet-20, {DRT_EPOCHS} epochs of DRT after 150 of the members; the",
         "paper: ResNet-110, 150 after 150. Its ACR (table 11) is one number for both votes and does not say which",
-        "(rho1, rho2). Six cells of table 8 that the text at hand does not hold legibly come from tables 2 and 13,",
+        "(rho1, rho2). Six cells of table 8 that are not legible in the text at hand are taken from tables 2 and 13,",
         "the best over sigma and settings, which at those radii is this row's.",
     ]
     title = "Paper 001, tables 8 and 11: diversity-regularised training"

@@ -27,6 +27,7 @@ PAPERS = ("paper000", "paper001", "paper002", "paper004")
 SECTIONS = (
     first.variability,
     first.sizes,
+    first.singles,
     first.votes,
     first.consensus,
     known.times,
