@@ -13,9 +13,10 @@ Members of one network do the same to other numbers, so that the member is an ax
                       that a training ends with the same weights each time.
 
 A training path of it would keep every convolution's raw output and every block's output in bf16 and nothing else: norm
-and ReLU inside a block are made again where they are read, forward and backward. A block backward is then, per convolution, one pass that adds up
-the two sums of the norm's gradient, one input gradient (with the norm's gradient and the ReLU's mask on load, not here
-yet) and one weight gradient; the optimiser is one multi-tensor launch over (member, ...) parameters.
+and ReLU inside a block are made again where they are read, forward and backward. A block backward is then, per
+convolution, one pass that adds up the two sums of the norm's gradient, one input gradient (with the norm's gradient and
+the ReLU's mask on load, not here yet) and one weight gradient; the optimiser is one multi-tensor launch over
+(member, ...) parameters.
 
 Only stride 1, 3 x 3, 16 to 64 channels: all but a few layers of the CIFAR ResNets. Each time is that of a layer of all
 members, divided by the members. Nothing here is used by ``ringfence train``: whether it should is the question.
