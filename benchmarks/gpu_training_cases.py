@@ -34,10 +34,10 @@ from torch._inductor import config as inductor_config
 
 from ringfence.classifiers.architectures.resnet import Block
 from ringfence.sampling.compiling import compiled
+from ringfence.training.compiled import algorithms_tried
 from ringfence.training.data_on_device import augment
 from ringfence.training.loop import train
 from ringfence.training.objectives import Gaussian, Objective, build_objective
-from ringfence.training.recording import algorithms_tried
 
 Rows = Iterator[dict[str, Any]]
 

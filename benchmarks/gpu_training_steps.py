@@ -16,11 +16,12 @@ from torch.nn.functional import cross_entropy, relu
 
 from ringfence.classifiers.architectures import build_architecture
 from ringfence.training import DeviceData, TrainingPlan
+from ringfence.training.compiled import algorithms_tried
 from ringfence.training.course import Course
 from ringfence.training.data_on_device import augment
 from ringfence.training.fabric import make_fabric
 from ringfence.training.objectives import Gaussian, Objective
-from ringfence.training.recording import algorithms_tried, steps_of
+from ringfence.training.recording import steps_of
 
 SIGMA = 0.25
 JOINT = 3
