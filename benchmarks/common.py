@@ -101,8 +101,11 @@ def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
-def finish(report: Report, options: argparse.Namespace) -> int:
-    """Print tables and bars, write the JSON file, and return the exit code."""
+def finish(report: Report, options: argparse.Namespace, origin: Mapping[str, Any] | None = None) -> int:
+    """Print tables and bars, write the JSON file, and return the exit code.
+
+    origin: date and environment of a run whose tables are made later, elsewhere; None: here and now.
+    """
     console = Console() if sys.stdout.isatty() else Console(width=140)
     for grid in report.grids:
         table = Table(title=grid.title, title_justify="left")
@@ -117,7 +120,7 @@ def finish(report: Report, options: argparse.Namespace) -> int:
         console.print(f"Note: {note}", highlight=False)
     path = options.out / f"{report.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_as_json(report, options), indent=1) + "\n")
+    path.write_text(json.dumps({**_as_json(report, options), **(origin or {})}, indent=1) + "\n")
     console.print(f"Written to {path.name}.", highlight=False)
     return int(options.strict and any(bar.passed is False for bar in report.bars))
 

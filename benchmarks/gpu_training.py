@@ -1,10 +1,13 @@
 """Seconds of a training step and epoch beside plain PyTorch's, in one run; rows are chosen by name.
 
-    python benchmarks/gpu_training.py [--cases plain110,ours110] [--limit 240] [--cache FOLDER] [--profile plain110]
+    python benchmarks/gpu_training.py [--cases plain-resnet110,gaussian-resnet110] [--limit 240] [--cache FOLDER]
+    python benchmarks/gpu_training.py --list
+    python benchmarks/gpu_training.py --cases "" --keep EARLIER.json [--logs ZOO/*/member-0/log.csv]
 
 First all compiled code is made, in parallel; then every case is measured alone, in a process of its own that was
 started beforehand: cuDNN keeps the algorithms it first chose for a shape, so that cases would share them. Data are
-random images of CIFAR-10's size. Every row is printed as soon as it is measured, and all of them are written as JSON.
+random images of CIFAR-10's size, MNIST's for LeNets. Rows are printed as they come. --keep takes those of earlier runs
+along unless their case is measured again; the last form measures nothing and makes the tables.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from common import RESULTS, finish
 
 HERE = Path(__file__).resolve()
 MARK = "ROW "
@@ -25,30 +31,35 @@ MARK = "ROW "
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="all", help="names, separated by commas")
+    parser.add_argument("--cases", default="all", help="names, separated by commas; empty: none")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for everything")
     parser.add_argument("--compile-limit", type=float, default=140.0, help="of them for compiling")
     parser.add_argument("--cache", type=Path, default=Path("runs/training-cache"), help="of compiled code")
     parser.add_argument("--profile", default="", help="cases whose kernels are listed")
-    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--keep", type=Path, help="an earlier run's file")
+    parser.add_argument("--logs", type=Path, nargs="*", default=[], help="log.csv of trainings side by side")
+    parser.add_argument("--rate", type=float, default=790.0, help="TFLOP/s of dense bf16 where no row says it")
+    parser.add_argument("--note", action="append", default=[], help="a remark below the tables")
+    parser.add_argument("--machine", type=Path, help="result of the machine where --keep was measured and does not say")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--repeats", type=int, default=20, help="steps of one timing")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny, on the CPU: shows that it runs")
-    parser.add_argument("--depth", type=int, help="instead of the case's own")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.repetitions, options.strict = 5, False
     if options.quick:
-        options.batch, options.images, options.repeats, options.device, options.depth = 4, 8, 1, "cpu", 8
+        options.batch, options.repeats, options.device = 4, 1, "cpu"
     return options
 
 
 def child(options: argparse.Namespace) -> None:
     """One case in this process: wait until it is our turn, then print a line per row."""
     import torch
-    from gpu_training_cases import CASES, Asked
+    from gpu_training_cases import CASES, NETWORKS, Asked
     from gpu_training_steps import Size
 
     if options.device == "cpu":
@@ -56,9 +67,10 @@ def child(options: argparse.Namespace) -> None:
     if not options.prepare:
         sys.stdin.readline()
     case = CASES[options.case]
-    size = Size(torch.device(options.device), options.batch, options.images, options.repeats)
-    asked = Asked(size, options.depth or case.depth, options.prepare, options.case in options.profile.split(","))
-    for one in case.run(asked):
+    arch = "resnet8" if options.quick and case.arch.startswith("resnet") else case.arch
+    images = 2 * options.batch if options.quick else NETWORKS.get(case.arch, 50_000)
+    size = Size(arch, torch.device(options.device), options.batch, images, options.repeats)
+    for one in case.run(Asked(size, options.prepare, options.case in options.profile.split(","))):
         print(MARK + json.dumps({"case": options.case, **one}), flush=True)
 
 
@@ -99,11 +111,11 @@ def started(options: argparse.Namespace, case: str, prepare: bool, threads: int)
 
 
 def prepared(options: argparse.Namespace, cases: dict[str, Any], until: float) -> None:
-    """Compile what the cases need, each graph once, all at the same time."""
-    wanted = {case.compiles: name for name, case in reversed(cases.items()) if case.compiles}
+    """Compile what the cases need, all at the same time."""
     begin, processes = time.monotonic(), dict[str, subprocess.Popen[str]]()
-    for name in sorted(wanted.values(), key=lambda one: -cases[one].depth):
-        processes[name] = started(options, name, True, 6 if cases[name].depth > 56 else 3)
+    for name, case in cases.items():
+        if case.compiles:
+            processes[name] = started(options, name, True, 6 if case.arch == "resnet110" else 3)
     while processes and time.monotonic() < until:
         for name, process in list(processes.items()):
             if process.poll() is not None:
@@ -138,10 +150,10 @@ def rows_of(process: subprocess.Popen[str], until: float) -> list[dict[str, Any]
 
 def shown(one: dict[str, Any]) -> str:
     """A row as a line; of a profile only the totals."""
-    head = f"{one['case']:>12} d{one['depth']:<3} {one['row']}: "
+    head = f"{one['case']:>20} {one['row']}: "
     if "profile" in one:
         return head + f"{one['profile']['launches']} kernels, {one['profile']['us'] / 1000:.2f} ms"
-    rest = {key: value for key, value in one.items() if key not in ("case", "depth", "row")}
+    rest = {key: value for key, value in one.items() if key not in ("case", "network", "row")}
     return head + " ".join(f"{key}={value}" for key, value in rest.items())
 
 
@@ -153,19 +165,13 @@ def profiles(rows: list[dict[str, Any]], top: int = 25) -> None:
                 print(f"{us:9.0f} us {count:6.0f} x {name[:80]}")
 
 
-def main() -> int:
-    options = parsed()
-    if options.case:
-        child(options)
-        return 0
-    from gpu_training_cases import CASES
-
-    chosen = CASES if options.cases == "all" else {name: CASES[name] for name in options.cases.split(",")}
+def measured(options: argparse.Namespace, chosen: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of these cases, as far as the time goes."""
     begin = time.monotonic()
-    for folder in (options.out, options.cache):
-        folder.mkdir(parents=True, exist_ok=True)
+    options.cache.mkdir(parents=True, exist_ok=True)
     waiting = {name: started(options, name, False, 6) for name in chosen}
     rows: list[dict[str, Any]] = []
+    today = datetime.now(UTC).date().isoformat()
     try:
         prepared(options, chosen, begin + options.compile_limit)
         for name, process in waiting.items():
@@ -173,22 +179,45 @@ def main() -> int:
                 print(f"{name}: no time left", flush=True)
                 continue
             turn = time.monotonic()
-            rows += rows_of(process, begin + options.limit)
-            print(f"{name:>12} took {time.monotonic() - turn:.0f} s, code {process.returncode}", flush=True)
+            rows += [{**one, "measured": today} for one in rows_of(process, begin + options.limit)]
+            print(f"{name:>20} took {time.monotonic() - turn:.0f} s, code {process.returncode}", flush=True)
             if process.returncode:
                 complaint(options, name, False)
-            written(options, rows)
+            # What is measured stays, whatever ends this process.
+            (options.cache / "rows.json").write_text(json.dumps({"batch": options.batch, "rows": rows}) + "\n")
     finally:
         for process in waiting.values():
             process.kill()
             process.wait()
     profiles(rows)
-    return 0
+    return rows
 
 
-def written(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    content = {"batch": options.batch, "images": options.images, "quick": options.quick, "rows": rows}
-    (options.out / "gpu_training.json").write_text(json.dumps(content, indent=1) + "\n")
+def main() -> int:
+    options = parsed()
+    if options.case:
+        child(options)
+        return 0
+    from gpu_training_cases import CASES
+    from gpu_training_kept import kept
+    from gpu_training_report import epochs_of, report
+
+    if options.list:
+        print("\n".join(CASES))
+        return 0
+    names = list(CASES) if options.cases == "all" else [one for one in options.cases.split(",") if one]
+    if unknown := [one for one in names if one not in CASES]:
+        raise SystemExit(f"--cases: unknown {', '.join(unknown)}; --list names them.")
+    earlier = kept(options.keep, options.machine) if options.keep else None
+    rows = measured(options, {name: CASES[name] for name in names}) if names else []
+    anew = {one["case"] for one in rows}
+    logs = {path.parent.parent.name: epochs_of(path) for path in options.logs}
+    settings = {"batch": options.batch, "rate": options.rate, "device": options.device}
+    if earlier is not None:
+        rows = [one for one in earlier.rows if one["case"] not in anew] + rows
+        logs = logs or earlier.logs
+    made = report(rows, logs, settings, options.note)
+    return finish(made, options, None if anew or earlier is None else earlier.origin)
 
 
 if __name__ == "__main__":

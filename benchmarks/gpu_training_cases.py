@@ -6,12 +6,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_training_layers import layers
 from gpu_training_steps import (
+    JOINT,
     Size,
     Step,
     autocast,
@@ -26,15 +29,27 @@ from gpu_training_steps import (
     timed,
     whole_step,
 )
+from torch import nn
 from torch._inductor import config as inductor_config
-from torch.nn.functional import batch_norm
 
+from ringfence.classifiers.architectures.resnet import Block
 from ringfence.sampling.compiling import compiled
+from ringfence.training.compiled import algorithms_tried
 from ringfence.training.data_on_device import augment
 from ringfence.training.loop import train
-from ringfence.training.recording import algorithms_tried
+from ringfence.training.objectives import Gaussian, Objective, build_objective
 
 Rows = Iterator[dict[str, Any]]
+
+NETWORKS = {"resnet110": 50_000, "resnet20": 50_000, "lenet": 60_000}
+"""Images of an epoch, by network."""
+
+OBJECTIVES = ("gaussian", "consistency", "stability", "macer", "smoothmix", "smoothadv", "catrs", "reweight")
+OBJECTIVES += ("drt", "adp", "gal", "select")
+"""Those of classifiers. Denoisers are other networks."""
+
+PYTORCH = "PyTorch"
+OURS = "ours"
 
 
 @dataclass(frozen=True)
@@ -42,101 +57,122 @@ class Asked:
     """What a case is run with; prepare: only fill the compiler's cache."""
 
     size: Size
-    depth: int
     prepare: bool = False
     profile: bool = False
 
 
 def row(name: str, asked: Asked, ms: float, members: int = 1, **more: Any) -> dict[str, Any]:
     """One line: milliseconds a step, seconds an epoch and member."""
-    epoch = ms / 1000 * asked.size.images / asked.size.batch / members
-    return {"row": name, "depth": asked.depth, "ms": round(ms, 3), "s_epoch_member": round(epoch, 3), **more}
+    size = asked.size
+    epoch = ms / 1000 * size.images / size.batch / members
+    found = {"row": name, "network": size.arch, "batch": size.batch, "members": members, "ms": round(ms, 3)}
+    return {**found, "s_epoch_member": round(epoch, 3), "objective": "gaussian, m = 1", **more}
 
 
-def measured(name: str, asked: Asked, step: Step, members: int = 1) -> Rows:
+def measured(name: str, asked: Asked, step: Step, members: int = 1, **more: Any) -> Rows:
     """Time, then if asked the kernels."""
-    yield row(name, asked, timed(asked.size, step), members)
+    yield row(name, asked, timed(asked.size, step), members, **more)
     if asked.profile:
-        yield {"row": name, "depth": asked.depth, "profile": kernels(asked.size, step)}
+        yield {"row": name, "network": asked.size.arch, "profile": kernels(asked.size, step)}
 
 
-def plain(
-    asked: Asked, channels_last: bool = True, options: dict[str, Any] | None = None, batch: int | None = None
+def plain(asked: Asked) -> Rows:
+    """As a PyTorch user has it: eager, compiled, and each as one graph."""
+    torch.backends.cudnn.benchmark = True
+    ways: dict[str, Callable[[nn.Module], Any]] = {"eager": lambda member: member, "compiled": compiled}
+    for way, run in ways.items():
+        if asked.prepare and way == "eager":
+            continue
+        begin = time.perf_counter()
+        step = plain_step(asked.size, run)
+        step()
+        seconds = round(time.perf_counter() - begin, 1)
+        if not asked.prepare:
+            yield row(f"{PYTORCH}, {way}", asked, timed(asked.size, step), first_step_s=seconds)
+            yield from measured(f"{PYTORCH}, {way}, one graph", asked, recorded(asked.size, step))
+
+
+def variant(
+    asked: Asked,
+    label: str,
+    make: Callable[..., Step] = plain_step,
+    run: Callable[[Any], Any] = compiled,
+    options: dict[str, Any] | None = None,
+    batch: int | None = None,
+    members: int = 1,
+    **more: Any,
 ) -> Rows:
-    """Compiled, then one graph of it."""
+    """A compiled step of another form, as one graph: what might be faster."""
     for name, value in (options or {}).items():
         setattr(inductor_config, name, value)
     torch.backends.cudnn.benchmark = True
     asked = replace(asked, size=replace(asked.size, batch=batch)) if batch else asked
-    step = plain_step(asked.size, asked.depth, compiled, channels_last)
+    begin = time.perf_counter()
+    step = make(asked.size, run=run, **more)
     step()
+    seconds = round(time.perf_counter() - begin, 1)
     if not asked.prepare:
-        yield from measured("plain compiled graph", asked, recorded(asked.size, step))
+        whole = recorded(asked.size, step)
+        yield from measured(f"{PYTORCH}, {label}, one graph", asked, whole, members, first_step_s=seconds)
 
 
-def eager(asked: Asked) -> Rows:
-    """Without a compiler, then one graph of it."""
-    torch.backends.cudnn.benchmark = True
-    step = plain_step(asked.size, asked.depth, lambda member: member)
-    yield from measured("plain eager", replace(asked, profile=False), step)
-    yield from measured("plain eager graph", asked, recorded(asked.size, step))
+def by_blocks(member: nn.Module) -> nn.Module:
+    """Every residual block compiled by itself: blocks of one kind share their code, of which there are five."""
+    for part in member.modules():
+        if isinstance(part, Block):
+            part.compile(dynamic=False)
+    return member
 
 
-def whole(asked: Asked) -> Rows:
-    """Augmentation, noise, forward and loss compiled as one."""
-    torch.backends.cudnn.benchmark = True
-    step = whole_step(asked.size, asked.depth, compiled)
-    step()
-    if not asked.prepare:
-        yield from measured("plain, all before backward compiled as one, graph", asked, recorded(asked.size, step))
+def objective_of(name: str) -> Objective:
+    """As the command line's defaults have it; Gaussian with one copy, as the published recipes."""
+    return Gaussian(1) if name == "gaussian" else build_objective(name, {})
 
 
-def stacked(asked: Asked, members: int = 6) -> Rows:
-    """Members as groups of convolutions."""
-    torch.backends.cudnn.benchmark = True
-    step = stacked_step(asked.size, asked.depth, members, compiled)
-    step()
-    if not asked.prepare:
-        yield from measured(f"{members} stacked by groups", asked, recorded(asked.size, step), members)
+def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = False) -> Rows:
+    """Our recorded step of an objective: alone and with others side by side; whole: its parts, and epochs of ``train``.
 
-
-def ours(asked: Asked, tried: bool = False, branches: tuple[int, ...] = (), copies: int = 1) -> Rows:
-    """Our recorded step, its parts, whole epochs of ``train``, and several members as branches of one graph.
-
-    tried: cuDNN tries its algorithms from the start, not only after the check of the compiled network.
+    A joint objective has three members in one training.
     """
-    torch.backends.cudnn.benchmark = tried
-    label = ", cuDNN tries first" if tried else ""
-    label += f", {copies} copies" if copies > 1 else ""
-    courses = our_courses(asked.size, asked.depth, 1, copies=copies)
+    objective = objective_of(name)
+    each = JOINT if objective.joint else 1
+    told = {"objective": f"{name}, m = {objective.copies}"}
+    yield from _alone(asked, objective, each, told, whole)
+    if asked.prepare:
+        return
+    for count in beside:
+        with algorithms_tried():
+            several = our_courses(asked.size, count, objective)
+            found = timed(asked.size, our_step(several))
+        yield row(f"{OURS}, {count} side by side", asked, found, count * each, **told)
+        del several
+    if whole:
+        yield from _epochs(asked, told)
+
+
+def _alone(asked: Asked, objective: Objective, each: int, told: dict[str, Any], whole: bool) -> Rows:
+    begin = time.perf_counter()
+    courses = our_courses(asked.size, 1, objective)
     if asked.prepare:
         courses[0].stepper.step()
         return
     with algorithms_tried():
-        step = our_step(asked.size, courses)
-        yield from measured("ours" + label, asked, step)
+        step = our_step(courses)
+        seconds = round(time.perf_counter() - begin, 1)
+        yield from measured(f"{OURS}, alone", asked, step, each, first_step_s=seconds, **told)
+        if not whole:
+            return
         place = iter(range(10**9))
 
         def aimed() -> None:
             courses[0].aim(next(place) % asked.size.steps)
             step()
 
-        yield row("ours, aimed" + label, asked, timed(asked.size, aimed))
-        yield from _parts(asked, courses[0].stepper, label)
-    for name, plan in (("no crop, no flip", {"crop": 0, "flip": False}), ("no compile", {"compile": False})):
-        if not branches or name != "no compile":
-            with algorithms_tried():
-                other = our_step(asked.size, our_courses(asked.size, asked.depth, 1, copies=copies, **plan))
-                yield row(f"ours, {name}{label}", asked, timed(asked.size, other))
-    for count in branches:
-        with algorithms_tried():
-            several = our_courses(asked.size, asked.depth, count, copies=copies)
-            yield row(f"ours, {count} branches{label}", asked, timed(asked.size, our_step(asked.size, several)), count)
-        del several
-    yield from _epochs(asked, copies, label)
+        yield row(f"{OURS}, aimed", asked, timed(asked.size, aimed), each, **told)
+        yield from _parts(asked, courses[0].stepper)
 
 
-def _parts(asked: Asked, stepper: Any, label: str) -> Rows:
+def _parts(asked: Asked, stepper: Any) -> Rows:
     """Pieces of our step as graphs of their own; they do not add up exactly, since launches overlap."""
     size, generator = asked.size, stepper.generator
     numbers = torch.randperm(size.images, device=size.device)[: size.batch]
@@ -163,13 +199,13 @@ def _parts(asked: Asked, stepper: Any, label: str) -> Rows:
     there_and_back()
     for name, piece in pieces.items():
         try:
-            yield row(f"part: {name}{label}", asked, timed(size, recorded(size, piece, [generator])))
+            yield row(f"part: {name}", asked, timed(size, recorded(size, piece, [generator])))
         except RuntimeError as error:
-            yield {"row": f"part: {name}{label}", "depth": asked.depth, "error": str(error)[:200]}
+            yield {"row": f"part: {name}", "network": size.arch, "error": str(error)[:200]}
             return
 
 
-def _epochs(asked: Asked, copies: int, label: str) -> Rows:
+def _epochs(asked: Asked, told: dict[str, Any]) -> Rows:
     """Seconds from the end of one epoch to the end of the next, checkpoint and all."""
     ends: list[float] = []
 
@@ -177,100 +213,58 @@ def _epochs(asked: Asked, copies: int, label: str) -> Rows:
         if status.step == status.steps:
             ends.append(time.perf_counter())
 
-    epochs = 2 if asked.depth > 56 else 4
-    folder = Path(tempfile.mkdtemp())
-    members = [network(asked.size, asked.depth)]
-    train(
-        our_plan(asked.size, copies, epochs=epochs),
-        members,
-        asked.size.data(),
-        folder,
-        device=asked.size.device.type,
-        on_status=note,
-    )
+    size, folder = asked.size, Path(tempfile.mkdtemp())
+    plan, data = our_plan(size, epochs=4), size.data()
+    train(plan, [network(size)], data, folder, device=size.device.type, on_status=note)
     seconds = [round(b - a, 3) for a, b in pairwise(ends)]
-    yield {"row": "ours, epochs of train()" + label, "depth": asked.depth, "s_epoch": seconds}
+    yield {"row": f"{OURS}, epochs of train()", "network": size.arch, "s_epoch": seconds, **told}
 
 
-def layers(asked: Asked) -> Rows:
-    """Microseconds of single layers, bf16 and channels last: more rows against groups, the bound of stacking."""
-    torch.backends.cudnn.benchmark = True
+def bf16_rate(asked: Asked) -> Rows:
+    """TFLOP/s of a large dense product: what every row is a share of."""
+    if asked.prepare:
+        return
     size = asked.size
-    shapes = [(size.batch, 1), (10 * size.batch, 1), (size.batch, 3), (size.batch, 6), (size.batch, 10)]
-    for width, side in ((16, 32), (32, 16), (64, 8)):
-        for batch, groups in shapes:
-            found = _layer(size, width, side, batch, groups)
-            yield {"row": f"layer {width}x{side}x{side}, batch {batch}, groups {groups}", "depth": 0, "us": found}
-
-
-def _layer(size: Size, width: int, side: int, batch: int, groups: int) -> dict[str, float]:
-    kind = torch.bfloat16
-    last = torch.channels_last
-    channels = width * groups
-    x = torch.randn(batch, channels, side, side, device=size.device, dtype=kind).contiguous(memory_format=last)
-    weight = torch.randn(channels, width, 3, 3, device=size.device, dtype=kind).contiguous(memory_format=last)
-    out = torch.randn_like(x)
-    scale, mean = torch.ones(channels, device=size.device), torch.zeros(channels, device=size.device)
-    settings: Any = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups)
-    backward = torch.ops.aten.convolution_backward
-    leaf, weights = x.clone().requires_grad_(), scale.clone().requires_grad_()
-
-    def norm() -> None:
-        batch_norm(leaf, mean, scale, weights, None, True).backward(out)  # type: ignore[no-untyped-call]
-
-    pieces: dict[str, Step] = {
-        "forward": lambda: torch.ops.aten.convolution(x, weight, None, *settings),
-        "input gradient": lambda: backward(out, x, weight, None, *settings, [True, False, False]),
-        "weight gradient": lambda: backward(out, x, weight, None, *settings, [False, True, False]),
-        "batch norm and back": norm,
-        "copy": lambda: out.copy_(x),
-    }
-
-    def ten_times(piece: Step) -> Step:
-        def run() -> None:
-            for _ in range(10):
-                piece()
-
-        return run
-
-    small = replace(size, repeats=3)
-    return {name: round(100 * timed(small, recorded(size, ten_times(one))), 1) for name, one in pieces.items()}
+    side = 8192 if size.cuda else 256
+    left, right = (torch.randn(side, side, device=size.device, dtype=torch.bfloat16) for _ in range(2))
+    ms = timed(size, lambda: left @ right)
+    yield {"row": "dense bf16 product", "network": "", "ms": round(ms, 4), "tflops": round(2 * side**3 / ms / 1e9, 1)}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A name on the command line; compiles: cases with equal entries share their compiled code, None: nothing to."""
+    """A name on the command line; compiles: whether there is something to compile beforehand."""
 
     run: Callable[[Asked], Rows]
-    depth: int
-    compiles: str | None = None
+    arch: str
+    compiles: bool = True
 
 
-def _ours(**more: Any) -> Callable[[Asked], Rows]:
-    return lambda asked: ours(asked, **more)
+def _cases() -> dict[str, Case]:
+    found = {"rate": Case(bf16_rate, "resnet20", False), "layers": Case(lambda asked: layers(asked.size), "", False)}
+    for arch in NETWORKS:
+        many = (3, 10) if arch != "resnet110" else (3, 6, 10)
+        found[f"plain-{arch}"] = Case(plain, arch)
+        found[f"gaussian-{arch}"] = Case(partial(ours, name="gaussian", beside=many, whole=True), arch)
+    for arch in ("resnet110", "resnet20"):
+        found[f"blocks-{arch}"] = Case(partial(variant, label="compiled by blocks", run=by_blocks), arch)
+    for arch in ("resnet20", "lenet", "resnet110"):
+        for name in OBJECTIVES[1:]:
+            many = (3, 10) if (name, arch) == ("consistency", "resnet110") else (3,)
+            found[f"{name}-{arch}"] = Case(partial(ours, name=name, beside=many), arch)
+    forms: dict[str, dict[str, Any]] = {
+        "whole": {"label": "all before backward compiled as one", "make": whole_step},
+        "stacked": {"label": "6 stacked by groups", "make": stacked_step, "members": 6, "count": 6},
+        "contiguous": {"label": "compiled, channels first", "channels_last": False},
+        "combo": {"label": "compiled, combo kernels", "options": {"combo_kernels": True}},
+        "layout": {"label": "compiled, layouts forced", "options": {"force_layout_optimization": True}},
+        "wide": {"label": "compiled, batch 2560", "batch": 2560},
+    }
+    for name, more in forms.items():
+        found[f"{name}-resnet20"] = Case(partial(variant, **more), "resnet20")
+    found["wide-resnet110"] = Case(partial(variant, **forms["wide"]), "resnet110")
+    return found
 
 
-def _plain(**more: Any) -> Callable[[Asked], Rows]:
-    return lambda asked: plain(asked, **more)
-
-
-CASES: dict[str, Case] = {
-    "plain110": Case(plain, 110, "plain110"),
-    "ours110": Case(ours, 110, "ours110"),
-    "tried110": Case(_ours(tried=True, branches=(3, 6)), 110, "ours110"),
-    "eager110": Case(eager, 110),
-    "plain20": Case(plain, 20, "plain20"),
-    "ours20": Case(ours, 20, "ours20"),
-    "tried20": Case(_ours(tried=True, branches=(3, 6, 10)), 20, "ours20"),
-    "layers": Case(layers, 0),
-    "whole20": Case(whole, 20, "whole20"),
-    "stacked20": Case(stacked, 20, "stacked20"),
-    "contiguous20": Case(_plain(channels_last=False), 20, "contiguous20"),
-    "combo20": Case(_plain(options={"combo_kernels": True}), 20, "combo20"),
-    "layout20": Case(_plain(options={"force_layout_optimization": True}), 20, "layout20"),
-    "eager20": Case(eager, 20),
-    "copies20": Case(_ours(tried=True, copies=2), 20, "copies20"),
-    "wide20": Case(_plain(batch=2560), 20, "wide20"),
-    "wide110": Case(_plain(batch=2560), 110, "wide110"),
-}
+CASES = _cases()
 """Ordered by what is learnt per second."""

@@ -16,25 +16,29 @@ from torch.nn.functional import cross_entropy, relu
 
 from ringfence.classifiers.architectures import build_architecture
 from ringfence.training import DeviceData, TrainingPlan
+from ringfence.training.compiled import algorithms_tried
 from ringfence.training.course import Course
 from ringfence.training.data_on_device import augment
 from ringfence.training.fabric import make_fabric
-from ringfence.training.objectives import Gaussian
-from ringfence.training.recording import record
+from ringfence.training.objectives import Gaussian, Objective
+from ringfence.training.recording import steps_of
 
 SIGMA = 0.25
+JOINT = 3
+"""Members of a joint training."""
+
 Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large everything is; CIFAR-10's sizes unless it is only shown to run."""
+    """The network and how large everything is; repeats: steps of one timing, of which the median of five counts."""
 
+    arch: str
     device: torch.device
     batch: int
     images: int
     repeats: int
-    """Steps of one timing; the median of five timings counts."""
 
     @property
     def cuda(self) -> bool:
@@ -46,18 +50,31 @@ class Size:
         """Steps of an epoch at this batch."""
         return self.images // self.batch
 
+    @property
+    def depth(self) -> int:
+        """Of a ResNet."""
+        return int(self.arch.removeprefix("resnet"))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of one image: MNIST's for LeNets, CIFAR-10's otherwise."""
+        return (1, 28, 28) if self.arch.startswith("lenet") else (3, 32, 32)
+
     def data(self) -> DeviceData:
-        """Random images: rates do not depend on them."""
+        """Random images and soft labels: rates do not depend on them."""
         torch.manual_seed(0)
-        x = torch.rand(self.images, 3, 32, 32, device=self.device)
-        return DeviceData(x, torch.arange(self.images, device=self.device) % 10, 10)
+        x = torch.rand(self.images, *self.shape, device=self.device)
+        soft = torch.randn(self.images, 10, device=self.device).softmax(1)
+        return DeviceData(x, torch.arange(self.images, device=self.device) % 10, 10, soft)
 
 
-def network(size: Size, depth: int, seed: int = 0) -> nn.Module:
-    """A fresh ResNet in channels last."""
+def network(size: Size, seed: int = 0) -> nn.Module:
+    """A fresh network, channels last on colour images as our training has them."""
     torch.manual_seed(seed)
-    made = build_architecture(f"resnet{depth}").to(size.device).train()
-    return made.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    made = build_architecture(size.arch).to(size.device).train()
+    if size.shape[0] > 1:
+        made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return made
 
 
 def autocast(size: Size) -> Any:
@@ -130,13 +147,13 @@ def kernels(size: Size, step: Step, top: int = 40) -> dict[str, Any]:
     }
 
 
-def plain_step(size: Size, depth: int, run: Callable[[nn.Module], Any], channels_last: bool = True) -> Step:
+def plain_step(size: Size, run: Callable[[nn.Module], Any], channels_last: bool = True) -> Step:
     """What a PyTorch user writes: fixed inputs, fresh noise, autocast, fused SGD."""
-    member = network(size, depth)
+    member = network(size)
     forward, optimizer = run(member), sgd(size, list(member.parameters()))
     data = size.data()
     x, y = data.x[: size.batch].clone(), data.y[: size.batch]
-    if channels_last:
+    if channels_last and size.shape[0] > 1:
         x = x.contiguous(memory_format=torch.channels_last)
 
     def step() -> None:
@@ -150,9 +167,9 @@ def plain_step(size: Size, depth: int, run: Callable[[nn.Module], Any], channels
     return step
 
 
-def whole_step(size: Size, depth: int, run: Callable[[Any], Any]) -> Step:
+def whole_step(size: Size, run: Callable[[Any], Any]) -> Step:
     """Gather, crop, flip, noise, forward and loss as one compiled function."""
-    member, data = network(size, depth), size.data()
+    member, data = network(size), size.data()
     optimizer = sgd(size, list(member.parameters()))
     numbers = torch.randperm(size.images, device=size.device)[: size.batch]
     generator: Any = None  # the default one: compiled code has its own random numbers
@@ -174,39 +191,34 @@ def whole_step(size: Size, depth: int, run: Callable[[Any], Any]) -> Step:
     return step
 
 
-def our_plan(size: Size, copies: int = 1, **more: Any) -> TrainingPlan:
-    """``ringfence train --compile --graph --precision bf16 --crop 4 --flip``."""
-    options: dict[str, Any] = {"sigma": SIGMA, "batch": size.batch, "crop": 4, "flip": True, "compile": True}
+def our_plan(size: Size, objective: Objective | None = None, **more: Any) -> TrainingPlan:
+    """``ringfence train --compile --graph --precision bf16``, with ``--crop 4 --flip`` on colour images."""
+    colour = size.shape[0] > 1
+    options: dict[str, Any] = {"crop": 4 if colour else 0, "flip": colour, "compile": True, "graph": True, **more}
     precision = "bf16" if size.cuda else "fp32"
-    return TrainingPlan(Gaussian(copies), precision=precision, graph=True, **{**options, **more})  # type: ignore[arg-type]
+    return TrainingPlan(objective or Gaussian(1), SIGMA, batch=size.batch, precision=precision, **options)  # type: ignore[arg-type]
 
 
-def our_courses(size: Size, depth: int, members: int, **plan: Any) -> list[Course]:
-    """Independent trainings of one network each, begun and aimed at their first step."""
+def our_courses(size: Size, trainings: int, objective: Objective | None = None, **plan: Any) -> list[Course]:
+    """Independent trainings, begun and aimed at their first step; of three members each where they are joint."""
     fabric = make_fabric(size.device.type, 1, "bf16" if size.cuda else "fp32")
     fabric.launch()
     data, folder = size.data(), Path(tempfile.mkdtemp())
     found = []
-    for number in range(members):
-        member = network(size, depth, number)
-        course = Course(fabric, our_plan(size, seed=number, **plan), [member], data, None, folder / str(number))
+    for number in range(trainings):
+        chosen = our_plan(size, objective, seed=number, **plan)
+        members = [network(size, 10 * number + i) for i in range(JOINT if chosen.objective.joint else 1)]
+        with algorithms_tried():
+            course = Course(fabric, chosen, members, data, None, folder / str(number))
         course.begin()
         course.aim(0)
         found.append(course)
     return found
 
 
-def our_step(size: Size, courses: Sequence[Course]) -> Step:
+def our_step(courses: Sequence[Course]) -> Step:
     """One step of each, as the training loop takes it: a graph with a branch per training."""
-    steppers = [one.stepper for one in courses]
-    if size.cuda:
-        return record(steppers).replay
-
-    def step() -> None:
-        for one in steppers:
-            one.step()
-
-    return step
+    return steps_of([one.stepper for one in courses])
 
 
 class Stacked(nn.Module):
@@ -249,21 +261,21 @@ class Stacked(nn.Module):
         return torch.einsum("bmc,mck->bmk", features, self.weight.to(features.dtype)) + self.bias
 
 
-def stacked_step(size: Size, depth: int, members: int, run: Callable[[nn.Module], Any]) -> Step:
+def stacked_step(size: Size, run: Callable[[nn.Module], Any], count: int) -> Step:
     """A plain step of members stacked in one forward, each with its own noise."""
     torch.manual_seed(0)
-    member = Stacked(depth, members).to(size.device).train()
+    member = Stacked(size.depth, count).to(size.device).train()
     member.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     forward, optimizer = run(member), sgd(size, list(member.parameters()))
     data = size.data()
-    x, y = data.x[: size.batch].repeat(1, members, 1, 1), data.y[: size.batch].repeat_interleave(members)
+    x, y = data.x[: size.batch].repeat(1, count, 1, 1), data.y[: size.batch].repeat_interleave(count)
     x = x.contiguous(memory_format=torch.channels_last)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         noisy = x + SIGMA * torch.randn_like(x)
         with autocast(size):
-            loss = cross_entropy(forward(noisy).flatten(0, 1).float(), y) * members
+            loss = cross_entropy(forward(noisy).flatten(0, 1).float(), y) * count
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 

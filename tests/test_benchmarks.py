@@ -55,3 +55,43 @@ def test_quick_runs_never_reach_the_page(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "--quick" in done.stderr
     assert "old" in page.read_text()
+
+
+def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -> None:
+    """A sitting measures some cases; those of earlier ones stay, with their date, and a case measured again is new."""
+    lenet = {"row": "ours, aimed", "network": "lenet", "batch": 4, "members": 1, "ms": 2.0, "s_epoch_member": 0.5}
+    told = {"objective": "gaussian, m = 1", "measured": "2026-01-02"}
+    rows = [
+        {"case": "gaussian-lenet", **lenet, **told},
+        {"case": "rate", "row": "dense bf16 product", "network": "", "tflops": 1e-6, "batch": 4, "members": 1, **told},
+    ]
+    machine = {"environment": {"torch": "of that machine", "load_before": None}}
+    (tmp_path / "machine.json").write_text(json.dumps(machine))
+    (tmp_path / "rows.json").write_text(json.dumps({"batch": 4, "rows": rows}))
+    log = tmp_path / "some-training" / "member-0" / "log.csv"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch,seconds\n1,5\n2,7\n3,9.5\n4,3\n5,6\n")
+    script, out = ROOT / "benchmarks" / "gpu_training.py", ["--out", str(tmp_path)]
+    keep = ["--keep", str(tmp_path / "rows.json"), "--machine", str(tmp_path / "machine.json"), "--logs", str(log)]
+    assert run(script, "--cases", "", *keep, *out).returncode == 0
+    first = json.loads((tmp_path / "gpu_training.json").read_text())
+    assert first["environment"] == machine["environment"]
+    assert first["measurements"] == {"rows": rows, "logs": {"some-training": [2, 2.5, 3]}}  # the clock began anew at 4
+    again = [
+        "--quick",
+        "--cases",
+        "rate",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--keep",
+        f"{tmp_path}/gpu_training.json",
+    ]
+    done = run(script, *again, *out)
+    assert done.returncode == 0, done.stderr
+    second = json.loads((tmp_path / "gpu_training.json").read_text())
+    assert second["environment"] != machine["environment"]
+    kept, anew = second["measurements"]["rows"]
+    assert kept == rows[0]
+    assert anew["tflops"] > rows[1]["tflops"]
+    assert anew["measured"] > kept["measured"]
+    assert second["measurements"]["logs"] == first["measurements"]["logs"]

@@ -199,3 +199,21 @@ def test_algorithms_are_tried_from_the_first_forward_and_not_after_the_training(
     assert len(seen) == 1 + len(data) // plan.batch  # the check and every step
     assert all(seen)
     assert not torch.backends.cudnn.benchmark
+
+
+def test_algorithms_are_not_tried_for_what_no_step_needs(
+    data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check's forward in float32 is no forward of a training in half precision; trying takes seconds."""
+    seen: list[tuple[bool, bool]] = []
+
+    class Noting(Watched):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append((torch.is_autocast_enabled("cpu"), torch.backends.cudnn.benchmark))
+            return super().forward(x)
+
+    monkeypatch.setattr(torch, "compile", lambda module, **settings: module)
+    plan = replace(PLANS[0], epochs=1, compile=True, precision="bf16")
+    train(plan, [Noting(network(0), set())], data, tmp_path, device="cpu")
+    assert set(seen) == {(True, True), (False, False)}
+    assert seen.count((False, False)) == 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +15,20 @@ from ringfence.training.checkpoints import undone
 
 LARGEST_DRIFT = 0.2
 """Share of a gradient's length by which a compiled network's may differ, beyond what rounding explains."""
+
+
+@contextmanager
+def algorithms_tried(tried: bool = True) -> Iterator[None]:
+    """Let cuDNN try its algorithms for every shape: a training has few, and its small channels suit none by default.
+
+    torch keeps the algorithm that it first took for a shape, tried or not.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = tried
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> list[nn.Module]:
@@ -38,9 +53,10 @@ def gradient_drift(plain: nn.Module, fast: nn.Module, x: Tensor, fabric: Any) ->
     """
     parameters = [one for one in plain.parameters() if one.requires_grad]
     with undone([plain]):  # batch norms count batches
-        exact = mixed_gradients(plain(x), parameters)
         with fabric.autocast():
             slow, quick = (mixed_gradients(run(x), parameters) for run in (plain, fast))
+        with algorithms_tried(False):  # no step needs these shapes in float32, unless they were tried above
+            exact = mixed_gradients(plain(x), parameters)
     full = torch.stack([one.norm() for one in slow])
     lengths = full.clamp_min(float(full.max()) / 1000 + 1e-12)
     rounding = torch.stack([(one - other).norm() for one, other in zip(slow, exact, strict=True)])

@@ -13,11 +13,12 @@ from torch import nn
 
 from ringfence.errors import ArgumentError, DataError
 from ringfence.training.checkpoints import Checkpoints, restore_modules
+from ringfence.training.compiled import algorithms_tried
 from ringfence.training.course import Course, Status
 from ringfence.training.data_on_device import DeviceData
 from ringfence.training.fabric import make_fabric
 from ringfence.training.plan import TrainingPlan
-from ringfence.training.recording import algorithms_tried, steps_of
+from ringfence.training.recording import steps_of
 
 REPORT_SECONDS = 2.0
 """Between two looks at the sums on the device: each look waits for the device once."""
@@ -138,8 +139,7 @@ def _go(
     fabric: Any, courses: Sequence[Callable[[Any], Course]], reports: Sequence[Report], last: int | None = None
 ) -> None:
     """All epochs that are left, or those up to the last one wanted; a training that is finished leaves the others."""
-    # From the first forward on, which is that of the check of a compiled network: torch keeps the algorithm that it
-    # first took for a shape, tried or not.
+    # From the first forward on, which is that of the check of a compiled network.
     with algorithms_tried():
         made = [course(fabric) for course in courses]
         for course in made:

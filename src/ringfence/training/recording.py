@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -12,17 +11,6 @@ from ringfence.training.stepper import Stepper
 
 WARM_UP_STEPS = 3
 """Steps before a graph is recorded, so that libraries have chosen their algorithms; they are undone."""
-
-
-@contextmanager
-def algorithms_tried() -> Iterator[None]:
-    """Let cuDNN try its algorithms for every shape: a training has few, and its small channels suit none by default."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def steps_of(steppers: Sequence[Stepper]) -> Callable[[], None]:

@@ -1,0 +1,53 @@
+"""Rows of earlier runs of ``gpu_training.py``: from its result, or from the file of rows that a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RENAMED = {
+    "plain compiled graph": "PyTorch, compiled, one graph",
+    "ours": "ours, alone",
+    "ours, aimed": "ours, aimed",
+}
+"""Rows of the first run, whose steps had other names."""
+
+TRIED = ", cuDNN tries first"
+"""What the first run called trainings that try algorithms from the first forward on, as all do since."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an earlier run measured; origin: its date and machine."""
+
+    rows: Sequence[dict[str, Any]]
+    logs: Mapping[str, Sequence[float]]
+    origin: Mapping[str, Any]
+
+
+def kept(path: Path, machine: Path | None) -> Kept:
+    """Rows and where they come from; a file of rows alone has its own date, and the machine of another result."""
+    content = json.loads(path.read_text())
+    if "measurements" in content:
+        origin = {"date": content["date"], "environment": content["environment"]}
+        return Kept(content["measurements"]["rows"], content["measurements"]["logs"], origin)
+    if machine is None:
+        raise SystemExit(f"--machine: needed, since {path.name} does not say where it was measured.")
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    where = {**json.loads(machine.read_text())["environment"], "load_before": None}
+    rows = [_named(one, content["batch"], written.date().isoformat()) for one in content["rows"]]
+    return Kept(rows, {}, {"date": written.isoformat(timespec="seconds"), "environment": where})
+
+
+def _named(one: dict[str, Any], batch: int, day: str) -> dict[str, Any]:
+    """A row with all that later ones say of themselves."""
+    found = {"measured": day, "batch": batch, "members": 1, "objective": "gaussian, m = 1", **one}
+    if "depth" in found:
+        found["network"] = f"resnet{found.pop('depth')}"
+        name = found["row"].removesuffix(TRIED)
+        found["row"] = RENAMED.get(name, name)
+    return found

@@ -1,0 +1,56 @@
+"""Single layers of the networks that ``gpu_training.py`` trains: what stacking members in one launch could reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from gpu_training_steps import Size, Step, recorded, timed
+from torch.nn.functional import batch_norm
+
+
+def layers(size: Size) -> Iterator[dict[str, Any]]:
+    """Microseconds of single layers, bf16 and channels last: more rows against groups, the bound of stacking."""
+    torch.backends.cudnn.benchmark = True
+    shapes = [(size.batch, 1), (10 * size.batch, 1), (size.batch, 3), (size.batch, 6), (size.batch, 10)]
+    for width, side in ((16, 32), (32, 16), (64, 8)):
+        for batch, groups in shapes:
+            found = _layer(size, width, side, batch, groups)
+            name = f"layer {width}x{side}x{side}, batch {batch}, groups {groups}"
+            yield {"row": name, "network": "", "us": found}
+
+
+def _layer(size: Size, width: int, side: int, batch: int, groups: int) -> dict[str, float]:
+    kind = torch.bfloat16
+    last = torch.channels_last
+    channels = width * groups
+    x = torch.randn(batch, channels, side, side, device=size.device, dtype=kind).contiguous(memory_format=last)
+    weight = torch.randn(channels, width, 3, 3, device=size.device, dtype=kind).contiguous(memory_format=last)
+    out = torch.randn_like(x)
+    scale, mean = torch.ones(channels, device=size.device), torch.zeros(channels, device=size.device)
+    settings: Any = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups)
+    backward = torch.ops.aten.convolution_backward
+    leaf, weights = x.clone().requires_grad_(), scale.clone().requires_grad_()
+
+    def norm() -> None:
+        batch_norm(leaf, mean, scale, weights, None, True).backward(out)  # type: ignore[no-untyped-call]
+
+    pieces: dict[str, Step] = {
+        "forward": lambda: torch.ops.aten.convolution(x, weight, None, *settings),
+        "input gradient": lambda: backward(out, x, weight, None, *settings, [True, False, False]),
+        "weight gradient": lambda: backward(out, x, weight, None, *settings, [False, True, False]),
+        "batch norm and back": norm,
+        "copy": lambda: out.copy_(x),
+    }
+
+    def ten_times(piece: Step) -> Step:
+        def run() -> None:
+            for _ in range(10):
+                piece()
+
+        return run
+
+    small = replace(size, repeats=3)
+    return {name: round(100 * timed(small, recorded(size, ten_times(one))), 1) for name, one in pieces.items()}

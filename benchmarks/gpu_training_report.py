@@ -1,0 +1,138 @@
+"""Rows of ``gpu_training.py`` as the house's tables: shares of the device's rate, bars, epochs of real trainings."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import Bar, Grid, Report
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+Row = dict[str, Any]
+
+SMALL_BATCH = 4
+"""At which operations are counted: they are in proportion to the batch."""
+
+
+def share(one: Row, tflops: float) -> float:
+    """Per cent of the device's dense bf16 rate that the products and convolutions of a row's step are done at."""
+    objective = str(one["objective"]).partition(",")[0]
+    trainings = one["members"] // (3 if objective in ("drt", "adp", "gal") else 1)
+    work = operations(one["network"], objective) * one["batch"] / SMALL_BATCH * trainings
+    return float(100 * work / (one["ms"] / 1000) / (tflops * 1e12))
+
+
+@cache
+def operations(arch: str, objective: str) -> int:
+    """Multiplications and additions of products and convolutions in one step of SMALL_BATCH images, counted as run."""
+    from gpu_training_cases import objective_of
+    from gpu_training_steps import Size, our_courses
+
+    size = Size(arch, torch.device("cpu"), SMALL_BATCH, 2 * SMALL_BATCH, 1)
+    (course,) = our_courses(size, 1, objective_of(objective), compile=False)
+    with Counting() as counter:
+        course.stepper.step()
+    return counter.total
+
+
+class Counting(TorchDispatchMode):
+    """torch's own counts, added up; its FlopCounterMode does not survive gradients of gradients."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run and count."""
+        found = func(*args, **(kwargs or {}))
+        if (count := flop_registry.get(func._overloadpacket)) is not None:
+            self.total += int(count(*args, **(kwargs or {}), out_val=found))
+        return found
+
+
+def epochs_of(log: Path) -> list[float]:
+    """Seconds of the epochs in a training's log.csv, without the first of every session, whose clock begins anew."""
+    with log.open(newline="") as file:
+        ends = [float(line["seconds"]) for line in csv.DictReader(file)]
+    return [round(b - a, 2) for a, b in pairwise(ends) if b > a]
+
+
+def steps_grid(rows: Sequence[Row], tflops: float) -> Grid:
+    """Every timed step that is no part of another."""
+    profiles = {(one["row"], one["network"], one["case"]): one["profile"] for one in rows if "profile" in one}
+    lines = []
+    for one in rows:
+        if "s_epoch_member" not in one or one["row"].startswith("part: "):
+            continue
+        kernels = profiles.get((one["row"], one["network"], one["case"]))
+        numbers = [f"{one['ms']:.2f}", f"{one['s_epoch_member']:.2f}", f"{share(one, tflops):.1f}"]
+        shown = [f"{kernels['launches']:,}", f"{kernels['us'] / 1000:.2f}"] if kernels else ["", ""]
+        name = f"{one['network']}, {one['objective']}: {one['row']}"
+        lines.append([name, str(one["members"]), *numbers, *shown, one["measured"]])
+    columns = ["step", "members", "ms", "s an epoch and member", "% of bf16", "kernels", "ms of kernels", "measured"]
+    return Grid("Training steps", columns, lines)
+
+
+def parts_grid(rows: Sequence[Row]) -> Grid:
+    """Pieces of our step, and layers alone."""
+    lines = [
+        [f"{one['network']}: {one['row'].removeprefix('part: ')}", f"{one['ms']:.3f}", one["measured"]]
+        for one in rows
+        if one["row"].startswith("part: ") and "ms" in one
+    ]
+    return Grid("Pieces of our step, each as a graph of its own", ["piece", "ms", "measured"], lines)
+
+
+def epochs_grid(rows: Sequence[Row], logs: Mapping[str, Sequence[float]]) -> Grid:
+    """Whole epochs, with checkpoints: of ``train`` in the benchmark, and of real trainings that ran side by side."""
+    lines = []
+    for one in rows:
+        if "s_epoch" in one:
+            found = one["s_epoch"]
+            lines.append([f"{one['network']}: {one['row']}", "1", str(len(found)), f"{statistics.median(found):.2f}"])
+    for name, seconds in logs.items():
+        each = statistics.median(seconds) / len(logs)
+        lines.append([f"{name}: {len(logs)} side by side", str(len(logs)), str(len(seconds)), f"{each:.2f}"])
+    return Grid("Whole epochs", ["training", "members", "epochs", "s an epoch and member"], lines)
+
+
+def bars(rows: Sequence[Row]) -> list[Bar]:
+    """What training should reach on an H200."""
+
+    def found(network: str, row: str, objective: str, key: str = "s_epoch_member") -> float | None:
+        for one in rows:
+            same = one["network"] == network and one["row"] == row and key in one
+            if same and one["objective"].partition(",")[0] == objective:
+                return float(one[key])
+        return None
+
+    alone = found("resnet110", "ours, aimed", "gaussian")
+    graph = found("resnet110", "PyTorch, compiled, one graph", "gaussian")
+    ratio = alone / graph if alone and graph else None
+    ten = "ours, 10 side by side"
+    return [
+        Bar("ResNet-110 alone, augmented, an epoch", "at most", 2.5, alone, "s"),
+        Bar("ResNet-110 alone over PyTorch's compiled graph without augmentation", "at most", 1.05, ratio),
+        Bar("ResNet-20 alone, augmented, an epoch", "at most", 0.5, found("resnet20", "ours, aimed", "gaussian"), "s"),
+        Bar("ten ResNet-110, an epoch and member", "at most", 1.3, found("resnet110", ten, "gaussian"), "s"),
+        Bar("ten ResNet-110, consistency, the same", "at most", 2.2, found("resnet110", ten, "consistency"), "s"),
+        Bar("a step of DRT, three ResNet-20", "at most", 18.25, found("resnet20", "ours, alone", "drt", "ms"), "ms"),
+    ]
+
+
+def report(
+    rows: Sequence[Row], logs: Mapping[str, Sequence[float]], settings: Mapping[str, Any], notes: Sequence[str]
+) -> Report:
+    """Tables and bars; the device's rate is the run's own where it was measured."""
+    measured = [one["tflops"] for one in rows if "tflops" in one]
+    tflops = measured[-1] if measured else settings["rate"]
+    whence = "measured in this run" if measured else "measured on such a device in another run"
+    notes = [f"100% of bf16 are {tflops:g} TFLOP/s, {whence}; counted are products and convolutions.", *notes]
+    grids = [steps_grid(rows, tflops), parts_grid(rows), epochs_grid(rows, logs)]
+    raw = {"rows": list(rows), "logs": dict(logs)}
+    return Report("gpu_training", settings, [one for one in grids if one.rows], bars(rows), raw, notes)
