@@ -11,6 +11,7 @@ import argparse
 import shlex
 import sys
 import time
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -36,6 +37,7 @@ def job_of(words: list[str]) -> Any:
 
 def main() -> int:
     from ringfence.cli.console import INTERRUPTED
+    from ringfence.store.lock import locked
     from ringfence.training.running import run_together
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -52,7 +54,10 @@ def main() -> int:
             )
 
     try:
-        run_together([(job, member) for job in jobs for member in job.trainings], report)
+        with ExitStack() as held:
+            for job in jobs:
+                held.enter_context(locked(job.out))
+            run_together([(job, member) for job in jobs for member in job.trainings], report)
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0

@@ -79,7 +79,6 @@ def train_command(
     with friendly("Run the same command again to continue."):
         from ringfence.cli.train_job import make_job, pairs
         from ringfence.cli.train_progress import count_labels, show_training
-        from ringfence.store.lock import locked
         from ringfence.training.parallel import run_parallel
 
         named = {"rho1": rho1, "rho2": rho2}
@@ -125,10 +124,9 @@ def train_command(
             devices=devices,
             tensorboard=tensorboard,
         )
-        with locked(out):
-            count_labels(job, quiet)
-            with show_training(job, quiet) as report:
-                files = run_parallel(job, parallel, report)
+        count_labels(job, quiet)
+        with show_training(job, quiet) as report:
+            files = run_parallel(job, parallel, report)
         if export is not None:
             from ringfence.store.atomic import write_atomically
 

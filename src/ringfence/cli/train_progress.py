@@ -26,6 +26,7 @@ def count_labels(job: TrainJob, quiet: bool) -> None:
     """Count, with progress, what the labels of ``select`` or ``catrs`` are made from; it stays in the job's folder."""
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
+    from ringfence.store.lock import locked
     from ringfence.training.checkpoints import freeze_settings
     from ringfence.training.objectives import Catrs, Select
     from ringfence.training.running import class_votes, right_answers
@@ -34,11 +35,12 @@ def count_labels(job: TrainJob, quiet: bool) -> None:
     objective = job.plan(0).objective
     if job.finished or not isinstance(objective, Select | Catrs):
         return
-    freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
-    answers = right_answers(job) if isinstance(objective, Select) else class_votes(job)
-    total = len(answers.counts)
-    with show_progress(total, answers.done, quiet, "labelling") as report:
-        answers.count(pick_device(job.device), lambda *seen: report(Progress(*seen)))
+    with locked(job.out):
+        freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
+        answers = right_answers(job) if isinstance(objective, Select) else class_votes(job)
+        total = len(answers.counts)
+        with show_progress(total, answers.done, quiet, "labelling") as report:
+            answers.count(pick_device(job.device), lambda *seen: report(Progress(*seen)))
     if isinstance(objective, Select) and isinstance(answers, RightAnswers) and not quiet:
         worth = int(answers.labels(objective.eta).y.sum())
         enough = f"right on a share of at least {objective.eta:g} of {objective.n} noisy copies"

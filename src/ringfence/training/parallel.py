@@ -15,6 +15,7 @@ import torch
 from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.sampling import pick_device
+from ringfence.store.lock import locked
 from ringfence.training.checkpoints import freeze_settings
 from ringfence.training.course import Status
 from ringfence.training.job import TrainJob
@@ -28,6 +29,11 @@ def run_parallel(
     job: TrainJob, together: int, on_status: Callable[[int, Status], None] = lambda member, status: None
 ) -> list[Path]:
     """Train the members of a job, so many at a time; equal to one after the other, weight for weight on one device."""
+    with locked(job.out):
+        return _run_parallel(job, together, on_status)
+
+
+def _run_parallel(job: TrainJob, together: int, on_status: Callable[[int, Status], None]) -> list[Path]:
     if together < 1:
         raise ArgumentError("--parallel", "must be at least 1", together, "Use 1.")
     if job.joint or together == 1 or job.members == 1:
