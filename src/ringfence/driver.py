@@ -26,6 +26,7 @@ from ringfence.sampling import (
     ForwardPlan,
     Precision,
     beside_batches,
+    check_memory,
     check_seed,
     count_classes,
     fastest_plan,
@@ -117,6 +118,8 @@ def certify(
         rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
     num_classes = found
+    if execution.plan is not None:
+        check_memory(execution.plan.batch, shape, device)
     plan = execution.plan or execution.measured(classifier, shape, num_classes, device)
     counted = readouts(procedure.needs, classifier, procedure.name)
     given = Given(num_classes, noise.sigma, lift.norm_bound)

@@ -73,8 +73,16 @@ def test_built_in_networks_are_attacked_as_before(call: Call, finished: dict[str
         ("pkg.module:make@weights.pt", ["the module pkg.module, and make() in it"]),
         ("dir/file.py:make", ["dir/file.py, and make() in it"]),
         ("program.pt2", ["the program in program.pt2"]),
-        ("denoised:f.py:clean+default", ["f.py, and clean() in it"]),
-        ("denoised:dncnn@d.safetensors+program.pt2", ["the program in program.pt2"]),
+        ("denoised(f.py:clean, default)", ["f.py, and clean() in it"]),
+        ("denoised(dncnn@d.safetensors, program.pt2)", ["the program in program.pt2"]),
+        ("soft(default, 'f.py:clean', prefixes=true)", ["f.py, and clean() in it"]),
+        ("aces(certify=default, core=hard(default:1, f.py:make), theta=0:1:0.5)", ["f.py, and make() in it"]),
+        ("aces(certify=default, core=default, select=pick:me)", ["the module pick, and me() in it"]),
+        (
+            "ringfence.classifiers.architectures.x/evil.py:make",
+            ["ringfence.classifiers.architectures.x/evil.py, and make() in it"],
+        ),
+        ("ringfence.classifiers.architectures.py:make", ["ringfence.classifiers.architectures.py, and make() in it"]),
     ],
 )
 def test_what_a_spec_would_execute(spec: str, told: list[str]) -> None:
@@ -99,7 +107,7 @@ def test_a_model_that_leaves_does_not_end_in_success(call: Call, dots: Path, tmp
 
 def test_a_batch_beyond_memory_is_refused_before_anything_is_allocated(call: Call, tmp_path: Path) -> None:
     told = call("certify", "--sigma", 0.5, "--batch", 10**12, "--out", tmp_path / "run", code=2).stderr
-    assert "--batch: must fit into memory" in told
+    assert "batch: batches of inputs must fit into the" in told
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -132,3 +134,20 @@ def test_digests_of_earlier_runs_are_compared_where_they_covered_everything() ->
 class _Mine(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
+
+
+def test_code_without_a_file_has_one_digest_in_every_process() -> None:
+    program = (
+        "import sys; from torch import nn; from ringfence.models import model_digest\n"
+        "class Net(nn.Module):\n"
+        "    def forward(self, x): return x if 'b' in {'a', 'b', 'c', 'd', 'e'} else -x\n"
+        "print(model_digest(Net()))"
+    )
+    run = [sys.executable, "-c", program]
+    found = {
+        subprocess.run(
+            run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1

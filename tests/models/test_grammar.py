@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import ModelError
-from ringfence.models.grammar import Leaf, Node, Tree, from_plain, leaves, parse, split_models, to_plain
+from ringfence.models.grammar import Leaf, Node, Tree, as_tree, parse, split_models
 
 texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=12)
 names = st.from_regex(r"[a-z][a-z0-9-]{0,5}", fullmatch=True)
@@ -35,36 +34,10 @@ def test_hash_agrees_with_equality(tree: Tree) -> None:
     assert hash(parse(str(tree))) == hash(tree)
 
 
-@given(trees)
-def test_json_and_back(tree: Tree) -> None:
-    plain = json.loads(json.dumps(to_plain(tree)))
-    # A leaf that looks like a node is quoted in text; as a string of a mapping it would be read as a node.
-    assert from_plain(plain) == _reread(tree)
-
-
-def _reread(tree: Tree) -> Tree:
-    """What a mapping's strings mean: those that begin like a node are read as text is."""
-    if isinstance(tree, Leaf):
-        return from_plain(to_plain(tree))
-    return Node(tree.name, tuple(map(_reread, tree.models)), {key: _reread(one) for key, one in tree.settings.items()})
-
-
 @given(st.text(max_size=60))
 def test_any_text_is_a_tree_or_a_model_error(text: str) -> None:
     with suppress(ModelError):
         parse(text)
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-        max_leaves=8,
-    )
-)
-def test_any_mapping_is_a_tree_or_a_model_error(value: object) -> None:
-    with suppress(ModelError):
-        from_plain(value)
 
 
 def test_the_examples() -> None:
@@ -74,7 +47,6 @@ def test_the_examples() -> None:
     assert tree.settings["theta"] == Leaf("0:1:0.01")
     assert parse("  resnet20@w a.pt ") == Leaf("resnet20@w a.pt")
     assert parse("C:\\models\\a.pt") == Leaf("C:\\models\\a.pt")
-    assert list(leaves(parse("soft(a, denoised(b, c), weights=1/2)"))) == ["a", "b", "c"]
     assert split_models("a, soft(b,c) ,'x(1).pt'") == ["a", "soft(b, c)", "'x(1).pt'"]
 
 
@@ -97,6 +69,12 @@ def test_the_examples() -> None:
 def test_what_is_wrong_is_said(text: str, said: str) -> None:
     with pytest.raises(ModelError, match=said):
         parse(text)
+
+
+def test_a_source_stands_as_it_is_unless_it_begins_like_a_tree() -> None:
+    assert as_tree("my models, old/a.pt") == Leaf("my models, old/a.pt")
+    assert as_tree(" 'a(1).pt'") == Leaf("a(1).pt")
+    assert as_tree("soft(a)") == Node("soft", (Leaf("a"),))
 
 
 def test_settings_among_a_list_of_models_are_refused() -> None:

@@ -9,7 +9,7 @@ import ringfence as rf
 from ringfence.classifiers import Aces, KConsensus
 from ringfence.errors import ModelError
 from ringfence.models import as_tree, lanes_of, load_model
-from ringfence.models.nodes import NODES, numbers, settle, usage
+from ringfence.models.registry import NODES, numbers, settle, usage
 
 X = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
@@ -112,6 +112,10 @@ def test_the_digest_tells_every_setting_and_order_apart() -> None:
         ("soft(default, prefixes=soft(default))", "is a setting, not a model"),
         ("normalize(default, mean=0.5, std=0)", "must be positive"),
         ("clips(default, frames=0)", "frame"),
+        ("patches(default, size=28, noise=bogus)", "must be one of input, resized"),
+        ("patches(default, size=28, form=best)", "must be one of sound, paper"),
+        ("lanes(default, consensus=1.5)", "whole numbers"),
+        ("lanes(default, consensus=nan)", "whole numbers"),
         ("normalize(normalize(default, mean=0, std=1), mean=0.5, std=0.5)", "brings its own normalisation"),
     ],
 )
@@ -134,3 +138,10 @@ def test_numbers() -> None:
     for wrong in ("", "1/", "0:1", "1:0:0.1", "0:1:0", "0:1:-1", "0:1:1e-9", "nan:1:1"):
         with pytest.raises(ValueError):
             numbers(wrong)
+
+
+def test_noise_elsewhere_is_refused_where_only_the_input_can_have_it() -> None:
+    assert load_model("patches(default, size=28, resize=32, count=4)").at_input is not None
+    loaded = load_model("patches(default, size=28, resize=32, count=4, noise=patch)")
+    with pytest.raises(ModelError, match="must have its noise at the input here"):
+        loaded.at_input  # noqa: B018

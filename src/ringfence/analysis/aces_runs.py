@@ -81,7 +81,7 @@ class AcesRun:
     @property
     def measured(self) -> str:
         """What the selector compares with theta."""
-        selector = (self.run.config.extra.get("ensemble") or {}).get("select", "entropy")
+        selector = self.run.config.ensemble.get("select", "entropy")
         return "entropy" if selector == "entropy" else "score of the core"
 
     # One theta -------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def consensus_of(config: RunConfig, lane: str) -> tuple[int, int] | None:
 
     None for denoised members too: two forwards each, and four of them may be two members or four.
     """
-    ensemble: Mapping[str, Any] = config.extra.get("ensemble") or {}
+    ensemble: Mapping[str, Any] = config.ensemble
     members, asked = len(ensemble.get("members", ())), list(ensemble.get("consensus", ()))
     if not asked or any(str(spec).startswith(("denoised:", "denoised(")) for spec in ensemble.get("members", ())):
         return None

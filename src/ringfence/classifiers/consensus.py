@@ -53,7 +53,7 @@ class KConsensus(Classifier):
             raise ArgumentError("members", "needs at least one classifier", "an empty ensemble", "Name some members.")
         if not 1 <= agree <= len(members):
             rule = f"must lie between 1 and the number of members, {len(members)}"
-            raise ArgumentError("agree", rule, agree, "Paper 000 uses 2 to 5 of 10 members.")
+            raise ArgumentError("agree", rule, agree, "Horvath et al. (2022) use 2 to 5 of 10 members.")
         if micro_batch is not None and micro_batch < 1:
             raise ArgumentError("micro_batch", "must be at least 1", micro_batch, "Leave it out.")
         if not 0 < undecided <= 1:

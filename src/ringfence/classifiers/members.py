@@ -135,7 +135,7 @@ def _same(one: Any, other: Any) -> bool:
         )
     try:
         return type(one) is type(other) and bool(one == other)
-    except (RuntimeError, TypeError, ValueError):
+    except Exception:  # whatever a foreign comparison raises
         return False
 
 

@@ -69,8 +69,8 @@ class HoldoutChoice:
             first=self.first,
         )
         for one in loaded if len(dataset) else ():
-            count_classes(one.module, dataset[0].x, pick_device(self.device))  # do they take these inputs at all?
-        return [one.module for one in loaded], dataset
+            count_classes(one.at_input, dataset[0].x, pick_device(self.device))  # do they take these inputs at all?
+        return [one.at_input for one in loaded], dataset
 
     def scores(self) -> Holdout:
         """All members' scores on the noisy hold-out inputs."""

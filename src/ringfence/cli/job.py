@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from ringfence.classifiers import facts
 from ringfence.cli.console import written_numbers
-from ringfence.cli.memory import check_batch
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
@@ -17,7 +16,7 @@ from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
 from ringfence.models import LoadedModel, as_tree, lanes_of, load_model, procedure_for
 from ringfence.noise import Gaussian
 from ringfence.procedures import EnsembleAfterSmoothing, Given, Procedure, procedure
-from ringfence.sampling import ForwardPlan, check_seed, count_classes, pick_device
+from ringfence.sampling import ForwardPlan, check_memory, check_seed, count_classes, pick_device
 from ringfence.store import RunConfig
 
 
@@ -147,7 +146,8 @@ class Choices:
 
     def check_batch(self, shape: tuple[int, ...]) -> None:
         """Refuse a --batch of such inputs that no memory holds."""
-        check_batch(self.execution.batch, shape, pick_device(self.device))
+        if self.execution.batch is not None:
+            check_memory(self.execution.batch, shape, pick_device(self.device))
 
     def config(self, model: LoadedModel, dataset: Dataset, num_classes: int) -> RunConfig:
         """What determines the records."""

@@ -89,9 +89,9 @@ def _time(model: str, data: str, weights: Any, device: str, answer: dict[str, An
 
     loaded, dataset, place = load_model(model, weights=weights), load_dataset(data, limit=1), pick_device(device)
     x = dataset[0].x
-    classes = count_classes(loaded.module, x, place)
-    plan = fastest_plan(loaded.module, tuple(x.shape), classes, place)
-    forward, batch = Forward(loaded.module, plan, place, classes), torch.rand(plan.batch, *x.shape, device=place)
+    classes = count_classes(loaded.at_input, x, place)
+    plan = fastest_plan(loaded.at_input, tuple(x.shape), classes, place)
+    forward, batch = Forward(loaded.at_input, plan, place, classes), torch.rand(plan.batch, *x.shape, device=place)
     begin, rounds = time.perf_counter(), 0
     while rounds < 3 or time.perf_counter() - begin < 1.0:
         float(forward(batch).scores.sum())

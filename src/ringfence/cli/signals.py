@@ -27,15 +27,19 @@ def stopped_cleanly() -> Iterator[None]:
             _leave(number)
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # in the background of a shell, under nohup
-            signal.signal(number, stop)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    ours = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]  # ignored under nohup, for example
+    for number in ours:
+        signal.signal(number, stop)
     try:
         yield
     except SystemExit:
         if heard:
             raise SystemExit(128 + heard[0]) from None
         raise
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
 
 
 def _leave(number: int) -> None:

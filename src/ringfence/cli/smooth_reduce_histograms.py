@@ -33,7 +33,7 @@ def histogram(choices: Choices, loaded: Loaded, crops: Crops, index: int) -> dic
     item = loaded.dataset[index]
     answers = _answers(choices, loaded, crops, index)
     panels = {f"{name} logits": answers[name] for name in ("base", "mean")}
-    kinds = kinds_of(loaded.model.module)
+    kinds = kinds_of(loaded.model.at_input)
     panels |= {f"{name} softmax": probabilities(answers[name], kinds) for name in ("base", "mean")}
     panels["max softmax"] = answers["max"]
     found = {name: _panel(values) for name, values in panels.items()}
@@ -44,7 +44,7 @@ def histogram(choices: Choices, loaded: Loaded, crops: Crops, index: int) -> dic
 def _answers(choices: Choices, loaded: Loaded, crops: Crops, index: int) -> dict[str, Tensor]:
     """Scores (DRAWS, K) of the network, of the mean and of the max over its patches, on the same noise."""
     item, device = loaded.dataset[index], pick_device(choices.device)
-    network = loaded.model.module.to(device)
+    network = loaded.model.at_input.to(device)
     kinds: dict[str, nn.Module] = {"base": network}
     kinds |= {reduce: Patches(network, crops, reduce) for reduce in REDUCTIONS}
     parts: dict[str, list[Tensor]] = {name: [] for name in kinds}

@@ -118,7 +118,7 @@ def certify(
     plan: ForwardPlan | None = None,
 ) -> tuple[RunFolder, RunMetrics]:
     """One run into its folder (or the rest of it), and its metrics; a plan spares measuring the fastest one."""
-    classifier, lift = reducing.compose(loaded.model.module, loaded.dataset.shape)
+    classifier, lift = reducing.compose(loaded.model.at_input, loaded.dataset.shape)
     lifted = lift(loaded.dataset[0].x)
     num_classes = count_classes(classifier, lifted, pick_device(choices.device))
     loaded.dataset.check_labels(num_classes)

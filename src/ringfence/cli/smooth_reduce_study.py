@@ -96,7 +96,7 @@ def run_study(
 ) -> dict[str, Any]:
     """Every arm into its own run folder, then study.json and study.md; running it again continues."""
     for arm in planned:
-        arm.reducing.compose(loaded.model.module, loaded.dataset.shape)  # refuse what does not fit before any sampling
+        arm.reducing.compose(loaded.model.at_input, loaded.dataset.shape)  # refuses what does not fit
     crops = next(arm.reducing.patches for arm in planned if isinstance(arm.reducing.patches, Crops))
     shown = range(min(histograms, len(loaded.dataset)))
     costs = [remaining(choices, arm, loaded, out) for arm in planned]
@@ -160,7 +160,7 @@ def remaining(choices: Choices, arm: Arm, loaded: Loaded, out: Path) -> int:
 def seconds_per_forward(choices: Choices, loaded: Loaded) -> float:
     """Drawing noise and one forward of the network, measured on a small batch; the best of three."""
     device = pick_device(choices.device)
-    network = loaded.model.module.to(device).eval()
+    network = loaded.model.at_input.to(device).eval()
     noise, times = torch.empty(RATE_ROWS, *loaded.dataset.shape, device=device), []
     for key in range(4):
         begin = time.perf_counter()

@@ -122,7 +122,7 @@ def _certify(study: DrtStudy, name: str, folder: Path, tell: Callable[[str], Non
     """Single members and both votes from one pass; for ``drt`` also the best weights of a grid (appendix G.3)."""
     files = [folder / f"final-{i}.safetensors" for i in range(study.members)]
     loaded = [load_model(study.arch, weights=file) for file in files]
-    modules = [one.module for one in loaded]
+    modules = [one.at_input for one in loaded]
     lanes = lane_names(study.members, VOTES, False, True, ())
     rows = _run(study, name, Lanes(modules, VOTES, singles=True), loaded[0].num_classes, lanes, {}, tell)
     if name == "drt":

@@ -1,6 +1,7 @@
 """Model specs: the embedded default, architectures with weights, factories, exported programs, checkpoints."""
 
-from ringfence.models.load import as_tree, load_model
+from ringfence.models.grammar import as_tree
+from ringfence.models.load import load_model
 from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for
 from ringfence.models.weights import Weights, model_digest, read_weights, state_digest
 

@@ -97,7 +97,8 @@ def _lines(code: CodeType) -> Iterator[str]:
         if isinstance(constant, CodeType):
             yield from _lines(constant)
         else:
-            yield repr(constant)
+            # The order of a set changes from process to process.
+            yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
 
 
 @cache

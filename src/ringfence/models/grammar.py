@@ -1,4 +1,4 @@
-"""The grammar of classifiers: ``soft(zoo:a:0, zoo:a:1)`` as text, as a nested mapping, and as a tree of two kinds.
+"""The grammar of classifiers: ``soft(zoo:a:0, zoo:a:1)`` as text and as a tree of leaves and nodes.
 
     tree  = node | leaf
     node  = NAME "(" [arg {"," arg}] ")"      no space before "("
@@ -12,9 +12,9 @@ Nothing is evaluated: what a name means is the registry's business (models/nodes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Final, final
 
 from ringfence.errors import ModelError
 
@@ -25,8 +25,6 @@ DEEPEST: Final = 50
 _OPENING = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\(")
 _KEY = re.compile(r"([a-z][a-z0-9_]*)[ \t]*=")
 _PLAIN = re.compile(r"[^(),'\"\n\r]+")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_FIELD = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @final
@@ -71,7 +69,9 @@ def quoted(text: str) -> str:
 def parse(text: str) -> Tree:
     """The tree that a text describes."""
     if len(text) > MOST_CHARACTERS:
-        raise _wrong(text[:40] + "...", f"has at most {MOST_CHARACTERS} characters", len(text), "Name files instead.")
+        raise ModelError(
+            text[:40] + "...", f"has at most {MOST_CHARACTERS} characters", len(text), "Name files instead."
+        )
     reader = _Reader(text)
     tree = reader.tree(0)
     reader.skip_space()
@@ -80,48 +80,10 @@ def parse(text: str) -> Tree:
     return tree
 
 
-def to_plain(tree: Tree) -> str | dict[str, Any]:
-    """The same tree for YAML and JSON: a leaf is a string, a node ``{name: [models], setting: value}``."""
-    if isinstance(tree, Leaf):
-        return tree.text
-    own = {key: to_plain(value) for key, value in tree.settings.items()}
-    return {"node": tree.name, "models": [to_plain(one) for one in tree.models], **own}
-
-
-def from_plain(value: Any, depth: int = 0) -> Tree:
-    """The inverse of to_plain; a string is read as text is, so that files may hold either form."""
-    if depth > DEEPEST:
-        raise _wrong("model", f"is nested at most {DEEPEST} deep", "more", "Write it flatter.")
-    if isinstance(value, bool) or value is None:
-        return Leaf(str(value).lower())
-    if isinstance(value, int | float):
-        return Leaf(repr(value))
-    if isinstance(value, str):
-        return parse(value) if _OPENING.match(value) else Leaf(value)
-    if isinstance(value, list | tuple):
-        return Leaf("/".join(str(_one_number(entry)) for entry in value))
-    if not isinstance(value, Mapping):
-        raise _wrong("model", "is a text or a mapping", type(value).__name__, "Write node: soft, models: [...].")
-    entries = dict(value)
-    name, models = entries.pop("node", None), entries.pop("models", [])
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _wrong("node", "names a wrapper, such as soft", repr(name), "Write node: soft, models: [...].")
-    if not isinstance(models, list | tuple):
-        raise _wrong("models", "is a list", repr(models), "Write models: [A, B].")
-    for key in entries:
-        if not isinstance(key, str) or not _FIELD.fullmatch(key):
-            raise _wrong(name, "has settings named in small letters", repr(key), "Correct the name.")
-    settings = {key: from_plain(entry, depth + 1) for key, entry in entries.items()}
-    return Node(name, tuple(from_plain(one, depth + 1) for one in models), settings)
-
-
-def leaves(tree: Tree) -> Iterator[str]:
-    """Every leaf that is a model by its place, in order; settings are not asked, their type is not known here."""
-    if isinstance(tree, Leaf):
-        yield tree.text
-    else:
-        for one in tree.models:
-            yield from leaves(one)
+def as_tree(spec: str) -> Tree:
+    """What a user wrote as a model: a tree if it begins like one or is quoted, else the source as it stands."""
+    begins = spec.lstrip()
+    return parse(spec) if begins[:1] in ("'", '"') or _OPENING.match(begins) else Leaf(spec)
 
 
 def split_models(text: str) -> list[str]:
@@ -131,7 +93,9 @@ def split_models(text: str) -> list[str]:
     assert isinstance(node, Node)
     if node.settings:
         key = next(iter(node.settings))
-        raise _wrong(text, "is a list of models", f"a setting, '{key}='", f"Quote a file of that name: '{key}=...'.")
+        raise ModelError(
+            text, "is a list of models", f"a setting, '{key}='", f"Quote a file of that name: '{key}=...'."
+        )
     return [str(one) for one in node.models]
 
 
@@ -215,18 +179,8 @@ class _Reader:
     def wrong(self, rule: str, remedy: str) -> ModelError:
         self.skip_space()
         rest = self.text[self.place : self.place + 20]
-        return _wrong(_short(self.text), rule, f"{rest!r} at position {self.place}" if rest else "its end", remedy)
-
-
-def _one_number(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong("model", "has lists of numbers in its settings", repr(value), "Write numbers.")
-    return value
+        return ModelError(_short(self.text), rule, f"{rest!r} at position {self.place}" if rest else "its end", remedy)
 
 
 def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _wrong(what: str, rule: str, received: object, remedy: str) -> ModelError:
-    return ModelError(what, rule, received, remedy)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -18,7 +18,7 @@ from ringfence.models.architecture import Built, architecture_of, build_with_wei
 from ringfence.models.denoised_spec import is_denoiser, load_denoiser
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
-from ringfence.models.grammar import Leaf, Tree, parse
+from ringfence.models.grammar import as_tree
 from ringfence.models.resolve import LoadedModel, Sources, resolve
 from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, model_digest, read_weights, split_weights
 from ringfence.models.zoo import zoo_file
@@ -49,14 +49,9 @@ def load_model(
         raise ModelError("--mean, --std", "must be given together", "only one", "Give both, one number per channel.")
     _refuse_plus(spec)
     source = partial(_source, weights=weights, mean=mean, std=std, device=device)
-    return resolve(
-        as_tree(spec), Sources(partial(source, num_classes=num_classes), _denoiser, partial(_selector, source))
-    )
-
-
-def as_tree(spec: str) -> Tree:
-    """What a user wrote as a model: a tree if it begins like one or is quoted, else the source as it stands."""
-    return parse(spec) if re.match(r"\s*(?:['\"]|[A-Za-z][A-Za-z0-9_-]*\()", spec) else Leaf(spec)
+    sources = Sources(partial(source, num_classes=num_classes), _denoiser, partial(_selector, source))
+    found = resolve(as_tree(spec), sources)
+    return replace(found, module=found.module.to(device))
 
 
 def _denoiser(spec: str) -> LoadedModel:

@@ -1,163 +1,31 @@
-"""Nodes of the model tree: one small class a wrapper, its fields its settings, its name what a user writes.
-
-A new node is a frozen dataclass with ``build``, under ``@node``: grammar, checks, help and files follow from it.
-"""
+"""Nodes of the model tree: one small class a wrapper, its fields its settings, its name what a user writes."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
-from typing import Any, ClassVar, TypeVar, final, get_type_hints
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
 from torch import nn
 
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, lane_names, theta_names
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.patches import Crops, Patches, Reduction
+from ringfence.classifiers.patches import Crops, Patches, Reduction, check_reduction
 from ringfence.classifiers.video import Chunks, Clips
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
-from ringfence.errors import ModelError, RingfenceError
-from ringfence.lift import Identity, Lift, noise_place
-from ringfence.models.grammar import Leaf, Node, Tree
+from ringfence.errors import ModelError
+from ringfence.lift import FORMS, MODES, Lift, noise_place
+from ringfence.models.grammar import Leaf, Tree
 from ringfence.models.normalization import refuse_second
+from ringfence.models.registry import ONE, Names, NodeKind, Numbers, Shape, WholeNumbers, node
 from ringfence.operators import clips
-
-Shape = tuple[int, ...]
-Numbers = tuple[float, ...]
-Names = tuple[str, ...]
-ONE: Names = ("main",)
-"""The lane of a single classifier."""
-
-
-class NodeKind(ABC):
-    """A wrapper of the tree. Subclasses are final frozen dataclasses; a field of type Tree is a model of its own."""
-
-    name: ClassVar[str]
-    fewest: ClassVar[int] = 1
-    most: ClassVar[int | None] = 1
-    denoiser_first: ClassVar[bool] = False
-    """Whether the first model is a denoiser, which has no classes."""
-
-    @staticmethod
-    def join(digests: Sequence[str]) -> str:
-        """What is hashed of its models' digests."""
-        return "".join(digests)
-
-    @abstractmethod
-    def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
-        """The classifier around its models: those in order, and those that stand in fields, by the field's name."""
-
-    def lanes(self, inner: Sequence[Names]) -> Names:
-        """Names of the lanes, given those of its models; by default those of the last one, which it wraps."""
-        return inner[-1]
-
-    def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:
-        """The classifier behind the noise and the lift before it, for inputs of this shape."""
-        return module, Identity()
-
-    @property
-    def at_input(self) -> bool:
-        """Whether noise enters at the input: only such nodes may stand below another."""
-        return True
-
-    def procedure(self, name: str) -> str:
-        """The form of a procedure that reads this classifier, by the name the user gave it."""
-        return name
-
 
 ENTROPY = Leaf("entropy")
 """ACES's selector that needs no network."""
 
 ACES_PROCEDURES = {"fixed": "aces", "sequential": "aces-sequential", "predict": "aces-predict"}
 """What the usual procedures are called where a selector is certified along with a class."""
-
-NODES: dict[str, type[NodeKind]] = {}
-Kind = TypeVar("Kind", bound=type[NodeKind])
-
-
-def node(name: str) -> Callable[[Kind], Kind]:
-    """Register a node under its name."""
-
-    def registered(kind: Kind) -> Kind:
-        kind.name = name
-        NODES[name] = kind
-        return kind
-
-    return registered
-
-
-def settle(tree: Node) -> NodeKind:
-    """The node with its settings read by their declared types; every mistake is named."""
-    kind = NODES.get(tree.name)
-    if kind is None:
-        near = get_close_matches(tree.name, NODES, n=1)
-        remedy = f"Did you mean {near[0]}(...)?" if near else "Quote a file name that holds parentheses."
-        raise ModelError(f"{tree.name}(...)", f"must be one of {', '.join(sorted(NODES))}", f"'{tree.name}'", remedy)
-    count, most = len(tree.models), kind.most
-    if count < kind.fewest or (most is not None and count > most):
-        wanted = f"{kind.fewest}" if most == kind.fewest else f"at least {kind.fewest}" if most is None else f"{most}"
-        raise ModelError(
-            tree.name, f"takes {wanted} model{'' if wanted == '1' else 's'}", count, f"Write {usage(kind)}."
-        )
-    types = get_type_hints(kind)
-    known = {one.name: types[one.name] for one in fields(kind)}  # type: ignore[arg-type]
-    for key in tree.settings:
-        if key not in known:
-            listed = ", ".join(known) or "none"
-            raise ModelError(f"{tree.name}({key}=)", f"has the settings {listed}", f"'{key}'", f"Write {usage(kind)}.")
-    missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in tree.settings]  # type: ignore[arg-type]
-    if missing:
-        raise ModelError(tree.name, f"needs {' and '.join(missing)}", "none", f"Write {usage(kind)}.")
-    read = {key: _read(f"{tree.name}({key}=)", value, known[key]) for key, value in tree.settings.items()}
-    return kind(**read)
-
-
-def usage(kind: type[NodeKind]) -> str:
-    """How a node is written."""
-    models = {0: [], 1: ["MODEL"]}.get(kind.fewest, ["MODEL", "MODEL"] + (["..."] if kind.most is None else []))
-    settings = [f"{one.name}={'...' if one.default is MISSING else _written(one.default)}" for one in fields(kind)]  # type: ignore[arg-type]
-    return f"{kind.name}({', '.join([*models, *settings])})"
-
-
-def _written(value: Any) -> str:
-    return ("/".join(f"{one:g}" for one in value) or "none") if isinstance(value, tuple) else str(value).lower()
-
-
-def _read(where: str, value: Tree, wanted: Any) -> Any:
-    if wanted is Tree:
-        return value
-    if not isinstance(value, Leaf):
-        raise ModelError(where, "is a setting, not a model", str(value), "Give a plain value.")
-    text = value.text.strip()
-    optional = type(None) in getattr(wanted, "__args__", ())
-    if optional and text == "none":
-        return None
-    try:
-        if wanted is bool:
-            return {"true": True, "false": False}[text]
-        if wanted is int or wanted == int | None:
-            return int(text)
-        if wanted is float:
-            return float(text)
-        if wanted == Numbers:
-            return () if text == "none" else numbers(text)
-    except (KeyError, ValueError):
-        said = {bool: "true or false", float: "a number", Numbers: "numbers divided by / or start:stop:step"}
-        raise ModelError(where, f"must be {said.get(wanted, 'a whole number')}", f"'{text}'", "Correct it.") from None
-    return text
-
-
-def numbers(text: str) -> Numbers:
-    """``1/2/3`` -> (1, 2, 3); ``0:1:0.25`` -> (0, .25, .5, .75, 1), both ends included."""
-    if ":" not in text:
-        return tuple(float(part) for part in text.split("/"))
-    start, stop, step = (float(part) for part in text.split(":"))
-    if not (step > 0 and stop >= start and (stop - start) / step <= 10_000):
-        raise ValueError(text)
-    return tuple(round(start + step * i, 10) for i in range(int((stop - start) / step + 1e-9) + 1))
 
 
 def members(kind: NodeKind, inner: Sequence[Names]) -> int:
@@ -251,7 +119,7 @@ class LanesNode(NodeKind):
 
     most: ClassVar[int | None] = None
     votes: str = "soft"
-    consensus: Numbers = ()
+    consensus: WholeNumbers = ()
     weights: Numbers = ()
     on: str = "logits"
     prefixes: bool = False
@@ -261,17 +129,13 @@ class LanesNode(NodeKind):
     def _votes(self) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.votes.split("/") if part.strip() and part.strip() != "none")
 
-    @property
-    def _agree(self) -> tuple[int, ...]:
-        return tuple(int(one) for one in self.consensus)
-
     def lanes(self, inner: Sequence[Names]) -> Names:
         """Singles, votes, consensus, in this order."""
-        return lane_names(members(self, inner), self._votes, self.prefixes, self.singles, self._agree)
+        return lane_names(members(self, inner), self._votes, self.prefixes, self.singles, self.consensus)
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """All in one pass."""
-        return Lanes(models, self._votes, self.prefixes, self.singles, self._agree, self.weights, self.on)
+        return Lanes(models, self._votes, self.prefixes, self.singles, self.consensus, self.weights, self.on)
 
 
 @final
@@ -305,7 +169,7 @@ class NormalizeNode(NodeKind):
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """classifier((x - mean) / std), unless the model normalises by itself."""
-        refuse_second((self.mean, self.std), models[0], "the model")
+        refuse_second((self.mean, self.std), models[0], "the model", "mean, std", "Leave normalize(...) away.")
         return Normalize(models[0], self.mean, self.std)
 
 
@@ -328,6 +192,14 @@ class _Reduced(NodeKind):
     reduce: str
     noise: str
     form: str
+
+    def __post_init__(self) -> None:
+        check_reduction(self.reduce)
+        for name, value, known in (("noise", self.noise, MODES), ("form", self.form, FORMS)):
+            if value not in known:
+                raise ModelError(
+                    f"{self.name}({name}=)", f"must be one of {', '.join(known)}", f"'{value}'", "Correct it."
+                )
 
     @property
     def at_input(self) -> bool:
@@ -421,6 +293,8 @@ class AcesNode(NodeKind):
 
     fewest: ClassVar[int] = 0
     most: ClassVar[int | None] = 0
+    selectors: ClassVar[tuple[str, ...]] = ("select",)
+    no_models: ClassVar[tuple[Tree, ...]] = (ENTROPY,)
     certify: Tree
     core: Tree
     select: Tree = ENTROPY
@@ -443,18 +317,3 @@ class AcesNode(NodeKind):
         chosen = named.get("select")
         selector = EntropySelector(self.theta) if chosen is None else NetworkSelector(chosen, self.theta)
         return Aces(named["certify"], selector, named["core"])
-
-
-def named_models(kind: NodeKind) -> dict[str, Tree]:
-    """Fields that are models; a select of ``entropy`` needs none."""
-    types = get_type_hints(type(kind))
-    trees = {one.name: getattr(kind, one.name) for one in fields(kind) if types[one.name] is Tree}  # type: ignore[arg-type]
-    return {name: tree for name, tree in trees.items() if not (name == "select" and tree == ENTROPY)}
-
-
-def checked(kind: NodeKind, build: Callable[[], nn.Module]) -> nn.Module:
-    """What a node builds; errors of its classes name the node."""
-    try:
-        return build()
-    except RingfenceError as error:
-        raise ModelError(f"{kind.name}({error.argument})", error.rule, error.received, error.remedy) from error

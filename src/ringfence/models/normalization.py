@@ -12,6 +12,8 @@ from ringfence.errors import ModelError
 Normalization = tuple[Sequence[float], Sequence[float]]
 """Channel means and deviations."""
 
+GIVEN, REMEDY = "--mean, --std", "Leave --mean and --std away."
+
 _NAMES = (("mean", "std"), ("means", "sds"))
 """What normalising layers call their numbers: ours, torchvision's and Cohen's."""
 
@@ -25,11 +27,13 @@ def chosen_normalization(
     return given or brought
 
 
-def refuse_second(given: Normalization | None, module: nn.Module, source: str) -> None:
+def refuse_second(
+    given: Normalization | None, module: nn.Module, source: str, argument: str = GIVEN, remedy: str = REMEDY
+) -> None:
     """Refuse normalisation in front of a module that normalises by itself: even the same numbers would act twice."""
     inside = normalization_inside(module)
     if given is not None and inside is not None:
-        raise _refused(given, inside, source)
+        raise _refused(given, inside, source, argument, remedy)
 
 
 def normalization_inside(module: nn.Module) -> Normalization | None:
@@ -58,9 +62,11 @@ def _agree(one: Normalization, other: Normalization) -> bool:
     return fitting and all(np.allclose(np.array(a), np.array(b), rtol=1e-6, atol=1e-7) for a, b in pairs)
 
 
-def _refused(given: Normalization, brought: Normalization, source: str) -> ModelError:
+def _refused(
+    given: Normalization, brought: Normalization, source: str, argument: str = GIVEN, remedy: str = REMEDY
+) -> ModelError:
     rule = f"{source} brings its own normalisation, {_written(brought)}"
-    return ModelError("--mean, --std", rule, _written(given), "Leave --mean and --std away.")
+    return ModelError(argument, rule, _written(given), remedy)
 
 
 def _written(normalization: Normalization) -> str:

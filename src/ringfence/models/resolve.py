@@ -8,11 +8,12 @@ from typing import final
 
 from torch import nn
 
+import ringfence.models.nodes  # noqa: F401  (registers them)
 from ringfence.digests import joined
 from ringfence.errors import ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.models.grammar import Leaf, Node, Tree
-from ringfence.models.nodes import ONE, Names, NodeKind, Shape, checked, named_models, settle
+from ringfence.models.registry import ONE, Names, NodeKind, Shape, checked, named_models, settle
 
 
 @final
@@ -30,6 +31,14 @@ class LoadedModel:
     spec: str
     lanes: Names = ONE
     root: NodeKind | None = field(default=None, repr=False)
+
+    @property
+    def at_input(self) -> nn.Module:
+        """The classifier where only noise at the input is possible; refused if the tree places it elsewhere."""
+        if self.root is not None and not self.root.at_input:
+            rule, remedy = "must have its noise at the input here", "Write noise=input, and dense patches."
+            raise ModelError(self.spec, rule, "noise elsewhere", remedy)
+        return self.module
 
     def placed(self, shape: Shape) -> tuple[nn.Module, Lift]:
         """The classifier behind the noise and the lift before it, for inputs of this shape."""
@@ -77,7 +86,7 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
         for place, one in enumerate(tree.models)
     ]
     named = {
-        name: _resolve(one, sources, sources.selector if name == "select" else leaf)
+        name: _resolve(one, sources, sources.selector if name in kind.selectors else leaf)
         for name, one in named_models(kind).items()
     }
     parts = [*models, *named.values()]
@@ -100,12 +109,14 @@ def _first_setting(tree: Node) -> str:
 
 def _same_classes(tree: Node, kind: NodeKind, models: list[LoadedModel], named: dict[str, LoadedModel]) -> int | None:
     """The classes all models share; a selector has two outputs of its own, a denoiser none."""
-    voting = [*models[1 if kind.denoiser_first else 0 :], *(one for name, one in named.items() if name != "select")]
-    if (chosen := named.get("select")) is not None and chosen.num_classes not in (None, 2):
-        remedy = "Use entropy, or train one with ringfence train --objective select."
-        raise ModelError(
-            "aces(select=)", "must have two outputs, (core, certify)", f"{chosen.num_classes} outputs", remedy
-        )
+    voting = [
+        *models[1 if kind.denoiser_first else 0 :],
+        *(one for name, one in named.items() if name not in kind.selectors),
+    ]
+    for name in kind.selectors:
+        if name in named and named[name].num_classes not in (None, 2):
+            received, remedy = f"{named[name].num_classes} outputs", "Use entropy, or train one as an ACES selector."
+            raise ModelError(f"{kind.name}({name}=)", "must have two outputs, (core, certify)", received, remedy)
     counts = {one.num_classes for one in voting} - {None}
     if len(counts) > 1:
         listed = ", ".join(f"{one.spec}: {one.num_classes}" for one in voting)

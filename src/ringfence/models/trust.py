@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from ringfence.models.grammar import Node
-from ringfence.models.load import as_tree
-from ringfence.models.nodes import named_models, settle
+from ringfence.models.grammar import Node, as_tree
+from ringfence.models.registry import named_models, settle
 from ringfence.models.weights import split_weights
 
-OURS = "ringfence.classifiers.architectures."
-"""Factories of this package, which a spec may name like anybody's."""
+_OUR_MODULES = re.compile(r"ringfence\.classifiers\.architectures(\.[a-z_]+)*")
+"""Modules of this package, whose networks a spec may name like anybody's."""
 
 
 def foreign_code(spec: str) -> list[str]:
@@ -25,8 +25,8 @@ def foreign_code(spec: str) -> list[str]:
         return []
     if Path(name).suffix == ".pt2":
         return [f"the program in {name}"]
-    if not colon or place.startswith(OURS):
+    if place.endswith(".py"):  # a file, whatever its name looks like
+        return [f"{place}, and {factory}() in it"]
+    if not colon or _OUR_MODULES.fullmatch(place):
         return []
-    return [
-        f"{place}, and {factory}() in it" if place.endswith(".py") else f"the module {place}, and {factory}() in it"
-    ]
+    return [f"the module {place}, and {factory}() in it"]

@@ -44,7 +44,7 @@ def _vote(name: str) -> Callable[[Lane], bool]:
     """Lanes that decide by this vote: by their name where a run has several, else by the run's only vote."""
 
     def applies(lane: Lane) -> bool:
-        chosen = (lane.config.extra.get("ensemble") or {}) if lane.config else {}
+        chosen = lane.config.ensemble if lane.config else {}
         alone = lane.lane == "main" and not chosen.get("consensus") and chosen.get("votes") == [name]
         return alone or (bool(chosen) and lane.lane.rpartition("-")[0] == name)
 
@@ -52,12 +52,12 @@ def _vote(name: str) -> Callable[[Lane], bool]:
 
 
 def _ensemble(lane: Lane) -> bool:
-    return bool(lane.config is not None and lane.config.extra.get("ensemble"))
+    return bool(lane.config is not None and lane.config.ensemble)
 
 
 def _reduced(lane: Lane) -> bool:
     """Runs on patches or sub-videos, wherever their noise enters."""
-    reducing = (lane.config.extra.get("smooth_reduce") or {}) if lane.config else {}
+    reducing = lane.config.reduced if lane.config else {}
     return bool(reducing.get("crops") or reducing.get("clips"))
 
 

@@ -4,7 +4,7 @@ from ringfence.sampling.counting import count_classes, vote_counts
 from ringfence.sampling.counts import Finished
 from ringfence.sampling.engine import Engine
 from ringfence.sampling.forward import Forward, left_early
-from ringfence.sampling.plan import ForwardPlan, Precision
+from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
 from ringfence.sampling.prepared import placed
 from ringfence.sampling.probe import fastest_plan, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
@@ -24,6 +24,7 @@ __all__ = [
     "Selection",
     "Votes",
     "beside_batches",
+    "check_memory",
     "check_seed",
     "chunk_key",
     "count_classes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -48,6 +49,7 @@ def vote_counts(
     plan = plan or fastest_plan(classifier, shape, classes, device)
     engine = Engine(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
     ids: dict[int, int] = {}
+    waiting: deque[tuple[int, int, IntArray]] = deque()  # batch, id, votes: until the classifier was seen unchanged
     while True:
         while engine.hungry and (item := next(queue, None)) is not None:
             slot = engine.admit(*item)
@@ -55,11 +57,16 @@ def vote_counts(
             engine.submit(slot, stage, 0, draws)
         finished = engine.step()
         if finished is None:
+            engine.confirm()
+        else:
+            votes = finished.tally.cells["votes"].reshape(len(finished.slots), engine.lanes, classes + 1)
+            for slot, counted in zip(finished.slots.tolist(), votes, strict=True):
+                engine.release(slot)
+                waiting.append((engine.batches, ids.pop(slot), counted))
+        while waiting and waiting[0][0] <= engine.confirmed:
+            yield waiting.popleft()[1:]
+        if finished is None:
             return
-        votes = finished.tally.cells["votes"].reshape(len(finished.slots), engine.lanes, classes + 1)
-        for slot, counted in zip(finished.slots.tolist(), votes, strict=True):
-            engine.release(slot)
-            yield ids.pop(slot), counted
 
 
 @torch.inference_mode()

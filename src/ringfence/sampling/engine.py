@@ -16,7 +16,7 @@ from ringfence.noise import Noise
 from ringfence.sampling.check import Checked, checked_forward
 from ringfence.sampling.counts import IN_FLIGHT, Counts, Finished
 from ringfence.sampling.packing import Packer, Request, Segment
-from ringfence.sampling.plan import ForwardPlan, check_memory, out_of_memory, smaller
+from ringfence.sampling.plan import ForwardPlan, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
 from ringfence.sampling.remembered import Remembered
 from ringfence.sampling.seeds import CHUNK
@@ -49,7 +49,6 @@ class Engine:
         samples: Sequence[Tensor] = (),
         keep: bool = False,
     ) -> None:
-        check_memory(plan.batch, shape, device)
         self._classifier, self._num_classes, self._device = classifier, num_classes, device
         self.shape = shape
         self._on_new_plan = on_new_plan
@@ -63,6 +62,9 @@ class Engine:
         checked = self._checked(plan, keep)
         self._forward = checked.forward
         steady = checked.steady
+        if not bool(steady.any()):
+            rule, remedy = "must answer some noisy inputs with finite, repeatable scores", "Use fp32, or another model."
+            raise ClassifierError("classifier", rule, "none among those asked before the run", remedy)
         self._remembered = Remembered(checked.sample[steady], checked.answer.scores[steady], checked.tolerance)
         self._supply.fill_up_with(self._remembered.rows)
         fuse = self.plan.compile and device.type == "cuda"

@@ -77,12 +77,65 @@ class RunConfig(BaseModel):
         canonical = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return blake2b(canonical.encode(), digest_size=8).hexdigest()
 
+    @property
+    def ensemble(self) -> Mapping[str, Any]:
+        """Members, votes and selector of the classifier, as flags were stored or as the tree says; or empty."""
+        stored: Mapping[str, Any] | None = self.extra.get("ensemble")
+        return stored or composition(self.model)
+
+    @property
+    def reduced(self) -> Mapping[str, Any]:
+        """How patches or sub-videos are cut and reduced, likewise; empty where whole inputs are certified."""
+        stored: Mapping[str, Any] | None = self.extra.get("smooth_reduce")
+        return stored or reduction(self.model)
+
     def differences(self, other: RunConfig) -> list[tuple[str, Any, Any]]:
         """(dotted key, our value, their value) for every setting that differs."""
         ours, theirs = dict(flatten(self.model_dump())), dict(flatten(other.model_dump()))
         keys = [*ours, *(key for key in theirs if key not in ours)]
         pairs = [(key, ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in keys]
         return [(key, mine, yours) for key, mine, yours in pairs if mine != yours]
+
+
+def composition(model: str) -> dict[str, Any]:
+    """What the outermost vote, consensus or selection of a tree is made of; empty for anything else."""
+    tree = _node(model)
+    if tree is None or tree.name in ("denoised", "normalize", "patches", "clips", "chunks"):
+        return {}
+    told = {key: str(value) for key, value in tree.settings.items()}
+    if tree.name == "aces":
+        return {"select": "entropy", **told}
+    members = [str(one) for one in tree.models]
+    if tree.name == "consensus":
+        return {"members": members, "votes": ["soft"], "consensus": [int(told["agree"])]}
+    listed = {key: [] if told.get(key, "none") == "none" else told[key].split("/") for key in ("votes", "consensus")}
+    votes = listed["votes"] or ([] if tree.name == "lanes" and "votes" in told else ["soft"])
+    agree = [int(one) for one in listed["consensus"]]
+    return {"members": members, "votes": votes if tree.name == "lanes" else [tree.name], "consensus": agree}
+
+
+def reduction(model: str) -> dict[str, Any]:
+    """What a tree of patches, clips or chunks says; empty for anything else."""
+    tree = _node(model)
+    kinds = {"patches": "crops", "clips": "clips", "chunks": "chunk"}
+    if tree is None or tree.name not in kinds:
+        return {}
+    told = {key: str(value) for key, value in tree.settings.items()}
+    return {kinds[tree.name]: told, "reduce": told.get("reduce", "mean"), "mode": told.get("noise", "input")}
+
+
+def _node(model: str) -> Any:
+    """The outermost node of a tree; None for a single source and for what no parser reads."""
+    if "(" not in model:
+        return None
+    from ringfence.errors import ModelError
+    from ringfence.models.grammar import Node, as_tree
+
+    try:
+        tree = as_tree(model)
+    except ModelError:
+        return None
+    return tree if isinstance(tree, Node) else None
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -71,9 +71,8 @@ class RunFolder:
                 raise StoreError(f"--out {path}", rule, "; ".join(changed), remedy)
             return None if changed else run
         with writing_errors(path):
-            own = (LOCK, TEMPORARY_PREFIX)
             names = [entry.name for entry in path.iterdir()] if path.exists() else []
-        strangers = [name for name in names if not name.startswith(own)]
+        strangers = [name for name in names if name != LOCK and not name.startswith(TEMPORARY_PREFIX)]
         if strangers:
             found = f"{len(strangers)} entries, among them {min(strangers)}"
             raise StoreError(f"--out {path}", "must be a run or an empty folder", found, "Choose another --out.")

@@ -9,7 +9,7 @@ from typing import IO, Self
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX
+from ringfence.store.atomic import TEMPORARY_PREFIX, writing_errors
 from ringfence.store.lock import lock
 from ringfence.store.run import RunFolder
 
@@ -36,12 +36,13 @@ class RecordWriter:
         self._lock = lock(self._run.path)
         try:
             self._run.check_unchanged()
+            with writing_errors(self._run.path):
+                for folder in (self._run.path, self._run.path / "parts"):
+                    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+                        leftover.unlink(missing_ok=True)
         except BaseException:
             self._lock.close()
             raise
-        for folder in (self._run.path, self._run.path / "parts"):
-            for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-                leftover.unlink(missing_ok=True)
         self._flushed = time.monotonic()
         return self
 

@@ -85,14 +85,12 @@ class Checkpoints:
         if not pointer.exists():
             return None
         content: dict[str, Any] = read_json(pointer)
-        path = self.folder / str(content.pop("file"))
         try:
+            path = self.folder / str(content.pop("file"))
             return Progressed(**content), load(path.read_bytes())
-        except (OSError, TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # of any kind: safetensors has its own, and the pointer may hold anything
             remedy = "Delete this folder to train anew."
-            raise StoreError(str(path), "must be a readable checkpoint", error, remedy) from error
-        except Exception as error:  # safetensors has its own exception type
-            raise StoreError(str(path), "must be a readable checkpoint", error, "Delete the folder.") from error
+            raise StoreError(str(pointer), "must name a readable checkpoint", error, remedy) from error
 
     def save_best(self, tensors: Mapping[str, Tensor]) -> None:
         """The members' weights at the best epoch so far, as ``module_tensors`` names them."""

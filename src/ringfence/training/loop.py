@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,11 +145,10 @@ def _go(
         made = [course(fabric) for course in courses]
         for course in made:
             course.load()
-        try:
-            _epochs(list(zip(made, reports, strict=True)), last)
-        finally:
+        with ExitStack() as files:
             for course in made:
-                course.written()
+                files.callback(course.written)  # of every training, whatever ends this one or another
+            _epochs(list(zip(made, reports, strict=True)), last)
         fabric.barrier()
 
 

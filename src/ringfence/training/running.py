@@ -103,7 +103,7 @@ def _fresh(job: TrainJob, member: int, data: DeviceData) -> list[nn.Module]:
 def _labelled(job: TrainJob) -> tuple[DeviceData, nn.Module | None]:
     """The job's data, with the labels that its objective wants, and the fixed classifier where it needs one."""
     whole, device = load_job_data(job), pick_device(job.device)
-    classifier = load_classifier(job).module.to(device) if job.classifier else None
+    classifier = load_classifier(job).at_input.to(device) if job.classifier else None
     objective = job.plan(0, classifier).objective
     if isinstance(objective, Select):
         answers = right_answers(job, whole)

@@ -75,7 +75,7 @@ class Answers(ABC):
         begin = stored = time.monotonic()
         inputs = ((at, self._data.x[at]) for at in todo)
         counts = vote_counts(
-            self._classifier.module,
+            self._classifier.at_input,
             inputs,
             self._noise,
             self._n,

@@ -1,0 +1,173 @@
+"""The registry of nodes: what a node of the model tree declares, and how its settings are read from text.
+
+A new node is a frozen dataclass with ``build``, under ``@node``: grammar, checks and messages follow from its fields.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+from torch import nn
+
+from ringfence.errors import ModelError, RingfenceError
+from ringfence.lift import Identity, Lift
+from ringfence.models.grammar import Leaf, Node, Tree
+
+Shape = tuple[int, ...]
+Numbers = tuple[float, ...]
+WholeNumbers = tuple[int, ...]
+Names = tuple[str, ...]
+ONE: Names = ("main",)
+"""The lane of a single classifier."""
+
+
+class NodeKind(ABC):
+    """A wrapper of the tree. Subclasses are final frozen dataclasses; a field of type Tree is a model of its own."""
+
+    name: ClassVar[str]
+    fewest: ClassVar[int] = 1
+    most: ClassVar[int | None] = 1
+    denoiser_first: ClassVar[bool] = False
+    """Whether the first model is a denoiser, which has no classes."""
+    selectors: ClassVar[tuple[str, ...]] = ()
+    """Fields whose model has two outputs of its own instead of classes."""
+    no_models: ClassVar[tuple[Tree, ...]] = ()
+    """Words that may stand in a model's place and name none."""
+
+    @staticmethod
+    def join(digests: Sequence[str]) -> str:
+        """What is hashed of its models' digests."""
+        return "".join(digests)
+
+    @abstractmethod
+    def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
+        """The classifier around its models: those in order, and those that stand in fields, by the field's name."""
+
+    def lanes(self, inner: Sequence[Names]) -> Names:
+        """Names of the lanes, given those of its models; by default those of the last one, which it wraps."""
+        return inner[-1]
+
+    def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:
+        """The classifier behind the noise and the lift before it, for inputs of this shape."""
+        return module, Identity()
+
+    @property
+    def at_input(self) -> bool:
+        """Whether noise enters at the input: only such nodes may stand below another."""
+        return True
+
+    def procedure(self, name: str) -> str:
+        """The form of a procedure that reads this classifier, by the name the user gave it."""
+        return name
+
+
+NODES: dict[str, type[NodeKind]] = {}
+Kind = TypeVar("Kind", bound=type[NodeKind])
+
+
+def node(name: str) -> Callable[[Kind], Kind]:
+    """Register a node under its name."""
+
+    def registered(kind: Kind) -> Kind:
+        kind.name = name
+        NODES[name] = kind
+        return kind
+
+    return registered
+
+
+def settle(tree: Node) -> NodeKind:
+    """The node with its settings read by their declared types; every mistake is named."""
+    kind = NODES.get(tree.name)
+    if kind is None:
+        near = get_close_matches(tree.name, NODES, n=1)
+        remedy = f"Did you mean {near[0]}(...)?" if near else "Quote a file name that holds parentheses."
+        raise ModelError(f"{tree.name}(...)", f"must be one of {', '.join(sorted(NODES))}", f"'{tree.name}'", remedy)
+    count, most = len(tree.models), kind.most
+    if count < kind.fewest or (most is not None and count > most):
+        wanted = f"{kind.fewest}" if most == kind.fewest else f"at least {kind.fewest}" if most is None else f"{most}"
+        raise ModelError(
+            tree.name, f"takes {wanted} model{'' if wanted == '1' else 's'}", count, f"Write {usage(kind)}."
+        )
+    types = get_type_hints(kind)
+    known = {one.name: types[one.name] for one in fields(kind)}  # type: ignore[arg-type]
+    for key in tree.settings:
+        if key not in known:
+            listed = ", ".join(known) or "none"
+            raise ModelError(f"{tree.name}({key}=)", f"has the settings {listed}", f"'{key}'", f"Write {usage(kind)}.")
+    missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in tree.settings]  # type: ignore[arg-type]
+    if missing:
+        raise ModelError(tree.name, f"needs {' and '.join(missing)}", "none", f"Write {usage(kind)}.")
+    read = {key: _read(f"{tree.name}({key}=)", value, known[key]) for key, value in tree.settings.items()}
+    return kind(**read)
+
+
+def usage(kind: type[NodeKind]) -> str:
+    """How a node is written."""
+    models = {0: [], 1: ["MODEL"]}.get(kind.fewest, ["MODEL", "MODEL"] + (["..."] if kind.most is None else []))
+    settings = [f"{one.name}={'...' if one.default is MISSING else _written(one.default)}" for one in fields(kind)]  # type: ignore[arg-type]
+    return f"{kind.name}({', '.join([*models, *settings])})"
+
+
+def _written(value: Any) -> str:
+    return ("/".join(f"{one:g}" for one in value) or "none") if isinstance(value, tuple) else str(value).lower()
+
+
+def _read(where: str, value: Tree, wanted: Any) -> Any:
+    if wanted is Tree:
+        return value
+    if not isinstance(value, Leaf):
+        raise ModelError(where, "is a setting, not a model", str(value), "Give a plain value.")
+    text = value.text.strip()
+    optional = type(None) in getattr(wanted, "__args__", ())
+    if optional and text == "none":
+        return None
+    try:
+        if wanted is bool:
+            return {"true": True, "false": False}[text]
+        if wanted is int or wanted == int | None:
+            return int(text)
+        if wanted is float:
+            return float(text)
+        if wanted == Numbers:
+            return () if text == "none" else numbers(text)
+        if wanted == WholeNumbers:
+            return () if text == "none" else tuple(int(part) for part in text.split("/"))
+    except (KeyError, ValueError):
+        said = {
+            bool: "true or false",
+            float: "a number",
+            Numbers: "numbers divided by / or start:stop:step",
+            WholeNumbers: "whole numbers divided by /",
+        }
+        raise ModelError(where, f"must be {said.get(wanted, 'a whole number')}", f"'{text}'", "Correct it.") from None
+    return text
+
+
+def numbers(text: str) -> Numbers:
+    """``1/2/3`` -> (1, 2, 3); ``0:1:0.25`` -> (0, .25, .5, .75, 1), both ends included."""
+    if ":" not in text:
+        return tuple(float(part) for part in text.split("/"))
+    start, stop, step = (float(part) for part in text.split(":"))
+    if not (step > 0 and stop >= start and (stop - start) / step <= 10_000):
+        raise ValueError(text)
+    return tuple(round(start + step * i, 10) for i in range(int((stop - start) / step + 1e-9) + 1))
+
+
+def named_models(kind: NodeKind) -> dict[str, Tree]:
+    """Fields that are models, but for those that name no model: ``kind.no_models``."""
+    types = get_type_hints(type(kind))
+    trees = {one.name: getattr(kind, one.name) for one in fields(kind) if types[one.name] is Tree}  # type: ignore[arg-type]
+    return {name: tree for name, tree in trees.items() if tree not in kind.no_models}
+
+
+def checked(kind: NodeKind, build: Callable[[], nn.Module]) -> nn.Module:
+    """What a node builds; errors of its classes name the node."""
+    try:
+        return build()
+    except RingfenceError as error:
+        raise ModelError(f"{kind.name}({error.argument})", error.rule, error.received, error.remedy) from error

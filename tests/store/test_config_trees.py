@@ -1,0 +1,58 @@
+"""A config says what its classifier is made of: as flags were stored by earlier versions, or as its tree tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringfence.analysis.consensus_stats import consensus_of
+from ringfence.store import RunConfig
+
+
+def config(model: str, **extra: Any) -> RunConfig:
+    return RunConfig(
+        model=model,
+        data="default",
+        num_classes=10,
+        sigma=0.5,
+        procedure="fixed",
+        mechanism="neyman-pearson",
+        extra=extra,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("default", {}),
+        ("normalize(default, mean=0, std=1)", {}),
+        ("soft(a, b)", {"members": ["a", "b"], "votes": ["soft"], "consensus": []}),
+        ("consensus(a, b, c, agree=2)", {"members": ["a", "b", "c"], "votes": ["soft"], "consensus": [2]}),
+        (
+            "lanes(a, b, votes=soft/hard, consensus=1/2)",
+            {"members": ["a", "b"], "votes": ["soft", "hard"], "consensus": [1, 2]},
+        ),
+        ("lanes(a, b, votes=none, singles=true)", {"members": ["a", "b"], "votes": [], "consensus": []}),
+        ("aces(certify=a, core=b)", {"select": "entropy", "certify": "a", "core": "b"}),
+        ("a model (of mine).pt", {}),
+    ],
+)
+def test_the_tree_tells_what_votes(model: str, told: dict[str, Any]) -> None:
+    assert config(model).ensemble == told
+
+
+def test_what_flags_stored_comes_first() -> None:
+    stored = {"members": ["x"], "votes": ["hard"]}
+    assert config("soft(a, b)", ensemble=stored).ensemble == stored
+
+
+def test_a_consensus_is_known_by_its_tree() -> None:
+    assert consensus_of(config("consensus(a, b, c, agree=2)"), "main") == (3, 2)
+    assert consensus_of(config("soft(a, b, c)"), "main") is None
+
+
+def test_the_tree_tells_what_is_reduced() -> None:
+    assert config("patches(a, size=32, count=4, noise=patch)").reduced["mode"] == "patch"
+    assert config("patches(a, size=32, count=4)").reduced["crops"] == {"size": "32", "count": "4"}
+    assert not config("soft(a)").reduced
