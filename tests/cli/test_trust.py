@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from click.testing import Result
@@ -114,6 +115,35 @@ def test_nothing_called_default_is_imported_as_a_denoiser(
 def test_default_is_default_or_one_of_its_numbers(spec: str) -> None:
     with pytest.raises(ModelError, match="must be default:0 to default:2"):
         load_model(spec)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ensemble", "x"),
+        ("ensemble", []),
+        ("ensemble", {"members": 5}),
+        ("ensemble", {"members": "x.py:f"}),
+        ("ensemble", {"members": {"x.py:f": 1}}),
+        ("ensemble", {"members": [1, None]}),
+        ("ensemble", {"members": ["default"], "votes": ["soft"], "consensus": [0.5]}),
+        ("ensemble", {"members": ["default"], "votes": ["soft"], "weights": "a"}),
+        ("smooth_reduce", "x"),
+        ("size", "x"),
+        ("count", "x"),
+        ("split", 1),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named_with_their_file(
+    call: Call, finished: dict[str, Path], tmp_path: Path, key: str, value: object
+) -> None:
+    copytree(finished["fixed"], tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["extra"][key] = value
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    told = call("attack", tmp_path / "run", *SMALL, code=2).stderr.replace("\n", " ")
+    assert "config.json: must be a run's settings" in told
+    assert f"extra: Value error, {key}" in told
 
 
 @pytest.mark.parametrize("where", ["import", "build", "call"])
