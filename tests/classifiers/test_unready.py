@@ -1,4 +1,4 @@
-"""A lazy module is refused with a remedy wherever it comes from; once it has seen a batch it is like any other."""
+"""Lazy modules, and iterators that end inside a model: refused with a remedy, wherever the module comes from."""
 
 from __future__ import annotations
 
@@ -32,3 +32,21 @@ def test_lazy_weights_of_a_factory_are_refused(tree: str, tmp_path: Path) -> Non
     path.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))\n")
     with pytest.raises(ModelError, match="Run one batch through it first"):
         rf.load_model(tree.format(f"{path}:build"))
+
+
+class Exhausted(nn.Module):
+    """Reads one more value from an iterator at every batch."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.left = iter(range(batches))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        next(self.left)
+        return x.flatten(1)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3, 10])
+def test_an_iterator_that_ends_inside_the_model_is_an_error_of_the_model(batches: int) -> None:
+    with pytest.raises(ClassifierError, match="StopIteration"):
+        certified(Exhausted(batches).eval())
