@@ -1,6 +1,15 @@
-"""``python -m ringfence`` is the ``ringfence`` program."""
+"""``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
-from ringfence.cli import main
+from ringfence.signals import leave_at_once_when_stopped
+
+
+def main() -> None:
+    """Entry point of the ``ringfence`` program."""
+    leave_at_once_when_stopped()
+    from ringfence.cli import main as command_line
+
+    command_line()
+
 
 if __name__ == "__main__":
     main()

@@ -143,6 +143,57 @@ def test_a_second_signal_ends_at_once_without_a_traceback(tmp_path: Path, second
     assert rf.verify(rf.RunFolder.open(out)) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "imported", ["typing_extensions", "rich.console", "numpy.linalg", "torch.nn", "ringfence.driver"]
+)
+def test_a_signal_while_libraries_are_imported_ends_at_once(
+    tmp_path: Path, imported: str, number: signal.Signals
+) -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "ringfence", *map(str, command(tmp_path / "run", 50, 5000))]
+    options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "preexec_fn": hear_interrupts}
+    with subprocess.Popen(words, text=True, **options) as process:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).endswith(f" {imported}\n"):
+            assert line, "it ended too early"
+        process.send_signal(number)
+        errors = process.stderr.read()
+        assert process.wait(timeout=WAIT) == 128 + number, errors
+    assert "Traceback" not in errors
+    assert "stopped" in errors
+
+
+SWALLOWED = """
+import signal, sys, time
+from ringfence.signals import stopped_cleanly
+class Careless:
+    def __del__(self):
+        signal.raise_signal(signal.{signal})
+with stopped_cleanly():
+    {body}
+    print("went on", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "output"),
+    [
+        ("Careless()", ""),  # Python ignores what a destructor raises: there is nobody left to stop cleanly
+        ("try: signal.raise_signal(signal.{signal})\n    except KeyboardInterrupt: pass", "went on\n"),
+        ("try: signal.raise_signal(signal.{signal})\n    except KeyboardInterrupt: raise ValueError from None", ""),
+    ],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_somebody_swallows_still_shows_in_the_exit_code(
+    body: str, output: str, number: signal.Signals
+) -> None:
+    code = SWALLOWED.replace("{body}", body).replace("{signal}", number.name)
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, preexec_fn=hear_interrupts)
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stdout == output
+    assert "Traceback" not in done.stderr
+
+
 def test_a_second_command_does_not_touch_a_live_run(program: Start, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = program(*command(out, 5, 10_000_000))  # so long that no record is written yet

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from click.testing import Result
 
+from ringfence.errors import ModelError
+from ringfence.models import load_model
 from ringfence.models.trust import foreign_code
 
 Call = Callable[..., Result]
@@ -74,6 +77,10 @@ def test_built_in_networks_are_attacked_as_before(call: Call, finished: dict[str
         ("dir/file.py:make", ["dir/file.py, and make() in it"]),
         ("program.pt2", ["the program in program.pt2"]),
         ("denoised(f.py:clean, default)", ["f.py, and clean() in it"]),
+        ("denoised(pkg:clean, default)", ["the module pkg, and clean() in it"]),
+        ("denoised('default.py:clean', default)", ["default.py, and clean() in it"]),
+        ("denoised(normalize(pkg:clean, mean=0, std=1), default)", ["the module pkg, and clean() in it"]),
+        ("denoised(default:evil, default)", []),  # refused when it is loaded: the test below
         ("denoised(dncnn@d.safetensors, program.pt2)", ["the program in program.pt2"]),
         ("soft(default, 'f.py:clean', prefixes=true)", ["f.py, and clean() in it"]),
         ("aces(certify=default, core=hard(default:1, f.py:make), theta=0:1:0.5)", ["f.py, and make() in it"]),
@@ -87,6 +94,56 @@ def test_built_in_networks_are_attacked_as_before(call: Call, finished: dict[str
 )
 def test_what_a_spec_would_execute(spec: str, told: list[str]) -> None:
     assert foreign_code(spec) == told
+
+
+@pytest.mark.parametrize("leaf", ["default", "default:", "default:0", "default:evil", "default:evil@w.pt"])
+@pytest.mark.parametrize("tree", ["denoised({}, default)", "denoised(normalize({}, mean=0, std=1), default)"])
+def test_nothing_called_default_is_imported_as_a_denoiser(
+    leaf: str, tree: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tree.format(leaf)
+    monkeypatch.chdir(tmp_path)
+    code = "from pathlib import Path\nPath('executed').touch()\nfrom torch import nn\nevil = nn.Identity\n"
+    (tmp_path / "default.py").write_text(code)
+    assert foreign_code(spec) == []
+    with pytest.raises(ModelError, match="must be a denoiser"):
+        load_model(spec)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("spec", ["default:", "default:evil", "default:0:1", "default:00", "default:3"])
+def test_default_is_default_or_one_of_its_numbers(spec: str) -> None:
+    with pytest.raises(ModelError, match="must be default:0 to default:2"):
+        load_model(spec)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ensemble", "x"),
+        ("ensemble", []),
+        ("ensemble", {"members": 5}),
+        ("ensemble", {"members": "x.py:f"}),
+        ("ensemble", {"members": {"x.py:f": 1}}),
+        ("ensemble", {"members": [1, None]}),
+        ("ensemble", {"members": ["default"], "votes": ["soft"], "consensus": [0.5]}),
+        ("ensemble", {"members": ["default"], "votes": ["soft"], "weights": "a"}),
+        ("smooth_reduce", "x"),
+        ("size", "x"),
+        ("count", "x"),
+        ("split", 1),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named_with_their_file(
+    call: Call, finished: dict[str, Path], tmp_path: Path, key: str, value: object
+) -> None:
+    copytree(finished["fixed"], tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["extra"][key] = value
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    told = call("attack", tmp_path / "run", *SMALL, code=2).stderr.replace("\n", " ")
+    assert "config.json: must be a run's settings" in told
+    assert f"extra: Value error, {key}" in told
 
 
 @pytest.mark.parametrize("where", ["import", "build", "call"])

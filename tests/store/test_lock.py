@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store import RecordWriter, RunConfig, RunFolder, StoreWarning
+from ringfence.store.lock import locked
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks and pipes are POSIX")
 Make = Callable[..., Record]
@@ -103,3 +106,16 @@ def test_a_run_of_the_earlier_scheme_goes_on_where_its_digests_said_all(
         RunFolder.create_or_resume(
             tmp_path / "run", config.model_copy(update={**same, "weights_hash": "v2 weights:1 ours:1 code:1"})
         )
+
+
+def test_where_there_are_no_locks_a_warning_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with pytest.warns(StoreWarning, match="keep to one process"), locked(tmp_path / "run"):
+        pass
+    with warnings.catch_warnings(action="error"), locked(tmp_path / "run"):
+        pass

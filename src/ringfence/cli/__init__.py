@@ -15,7 +15,6 @@ from ringfence.cli.plan import plan_command
 from ringfence.cli.plot import plot_command
 from ringfence.cli.rank import rank_command
 from ringfence.cli.report import report_command
-from ringfence.cli.signals import stopped_cleanly
 from ringfence.cli.simplex import simplex_app
 from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.cli.study import study_app
@@ -24,6 +23,7 @@ from ringfence.cli.variance import variance_command
 from ringfence.cli.verify import verify_command
 from ringfence.cli.weights import weights_command
 from ringfence.cli.zoo import zoo_app
+from ringfence.signals import stopped_cleanly
 from ringfence.version import __version__
 
 app = typer.Typer(

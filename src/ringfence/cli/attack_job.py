@@ -138,7 +138,7 @@ def _predict(
     """PREDICT at every point with draws that the attack has not seen."""
     if not points:
         return []
-    inputs = [Input(number, point, None, str(number)) for number, point in enumerate(points)]
+    inputs = [Input(number, point, None, str(number), range_told=True) for number, point in enumerate(points)]
     records = certify(
         classifier,
         inputs,

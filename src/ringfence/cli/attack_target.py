@@ -91,15 +91,17 @@ def chosen_lane(job: AttackJob, run: RunFolder) -> str:
 def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
     stored = run.config.extra.get("ensemble")
-    mean, std = run.config.mean, run.config.std
+    composed = job.members is not None or (stored and job.model is None)
+    spec = str(_ensemble(job, stored or {}).tree) if composed else job.model or run.config.model
     if job.model is None and job.members is None and not job.trust:
-        _refuse_foreign_code(run, stored or {})
-    if job.members is not None or (stored and job.model is None):
-        model = _ensemble(job, stored or {}).load(mean, std, run.config.num_classes)
-    else:
-        model = load_model(
-            job.model or run.config.model, weights=job.weights, num_classes=run.config.num_classes, mean=mean, std=std
-        )
+        _refuse_foreign_code(run, spec)
+    model = load_model(
+        spec,
+        weights=None if composed else job.weights,
+        num_classes=run.config.num_classes,
+        mean=run.config.mean,
+        std=run.config.std,
+    )
     stored_hash = run.config.weights_hash
     changed = difference("the model", model.digest, stored_hash) if stored_hash else None
     if changed:
@@ -108,10 +110,9 @@ def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     return model
 
 
-def _refuse_foreign_code(run: RunFolder, stored: Mapping[str, Any]) -> None:
+def _refuse_foreign_code(run: RunFolder, spec: str) -> None:
     """A folder from elsewhere is data: it may say which of our networks to load, and name nobody's program."""
-    specs = stored.get("members") or [run.config.model]
-    told = [told for spec in specs for told in foreign_code(str(spec))]
+    told = foreign_code(spec)
     if told:
         rule = "names a model that runs code, which no run folder may start by itself"
         received = f"{run.path / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"

@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ringfence.cli.signals import Terminated
 from ringfence.errors import RingfenceError
 from ringfence.printable import one_line, printable
+from ringfence.signals import Terminated
 
 
 class PlainConsole(Console):

@@ -24,9 +24,14 @@ Array = NDArray[Any]
 
 def read_npz(path: Path, split: str) -> dict[str, Array]:
     """x and, where there, y, classes, names, index; a file of several splits has ``x_test``, ``x_train``, ..."""
+    if not path.is_file():  # opening a pipe would wait for its writer
+        raise DataError(str(path), "must be a file", "a folder, a pipe or a device", "Write it with np.savez.")
     try:
         with path.open("rb") as stream:
             return _members(path, np.load(stream, allow_pickle=False), split)
+    except MemoryError as error:  # a header may claim any size
+        rule, remedy = "must hold arrays that fit into the memory", "Write it again with np.savez, in parts if need be."
+        raise DataError(str(path), rule, error or "too many bytes", remedy) from error
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise DataError(
             str(path), "must be a readable .npz of plain arrays", error, "Write it again with np.savez."

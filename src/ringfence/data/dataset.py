@@ -18,12 +18,16 @@ class InputRangeWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Input:
-    """One input: x is float32 of shape (C, H, W), in [0, 1] unless a warning said otherwise."""
+    """One input: x is float32 of shape (C, H, W), in [0, 1] unless a warning said otherwise.
+
+    range_told: whoever made it has looked at its range already, or means it to be what it is.
+    """
 
     id: int
     x: Tensor
     label: int | None
     name: str
+    range_told: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Dataset:
 
     def __getitem__(self, index: int) -> Input:
         position = self.positions[index]
-        return Input(self.ids[index], self.read(position), self.labels[index], self.name_of(position))
+        return Input(self.ids[index], self.read(position), self.labels[index], self.name_of(position), range_told=True)
 
     def __iter__(self) -> Iterator[Input]:
         for index in range(len(self)):
@@ -102,3 +106,10 @@ def warn_of_range(name: str, low: float, high: float) -> None:
             InputRangeWarning,
             stacklevel=2,
         )
+
+
+def warn_of_inputs(items: Sequence[Input]) -> None:
+    """The same for inputs of a program of one's own, of which the first ones are looked at."""
+    untold = [item.x for item in items if not item.range_told and item.x.numel()]
+    if untold:
+        warn_of_range("inputs", min(float(x.min()) for x in untold), max(float(x.max()) for x in untold))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def read_idx(path: Path) -> Bytes:
     """An idx file of unsigned bytes, gzipped or not: magic 0, 0, 8, dimensions, then their big-endian sizes."""
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error, MemoryError) as error:
         raise DataError(str(path), "must be a readable idx file", error, "Fetch the file again.") from error
     dimensions = raw[3] if len(raw) >= 4 and raw[:3] == b"\0\0\x08" else 0
     shape = (

@@ -15,11 +15,9 @@ from ringfence.classifiers.architectures.published_denoisers import CDnCNN, FDnC
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ModelError
 from ringfence.models.factory import build_from_factory
-from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, model_digest, read_weights, split_weights
+from ringfence.models.source import BLIND, FACTORIES, GUIDED, Kind, source_of
+from ringfence.models.weights import Weights, fit_weights, model_digest, read_weights
 from ringfence.models.zoo import zoo_file
-
-BLIND, GUIDED = ("dncnn", "cdncnn"), ("fdncnn", "ffdnet")
-"""Denoisers that find the noise level themselves, and those that are told it: ``fdncnn-0.25``."""
 
 _FORMS = "dncnn@FILE, cdncnn@FILE, fdncnn-SIGMA@FILE, ffdnet-SIGMA@FILE, file.py:factory, or a file that names one"
 
@@ -35,15 +33,15 @@ class Denoiser:
 
 def load_denoiser(spec: str) -> Denoiser:
     """The denoiser a spec names: a known one with its weights, a file that names it, ``zoo:NAME``, or a factory."""
-    name, file = split_weights(spec)
-    head, _, member = spec.partition(":")
-    if head != "zoo" and ":" in name:
+    source = source_of(spec, denoiser=True)
+    name, file = source.name, source.weights
+    if source.kind in FACTORIES:
         module = build_from_factory(name, None)
         if file is not None:
             fit_weights(module, read_weights(Path(file)).state, file)
         return Denoiser(module, model_digest(module, factory=name))
-    if head == "zoo" or (file is None and Path(spec).suffix in CHECKPOINTS):
-        weights = read_weights(zoo_file(member) if head == "zoo" else Path(spec))
+    if source.kind is Kind.ZOO or (source.kind is Kind.CHECKPOINT and file is None):
+        weights = read_weights(zoo_file(spec.partition(":")[2]) if source.kind is Kind.ZOO else Path(spec))
         if weights.arch is None:
             raise ModelError(spec, "must name its denoiser under 'arch'", "a file without one", f"Give {_FORMS}.")
         return _known(weights.arch, weights, spec)
@@ -52,11 +50,6 @@ def load_denoiser(spec: str) -> Denoiser:
         said = kind if sigma is None else f"{kind}-{sigma:g}"
         raise ModelError(spec, "a denoiser needs trained weights", "none", f"Write {said}@FILE.")
     return _known(name, read_weights(Path(file)), file)
-
-
-def is_denoiser(name: str) -> bool:
-    """Whether a name begins like that of a denoiser known here."""
-    return name.partition("-")[0] in (*BLIND, *GUIDED)
 
 
 def _known(name: str, weights: Weights, source: str) -> Denoiser:

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from ringfence.classifiers.lazy import refuse_lazy
 from ringfence.errors import ModelError
 
 
@@ -34,6 +35,7 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
         raise ModelError(
             spec, "the factory must return a torch.nn.Module", f"a {type(module).__name__}", "Return the network."
         )
+    refuse_lazy(module, spec, ModelError)
     return module
 
 

@@ -15,12 +15,13 @@ from ringfence.classifiers.architectures import ARCHITECTURES
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ModelError
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
-from ringfence.models.denoised_spec import is_denoiser, load_denoiser
+from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
 from ringfence.models.grammar import as_tree
 from ringfence.models.resolve import LoadedModel, Sources, resolve
-from ringfence.models.weights import CHECKPOINTS, Weights, fit_weights, model_digest, read_weights, split_weights
+from ringfence.models.source import FACTORIES, Kind, is_denoiser, source_of
+from ringfence.models.weights import Weights, fit_weights, model_digest, read_weights
 from ringfence.models.zoo import zoo_file
 
 DEFAULT_COUNT = 3
@@ -61,8 +62,7 @@ def _denoiser(spec: str) -> LoadedModel:
 
 def _selector(source: Callable[..., LoadedModel], spec: str) -> LoadedModel:
     """A factory must be told that there are two outputs; weights tell themselves."""
-    head, colon, _ = spec.partition("@")[0].rpartition(":")
-    return source(spec, num_classes=2 if colon and head.partition(":")[0] not in ("default", "zoo") else None)
+    return source(spec, num_classes=2 if source_of(spec).kind in FACTORIES else None)
 
 
 def _source(
@@ -85,39 +85,33 @@ def _source(
 
 def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:
     """The network of a spec, before any normalisation."""
-    name, file = split_weights(spec)
-    if file is not None:
+    source = source_of(spec)
+    if source.weights is not None:
         _refuse_weights(spec, weights)
-        return _built(name, file, num_classes, device)
-    head, _, member = spec.partition(":")
-    path = Path(spec)
-    if head == "zoo":
-        _refuse_weights(spec, weights)
-        path = zoo_file(member)
-        found = read_weights(path)
-        return build_with_weights(architecture_of(found, spec), found, num_classes, str(path))
-    if head == "default":
-        _refuse_weights(spec, weights)
-        return build_with_weights("lenet", _embedded(spec, member), num_classes, spec)
-    if path.suffix == ".pt2":
-        _refuse_weights(spec, weights)
-        exported, content = load_exported(path, device)
-        return Built(exported, num_classes, extra=content)
-    if ":" in spec:
+        spec, weights = source.name, source.weights
+    kind, path = source.kind, Path(spec)
+    if kind in FACTORIES:
         module = build_from_factory(spec, num_classes)
         fitted = fit_weights(module, read_weights(Path(weights)).state, str(weights)) if weights is not None else None
         return Built(module, num_classes, fitted, factory=spec)
-    if spec in ARCHITECTURES:
+    if kind is Kind.ARCHITECTURE:
         return build_with_weights(spec, _required(spec, weights), num_classes, str(weights))
-    if path.suffix in CHECKPOINTS:
-        _refuse_weights(spec, weights)
-        found = read_weights(path)
-        return build_with_weights(architecture_of(found, spec), found, num_classes, spec)
-    raise _unknown(spec)
+    if kind is Kind.UNKNOWN:
+        raise _unknown(spec)
+    _refuse_weights(spec, weights)
+    if kind is Kind.EMBEDDED:
+        return build_with_weights("lenet", _embedded(spec, source.member), num_classes, spec)
+    if kind is Kind.PROGRAM:
+        exported, content = load_exported(path, device)
+        return Built(exported, num_classes, extra=content)
+    if kind is Kind.ZOO:
+        path = zoo_file(source.member or "")
+    found = read_weights(path)
+    return build_with_weights(architecture_of(found, spec), found, num_classes, str(path))
 
 
-def _embedded(spec: str, member: str) -> Weights:
-    if member not in ("", *map(str, range(DEFAULT_COUNT))):
+def _embedded(spec: str, member: str | None) -> Weights:
+    if member is not None and member not in map(str, range(DEFAULT_COUNT)):
         raise ModelError(
             spec, f"must be default:0 to default:{DEFAULT_COUNT - 1}", f"'{member}'", "Choose one of those."
         )

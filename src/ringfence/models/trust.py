@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from ringfence.models.grammar import Node, as_tree
+from ringfence.models.grammar import Leaf, Tree, as_tree
 from ringfence.models.registry import named_models, settle
-from ringfence.models.weights import split_weights
+from ringfence.models.source import Kind, source_of
 
 _OUR_MODULES = re.compile(r"ringfence\.classifiers\.architectures(\.[a-z_]+)*")
 """Modules of this package, whose networks a spec may name like anybody's."""
@@ -15,18 +14,25 @@ _OUR_MODULES = re.compile(r"ringfence\.classifiers\.architectures(\.[a-z_]+)*")
 
 def foreign_code(spec: str) -> list[str]:
     """What loading the spec would execute, in words; empty for weights of known architectures, which are only read."""
-    tree = as_tree(spec)
-    if isinstance(tree, Node):
-        parts = (*tree.models, *named_models(settle(tree)).values())
-        return [told for part in parts for told in foreign_code(str(part))]
-    name, _ = split_weights(tree.text)
-    place, colon, factory = name.rpartition(":")
-    if name.partition(":")[0] in ("default", "zoo"):
-        return []
-    if Path(name).suffix == ".pt2":
-        return [f"the program in {name}"]
-    if place.endswith(".py"):  # a file, whatever its name looks like
-        return [f"{place}, and {factory}() in it"]
-    if not colon or _OUR_MODULES.fullmatch(place):
-        return []
-    return [f"the module {place}, and {factory}() in it"]
+    return _told(as_tree(spec), denoiser=False)
+
+
+def _told(tree: Tree, denoiser: bool) -> list[str]:
+    """The same for a part, which stands in a denoiser's place or not, as models/resolve.py decides it."""
+    if isinstance(tree, Leaf):
+        return _leaf(tree.text, denoiser)
+    kind = settle(tree)
+    parts = [(one, denoiser or (kind.denoiser_first and place == 0)) for place, one in enumerate(tree.models)]
+    parts += [(one, denoiser and name not in kind.selectors) for name, one in named_models(kind).items()]
+    return [told for one, cleans in parts for told in _told(one, cleans)]
+
+
+def _leaf(text: str, denoiser: bool) -> list[str]:
+    source = source_of(text, denoiser)
+    if source.kind is Kind.PROGRAM:
+        return [f"the program in {source.name}"]
+    if source.kind is Kind.FILE:
+        return [f"{source.place}, and {source.factory}() in it"]
+    if source.kind is Kind.MODULE and not _OUR_MODULES.fullmatch(source.place):
+        return [f"the module {source.place}, and {source.factory}() in it"]
+    return []

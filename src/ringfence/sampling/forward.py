@@ -51,7 +51,7 @@ class Forward:
         ready = noisy.to(dtype=self.dtype, memory_format=self._layout_of(noisy.dim()))
         try:
             scores, work = self._run(ready)
-        except (SystemExit, GeneratorExit) as error:  # these would end the program, and call that success
+        except (SystemExit, GeneratorExit, StopIteration) as error:  # these would end the program or a loop of ours
             raise left_early(error) from error
         return self._of_one_shape(scores, work, len(noisy))
 
@@ -76,9 +76,11 @@ class Forward:
 
 
 def left_early(error: BaseException) -> ClassifierError:
-    """A classifier that tried to end the program."""
+    """A classifier that tried to end the program, or a loop of ours."""
     rule, received = "must answer every batch", f"{type(error).__name__}({error}) while it ran"
-    return ClassifierError("classifier", rule, received, "Remove sys.exit from the model.")
+    return ClassifierError(
+        "classifier", rule, received, "Remove sys.exit, and next() without a default, from the model."
+    )
 
 
 def _merge(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
+from ringfence.classifiers.lazy import refuse_lazy
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError
 from ringfence.sampling.compiling import compiled
@@ -54,6 +55,7 @@ def placed(
     layout: torch.memory_format = torch.contiguous_format,
 ) -> nn.Module:
     """The module in evaluation mode, on the device, in this precision and layout: itself where it is so already."""
+    refuse_lazy(module, "classifier", ClassifierError)
     values = [*module.parameters(), *module.buffers()]
     fits = not any(part.training for part in module.modules()) and all(
         _same_place(value.device, device)

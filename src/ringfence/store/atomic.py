@@ -26,6 +26,10 @@ _REMEDIES = {
 }
 
 
+class StoreWarning(UserWarning):
+    """Something about a run folder that the reader should know and that stops nothing."""
+
+
 @contextmanager
 def writing_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's refusal to write into a StoreError that names the file and the remedy."""

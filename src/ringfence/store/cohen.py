@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ringfence.errors import StoreError
-from ringfence.store.atomic import reading_errors
+from ringfence.store.atomic import read_file
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -57,8 +57,7 @@ class _Row:
 def read_cohen(path: str | Path) -> CohenLog:
     """Read a log; a cut last line is dropped with a note, any other bad row is refused with its line number."""
     path = Path(path)
-    with reading_errors(path):
-        lines = path.read_bytes().decode("utf-8-sig", errors="replace").split("\n")
+    lines = read_file(path).decode("utf-8-sig", errors="replace").split("\n")
     places = _places(path, lines[0].rstrip("\r").split("\t"))
     body = [(number, line.rstrip("\r")) for number, line in enumerate(lines[1:], start=2)]
     while body and not body[-1][1].strip():

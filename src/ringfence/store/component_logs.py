@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ringfence.errors import StoreError
-from ringfence.store.atomic import reading_errors
+from ringfence.store.atomic import read_file
 from ringfence.types import ABSTAIN, FloatArray, IntArray
 
 _THETA = re.compile(r"_((?:0|1)(?:\.\d+)?)(?:\.(?:tsv|txt|log))?$")
@@ -44,8 +44,7 @@ class Component:
 def read_component(path: str | Path) -> Component:
     """A component log; bad rows are refused with their line number."""
     path = Path(path)
-    with reading_errors(path):
-        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    lines = read_file(path).decode("utf-8-sig", errors="replace").splitlines()
     header = [name.strip() for name in lines[0].split("\t")] if lines else []
     if "idx" not in header or "predict" not in header:
         rule = "must be a component log (tab-separated columns, idx and predict among them)"

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 SCHEMA_VERSION = 1
 """Raised whenever a reader of the old version could misread a new run folder."""
@@ -37,6 +37,47 @@ def plain(value: Any) -> Any:
 
 
 Settings = Annotated[dict[str, Any], BeforeValidator(plain)]
+
+
+class _Ensemble(BaseModel):
+    """What ``extra.ensemble`` may hold; settings of later versions stay as they are."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    members: list[str] = Field(default_factory=list)
+    votes: list[str] = Field(default_factory=list)
+    consensus: list[int] = Field(default_factory=list)
+    weights: list[float] = Field(default_factory=list)
+    weights_on: str = "logits"
+    prefixes: bool = False
+    singles: bool = False
+    after_smoothing: bool = False
+    select: str = ""
+
+
+class _Extra(BaseModel):
+    """Types of the entries of ``extra`` that commands read back; whatever else stands there is nobody's business."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    ensemble: _Ensemble | None = None
+    smooth_reduce: dict[str, Any] | None = None
+    split: str | None = None
+    size: int | None = None
+    count: int | None = None
+
+
+def _checked(extra: dict[str, Any]) -> dict[str, Any]:
+    """The same entries, once their types are known to be right: a folder may come from anywhere."""
+    try:
+        _Extra.model_validate(extra)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    return extra
+
+
+Extra = Annotated[Settings, AfterValidator(_checked)]
 
 
 class RunConfig(BaseModel):
@@ -69,7 +110,7 @@ class RunConfig(BaseModel):
     seed: int = 0
     mean: list[float] | None = None
     std: list[float] | None = None
-    extra: Settings = Field(default_factory=dict)
+    extra: Extra = Field(default_factory=dict)
 
     @property
     def digest(self) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 from ringfence.errors import StoreError
-from ringfence.store.atomic import writing_errors
+from ringfence.store.atomic import StoreWarning, writing_errors
 
 LOCK = "lock"
 """Name of the file in the folder; it stays there, empty."""
@@ -35,9 +37,16 @@ def lock(folder: Path) -> IO[bytes]:
             file.close()
             remedy = "Wait for that process to end, or choose another --out."
             raise StoreError(f"--out {folder}", "a run has one writer", "another process writing", remedy) from error
-        except OSError:
-            pass  # a network disk without locks: the user has to keep to one process
+        except OSError as error:
+            _warn_of_no_locks(folder, str(error))
     return file
+
+
+@cache
+def _warn_of_no_locks(folder: Path, reason: str) -> None:
+    """A network disk without locks: the user has to keep to one process, and is told so once."""
+    message = f"no locks in {folder} ({reason}): keep to one process that writes there"
+    warnings.warn(StoreWarning(message), stacklevel=4)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ringfence.digests import difference
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, read_json, write_json, writing_errors
+from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, read_json, write_json, writing_errors
 from ringfence.store.config import SCHEMA_VERSION, RunConfig, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.inputs import InputInfo, read_inputs, write_inputs
@@ -25,10 +25,6 @@ from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
 _KEYS = ("input_id", "lane")
 _DIGESTS = {"weights_hash": "the model", "data_hash": "the data"}
 """Settings that are digests, and of what."""
-
-
-class StoreWarning(UserWarning):
-    """Something about a run folder that the reader should know and that stops nothing."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from ringfence.errors import StoreError
+from ringfence.store import StoreWarning
 from ringfence.store.atomic import read_json, write_atomically, write_json, writing_errors
 from ringfence.store.config import flatten
-from ringfence.store.run import StoreWarning
 
 POINTER = "last.json"
 

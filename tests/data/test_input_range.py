@@ -1,0 +1,28 @@
+"""Inputs outside [0, 1] are spoken of once, whoever brings them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from ringfence.data import Input
+from ringfence.data.arrays import dataset_from_arrays
+from ringfence.data.dataset import InputRangeWarning, warn_of_inputs
+
+
+def test_tensors_of_a_program_are_warned_about() -> None:
+    items = [Input(0, torch.zeros(1, 2, 2), None, "0"), Input(1, torch.full((1, 2, 2), 255.0), None, "1")]
+    with pytest.warns(InputRangeWarning, match=r"inputs: inputs range over \[0, 255\], not \[0, 1\]"):
+        warn_of_inputs(items)
+
+
+def test_nothing_is_said_about_pixels_and_nothing_twice() -> None:
+    with pytest.warns(InputRangeWarning):
+        dataset = dataset_from_arrays("mine", np.full((2, 2, 2), 7, np.float32))
+    with warnings.catch_warnings(action="error"):
+        warn_of_inputs(list(dataset))
+        warn_of_inputs([Input(0, torch.rand(1, 2, 2), None, "0")])
+        warn_of_inputs([])
