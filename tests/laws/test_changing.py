@@ -144,6 +144,21 @@ def test_a_slow_drift_is_found() -> None:
     assert "must stay the same" in error
 
 
+def test_a_loud_input_hides_no_change_of_the_others() -> None:
+    class Switches(nn.Module):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            level = torch.where(x.mean(1, keepdim=True) > 2, 1e6, 1.0 if self.calls < 60 else -1.0)
+            return torch.cat([level, -level], 1)
+
+    inputs = [torch.full((64,), 3.0), *[torch.full((64,), 0.5)] * 15]
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    with pytest.raises(ClassifierError, match="must stay the same"):
+        list(rf.certify(Switches(), inputs, noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000), execution=execution))
+
+
 def test_asking_again_costs_less_than_a_percent() -> None:
     for batch in (1, 7, 64):
         each = max(200, 10 * batch)

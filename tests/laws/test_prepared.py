@@ -372,6 +372,29 @@ def test_an_offset_hides_no_company(precision: str, offset: float, share: float)
         votes(ByCompany(offset, share), ForwardPlan(64, precision))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("offset", "size"), [(0.0, 0.4), (1e6, 0.4), (1e3, 4e-4), (100.0, 4e-5)])
+def test_an_offset_hides_no_company_that_decides_by_a_small_gap(offset: float, size: float) -> None:
+    class Sign(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            level = size * torch.sign(x.mean() - 0.5).expand(len(x), 1)
+            return offset + torch.cat([level, -level], 1)
+
+    with pytest.raises(ClassifierError, match="every row alone"):
+        votes(Sign(), ForwardPlan(64))
+
+
+def test_a_loud_input_hides_no_company_of_the_others() -> None:
+    class Loud(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            own = x.flatten(1).mean(1, keepdim=True)
+            level = torch.where(own > 2, 1e6, own.clamp(max=1).mean() - 0.5)
+            return torch.cat([level, -level], 1)
+
+    inputs = [torch.full(SHAPE, value) for value in (3.0, 0.9, 0.8, 0.1, 0.2, 0.85, 0.15, 0.9)]
+    with pytest.raises(ClassifierError, match="every row alone"):
+        next(rf.certify(Loud(), inputs, noise=rf.Gaussian(SIGMA), procedure=rf.Fixed(n=100)))
+
+
 def test_a_score_far_below_the_others_hides_no_company() -> None:
     class Masked(ByCompany):
         def forward(self, x: Tensor) -> Tensor:

@@ -54,12 +54,6 @@ class _Plain:
     scores: Tensor
     tolerance: Tolerance
 
-    @property
-    def alone(self) -> Tolerance:
-        """For one form with itself: in float32 no row may be off."""
-        exact = not bool(self.tolerance.rounding.any())
-        return replace(self.tolerance, excused=0.0) if exact else self.tolerance
-
 
 @torch.inference_mode()
 def checked_forward(
@@ -105,7 +99,7 @@ def _ask_plain(
             "NaN or infinite scores on every probe input",
             "Check the weights and the normalisation (--mean/--std).",
         )
-    problem, _ = _not_fixed(exact, rows[:size], first, replace(tolerance(first), excused=0.0))
+    problem, _ = _not_fixed(exact, rows[:size], first, tolerance(first).alone)
     if problem:
         raise _not_of_one_row(problem)
     scores = _in_slices(exact, rows, size)
@@ -129,7 +123,7 @@ def _try(
         answer = forward(batches[0])
         rest = [forward(one).scores for one in batches[1:]]
         found = torch.cat([answer.scores, *rest])[: len(plain.rows)]
-        coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.alone, WAYS[:4])
+        coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.tolerance.alone, WAYS[:4])
         problem = _differs(found, plain) or coupled
     except Exception as error:  # tracing, compiling and vectorising may fail in any way; the plain network did not
         is_plain = plan.plain == replace(plan, refused=())
@@ -137,7 +131,7 @@ def _try(
             raise
         told = str(error).splitlines()
         problem = f"{type(error).__name__}: {told[0] if told else ''}"
-    return problem or Checked(forward, batches[0], answer, plain.tolerance, steady)
+    return problem or Checked(forward, batches[0], answer, plain.tolerance.alone, steady)
 
 
 def _differs(found: Tensor, plain: _Plain) -> str | None:
