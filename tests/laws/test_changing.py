@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 from torch import Tensor, nn
 from toys import Buckets
 
@@ -126,6 +127,24 @@ def test_a_classifier_that_ends_the_program_is_an_error_at_any_time() -> None:
     for number in (0, 1, before - 1, before, total - 1):
         _, error = certified(Changing(number, leave), PROCEDURES[0], 32)
         assert "SystemExit(0) while it ran" in error
+
+
+@pytest.mark.parametrize("error", [typer.Exit(0), RuntimeError("no"), StopIteration("no")], ids=lambda one: repr(one))
+def test_whatever_a_classifier_raises_is_an_error_at_any_time(error: Exception) -> None:
+    def leave(_: Tensor) -> Any:
+        raise error
+
+    before, total = calls(PROCEDURES[0], 32)
+    for number in (0, 1, before - 1, before, total - 1):
+        _, told = certified(Changing(number, leave), PROCEDURES[0], 32)
+        assert f"got {type(error).__name__}: {error}" in told
+
+
+def test_a_network_that_changes_during_the_checks_is_told_to_keep_state() -> None:
+    before, _ = calls(PROCEDURES[0], 32)
+    told = [certified(Changing(n, lambda scores: scores.roll(1, 1)), PROCEDURES[0], 32)[1] for n in range(2, before)]
+    assert all(told)
+    assert any("depends on the size of a batch, and for state kept between calls" in one for one in told)
 
 
 def test_a_slow_drift_is_found() -> None:

@@ -26,7 +26,7 @@ TIMES_ROUNDING = 4.0
 """Usual rounding times this is excused: the largest of many rows, between two results that both were rounded. Never
 more than the typical gap, whatever was measured."""
 HALF_OF_ITS_SIZE = 2.0**-4
-"""Rounding beyond that of the middle row is excused up to this part of a score and the top one: it is a louder row's."""
+"""Rounding beyond that of the middle row is excused up to this part of a score and the top one."""
 EXCUSED = 0.01
 """Rows that may be off where a form is compared: a vote jumps where a member is within rounding of a tie."""
 EXCUSED_IN_HALF = 0.02
