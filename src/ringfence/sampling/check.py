@@ -27,7 +27,7 @@ COMPARED = (32, 128)
 ALONE = 3
 """Rows that are asked by themselves too."""
 SINGLE = "rows by themselves have other scores than in a batch"
-TWICE = "it answers differently when asked twice (dropout or internal randomness)"
+TWICE = "it answers differently when asked twice (dropout, internal randomness or state kept between calls)"
 COUPLED = "a row's scores depend on the other rows of its batch (batch statistics)"
 
 Draw = Callable[[int], Tensor]
@@ -105,6 +105,8 @@ def _ask_plain(
     if _other_alone(exact, rows[:size], first):
         raise _not_the_classifier(SINGLE, keep=False)
     scores = _in_slices(exact, rows, size)
+    if bool(tolerance(first).alone.off(scores[:size], first).any()):  # it may have changed since
+        raise _not_of_one_row(TWICE)
     if plan.precision == "fp32":
         return _Plain(rows, scores, tolerance(scores))
     rounded = _in_slices(Forward(classifier, plan.plain, device, num_classes), rows, size)
