@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toys import Buckets
+from toys import BucketLanes, Buckets
 
 import ringfence as rf
 from ringfence.errors import ArgumentError, ClassifierError, DataError
@@ -74,3 +74,9 @@ def test_bad_arguments(smoothed: rf.Smoothed) -> None:
         rf.Smoothed(Buckets(), sigma=0.5, num_classes=7).certify(X[0], n=100)
     # One bare batch instead of a list would be taken for one input of that shape.
     assert isinstance(smoothed.certify(X[0], n=100), rf.Record)
+
+
+def test_several_lanes_are_no_single_classifier() -> None:
+    several = rf.Smoothed(BucketLanes(), sigma=0.5, execution=rf.Execution(device="cpu", batch=100))
+    with pytest.raises(ClassifierError, match=r"one lane for each name, main; got 2 lanes.*certify\(\)"):
+        several.certify(X[0], n=100)

@@ -98,9 +98,10 @@ def certify(
 ) -> Iterator[Record]:
     """Certify every input; records come as inputs are decided, all lanes of an input together.
 
-    classifier: (B, *lifted shape) -> scores (B, K) or (B, lanes, K). inputs: Inputs, tensors (*shape) in
-    [0,1], (tensor, label) pairs or one tensor (N, *shape). mechanism decides; also adds further radii from
-    the same bounds at no cost. The noise of draw i of an input depends on (seed, its id, stage, i) alone.
+    classifier: (B, *lifted shape) -> scores (B, K) or (B, lanes, K); lanes: their names, needed where a plain module
+    has several. inputs: Inputs, tensors (*shape) in [0,1], (tensor, label) pairs or one tensor (N, *shape).
+    mechanism decides; also adds further radii from the same bounds at no cost.
+    The noise of draw i of an input depends on (seed, its id, stage, i) alone.
     A record comes when rows asked again have shown that the classifier is still the one that was checked at the start;
     if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the run is left.
     """
@@ -113,7 +114,7 @@ def certify(
     device, samples = pick_device(execution.device), lifted(peeked, lift)
     shape = tuple(samples[0].shape)
     classifier = placed(classifier, device)  # the user's own stays as and where it is
-    found = count_classes(classifier, samples[0], device)
+    found = count_classes(classifier, samples[0], device, lanes)
     if num_classes not in (None, found):
         rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
@@ -128,6 +129,12 @@ def certify(
     engine = Engine(
         classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan, samples, keep
     )
+    if lanes and len(lanes) != engine.lanes:
+        rule, remedy = (
+            f"must give one lane for each name, {', '.join(lanes)}",
+            "Use certify() with a name for each lane.",
+        )
+        raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", remedy)
     execution.on_plan(engine.plan)
     desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
     yield from confirmed(engine, desk, with_facts(classifier, chain(peeked, queue), device), execution.on_progress)

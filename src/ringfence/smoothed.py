@@ -97,6 +97,7 @@ class Smoothed:
                 procedure=procedure,
                 mechanism=mechanism,
                 num_classes=self.num_classes,
+                lanes=("main",),  # one record per input: more lanes than one are refused
                 seed=seed,
                 execution=replace(self._execution, on_plan=self._keep_plan),
             )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 from torch import Tensor, nn
 from toys import Buckets
 
@@ -128,6 +129,24 @@ def test_a_classifier_that_ends_the_program_is_an_error_at_any_time() -> None:
         assert "SystemExit(0) while it ran" in error
 
 
+@pytest.mark.parametrize("error", [typer.Exit(0), RuntimeError("no"), StopIteration("no")], ids=lambda one: repr(one))
+def test_whatever_a_classifier_raises_is_an_error_at_any_time(error: Exception) -> None:
+    def leave(_: Tensor) -> Any:
+        raise error
+
+    before, total = calls(PROCEDURES[0], 32)
+    for number in (0, 1, before - 1, before, total - 1):
+        _, told = certified(Changing(number, leave), PROCEDURES[0], 32)
+        assert f"got {type(error).__name__}: {error}" in told
+
+
+def test_a_network_that_changes_during_the_checks_is_told_to_keep_state() -> None:
+    before, _ = calls(PROCEDURES[0], 32)
+    told = [certified(Changing(n, lambda scores: scores.roll(1, 1)), PROCEDURES[0], 32)[1] for n in range(2, before)]
+    assert all(told)
+    assert any("depends on the size of a batch, and for state kept between calls" in one for one in told)
+
+
 def test_a_slow_drift_is_found() -> None:
     class Drifts(nn.Module):
         def __init__(self) -> None:
@@ -142,6 +161,21 @@ def test_a_slow_drift_is_found() -> None:
     torch.manual_seed(0)
     _, error = certified(Drifts(), rf.Fixed(n=20_000), 32)
     assert "must stay the same" in error
+
+
+def test_a_loud_input_hides_no_change_of_the_others() -> None:
+    class Switches(nn.Module):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            level = torch.where(x.mean(1, keepdim=True) > 2, 1e6, 1.0 if self.calls < 60 else -1.0)
+            return torch.cat([level, -level], 1)
+
+    inputs = [torch.full((64,), 3.0), *[torch.full((64,), 0.5)] * 15]
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    with pytest.raises(ClassifierError, match="must stay the same"):
+        list(rf.certify(Switches(), inputs, noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000), execution=execution))
 
 
 def test_asking_again_costs_less_than_a_percent() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm
 
 import ringfence as rf
-from ringfence.classifiers import Members, SoftVote
+from ringfence.classifiers import Denoised, Members, SoftVote
 from ringfence.errors import ClassifierError
 from ringfence.sampling import ForwardPlan
 from ringfence.sampling.check import checked_forward
@@ -255,6 +255,73 @@ def test_hooks_on_classifiers_of_our_own_are_refused() -> None:
         votes(ensemble, ForwardPlan(64))
 
 
+class Flipped(SoftVote):  # type: ignore[misc]
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).flip(1)
+
+
+class FlippedCall(SoftVote):  # type: ignore[misc]
+    def __call__(self, x: Tensor) -> Tensor:
+        scores: Tensor = super().__call__(x).flip(1)
+        return scores
+
+
+@pytest.mark.parametrize("kind", ["forward of its own", "Flipped with a forward", "with a __call__", "forward hook"])
+def test_what_score_would_pass_by_is_refused(kind: str) -> None:
+    made = {"Flipped with a forward": Flipped, "with a __call__": FlippedCall}.get(kind, SoftVote)
+    ensemble = made([network(seed).eval() for seed in range(2)]).eval()
+    if kind == "forward of its own":
+        replaced(ensemble)
+    handle = nn.modules.module.register_module_forward_hook(lambda module, args, out: None)
+    if kind != "forward hook":
+        handle.remove()
+    try:
+        with pytest.raises(ClassifierError, match=f"no other forward than their score.*{kind}"):
+            votes(ensemble, ForwardPlan(64))
+    finally:
+        handle.remove()
+
+
+class Rewrites(nn.Module):
+    """Idempotent: asking twice does not show it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        level = x.sub_(0.5).sign_().mean((1, 2, 3)).unsqueeze(1)
+        return torch.cat([-level, level, -level - 1, level - 1], 1)
+
+
+@pytest.mark.parametrize("inside", ["alone", "a vote", "behind a denoiser"])
+def test_a_network_that_changes_its_input_is_refused(inside: str) -> None:
+    classifier: nn.Module = Rewrites()
+    if inside != "alone":
+        classifier = SoftVote([Rewrites(), network().eval()])
+    if inside == "behind a denoiser":
+        classifier = Denoised(nn.Hardtanh(-9.0, 9.0), classifier)
+    with pytest.raises(ClassifierError, match=r"must not change its input.*x\.clone\(\)"):
+        votes(classifier.eval(), ForwardPlan(64))
+
+
+def test_scores_that_are_invalid_in_half_precision_alone_are_named() -> None:
+    class Saturated(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            level = x.mean((1, 2, 3)).unsqueeze(1) + 7
+            return torch.log(1 - torch.cat([level, 0 * level], 1).softmax(1))
+
+    assert len(votes(Saturated(), ForwardPlan(64))) == len(INPUTS)
+    with pytest.raises(ClassifierError, match=r"must return finite scores.*in bf16 they are not: use fp32"):
+        votes(Saturated(), ForwardPlan(64, "bf16"))
+
+
+def test_a_row_by_itself_has_the_scores_it_has_in_a_batch() -> None:
+    class Single(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = x.flatten(1)[:, :4]
+            return -scores if len(x) == 1 else scores
+
+    with pytest.raises(ClassifierError, match="rows by themselves have other scores"):
+        votes(Single(), ForwardPlan(64))
+
+
 # Members that run as one -----------------------------------------------------------------------------------------
 
 
@@ -370,6 +437,29 @@ class ByCompany(nn.Module):
 def test_an_offset_hides_no_company(precision: str, offset: float, share: float) -> None:
     with pytest.raises(ClassifierError, match="every row alone"):
         votes(ByCompany(offset, share), ForwardPlan(64, precision))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0.0, 0.4), (1e6, 0.4), (1e3, 4e-4), (100.0, 4e-5)])
+def test_an_offset_hides_no_company_that_decides_by_a_small_gap(offset: float, size: float) -> None:
+    class Sign(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            level = size * torch.sign(x.mean() - 0.5).expand(len(x), 1)
+            return offset + torch.cat([level, -level], 1)
+
+    with pytest.raises(ClassifierError, match="every row alone"):
+        votes(Sign(), ForwardPlan(64))
+
+
+def test_a_loud_input_hides_no_company_of_the_others() -> None:
+    class Loud(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            own = x.flatten(1).mean(1, keepdim=True)
+            level = torch.where(own > 2, 1e6, own.clamp(max=1).mean() - 0.5)
+            return torch.cat([level, -level], 1)
+
+    inputs = [torch.full(SHAPE, value) for value in (3.0, 0.9, 0.8, 0.1, 0.2, 0.85, 0.15, 0.9)]
+    with pytest.raises(ClassifierError, match="every row alone"):
+        next(rf.certify(Loud(), inputs, noise=rf.Gaussian(SIGMA), procedure=rf.Fixed(n=100)))
 
 
 def test_a_score_far_below_the_others_hides_no_company() -> None:

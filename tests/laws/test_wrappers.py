@@ -235,13 +235,14 @@ def test_wrapped_classifiers_fail_at_most_at_alpha(name: str) -> None:
         [Input(k, PLACE, None, "") for k in range(INPUTS)],
         noise=rf.Gaussian(SIGMA),
         procedure=rf.Fixed(ALPHA, n0=10, n=40),
+        lanes=tuple(map(str, range(len(known)))),
         seed=7,
         execution=rf.Execution(device="cpu", plan=ForwardPlan(128)),
     )
     wrong = np.zeros(len(known))
     claimed = np.zeros(len(known))
     for record in found:
-        lane = 0 if record.lane == "main" else int(record.lane)
+        lane = int(record.lane)
         p = known[lane]
         claimed[lane] += not record.abstained
         wrong[lane] += not record.abstained and record.p_a > p[record.prediction] + 3e-3

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers import Classifier, Scored
 from ringfence.noise import Noise
 from ringfence.sampling import CHUNK, chunk_key
 from ringfence.types import IntArray
@@ -29,15 +30,15 @@ class Buckets(nn.Module):
         return torch.eye(len(self.edges) + 1, device=x.device)[bucket]
 
 
-class BucketLanes(nn.Module):
+class BucketLanes(Classifier):
     """Two lanes (B, 2, K): the second has its edges shifted."""
 
     def __init__(self, edges: Sequence[float] = (0.0, 0.5, 1.0), shift: float = 0.25) -> None:
         super().__init__()
         self.one, self.two = Buckets(edges), Buckets([edge + shift for edge in edges])
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([self.one(x), self.two(x)], 1)
+    def score(self, x: Tensor) -> Scored:
+        return Scored(torch.stack([self.one(x), self.two(x)], 1), 1)
 
 
 class SomeInvalid(nn.Module):

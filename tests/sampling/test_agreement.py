@@ -65,3 +65,34 @@ def test_rounding_that_was_measured_is_excused_and_no_more() -> None:
     assert within.excused < 0.05
     assert int(within.off(SCORES.roll(1, 2), rounded).sum()) > 60
     assert int(tolerance(SCORES).off(other, SCORES).sum()) > 30, "in float32 it would not be rounding"
+
+
+@pytest.mark.parametrize("loud", [1, 32, 56])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_loud_rows_hide_nothing_in_the_others(loud: int, lanes: int) -> None:
+    scores = SCORES[:, :lanes].clone()
+    scores[:loud] *= 1e6
+    found = scores.clone()
+    found[-1] = found[-1].roll(1, -1)
+    within = tolerance(scores)
+    assert within.off(found, scores).nonzero().flatten().tolist() == [63]
+    assert not within.off(scores * (1 + 2e-7), scores).any(), "rounding is excused in each by its own measure"
+
+
+def test_loud_rows_hide_nothing_in_half_precision() -> None:
+    scores = SCORES.clone()
+    scores[:16] *= 1e6
+    rounded = scores * (1 + 0.004 * torch.randn(SCORES.shape, generator=torch.Generator().manual_seed(2)))
+    other = scores * (1 + 0.004 * torch.randn(SCORES.shape, generator=torch.Generator().manual_seed(3)))
+    within = tolerance(scores, rounded)
+    assert int(within.off(other, rounded).sum()) <= within.excused * 64
+    assert int(within.off(rounded.roll(1, 2), rounded)[16:].sum()) > 40
+
+
+@pytest.mark.parametrize("offset", [100.0, -1e3, 1e6])
+def test_the_class_is_the_same_where_one_form_resolves_it(offset: float) -> None:
+    unit = abs(offset) * 2.0**-23
+    wanted = offset + torch.tensor([[[8 * unit, 0.0]]]).expand(16, 1, 2)
+    assert tolerance(wanted).alone.off(wanted.flip(-1), wanted).all()
+    tied = offset + torch.tensor([[[unit, 0.0]]]).expand(16, 1, 2)
+    assert not tolerance(tied).alone.off(tied.flip(-1), tied).any()

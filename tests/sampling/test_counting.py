@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from toys import BucketLanes, Buckets, SomeInvalid, draws_of, votes_of
 
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.noise import Gaussian
-from ringfence.sampling import ForwardPlan, vote_counts
+from ringfence.sampling import ForwardPlan, count_classes, vote_counts
 
 NOISE = Gaussian(0.5)
 X = torch.tensor([[0.2, 0.0], [0.6, 1.0], [0.9, 0.5], [-0.3, 0.0], [0.5, 0.5]])
@@ -50,3 +50,31 @@ def test_nothing_to_count_and_what_cannot_be_counted() -> None:
         next(vote_counts(Buckets(), enumerate(X), NOISE, 0, stage=-3))
     with pytest.raises(ClassifierError, match=r"must accept a batch of shape \(1, 2\)"):
         next(vote_counts(nn.Linear(3, 2), enumerate(X), NOISE, 10, stage=-3))
+
+
+def test_the_users_tensor_stays_as_it_is() -> None:
+    class InPlace(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sub_(0.5).sign_()
+
+    x = X[0].clone()
+    assert count_classes(InPlace(), x, torch.device("cpu")) == 2
+    assert torch.equal(x, X[0])
+
+
+def test_one_score_and_lanes_without_names_are_refused() -> None:
+    def classes(shape: tuple[int, ...], lanes: tuple[str, ...] = ()) -> int:
+        class Shaped(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.zeros(len(x), *shape)
+
+        return count_classes(Shaped(), X[0], torch.device("cpu"), lanes)
+
+    for shape in ((1,), (4, 1)):
+        with pytest.raises(ClassifierError, match=r"at least two scores per input.*torch\.cat\(\[-z, z\], 1\)"):
+            classes(shape)
+    for lanes in ((), ("a",), ("a", "b", "c")):
+        with pytest.raises(ClassifierError, match=f"as many names of lanes.*and {len(lanes)} names"):
+            classes((2, 4), lanes)
+    assert classes((2, 4), ("a", "b")) == 4
+    assert count_classes(BucketLanes(), X[0], torch.device("cpu")) == 4, "a classifier of ours says what its lanes are"

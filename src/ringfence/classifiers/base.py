@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn.modules import module as modules
 from torch.nn.utils.parametrize import is_parametrized
 
 from ringfence.classifiers.kinds import LOGITS, Kinds
+from ringfence.errors import ClassifierError
 
 
 class Scored(NamedTuple):
@@ -47,11 +49,39 @@ class Classifier(nn.Module, ABC):
         return [{} for _ in x]
 
 
+class _Watch:
+    """Whether every network is watched for changing its input; so during a check, never in a run."""
+
+    on = False
+
+
+@contextmanager
+def inputs_watched() -> Iterator[None]:
+    """Networks that change their input in place are refused meanwhile: another that is given it too would see that."""
+    _Watch.on = True
+    try:
+        yield
+    finally:
+        _Watch.on = False
+
+
 def score(module: nn.Module, x: Tensor) -> Scored:
     """Scores and work of any module; a plain network is one forward."""
     if isinstance(module, Classifier):
         return module.score(x)
-    return Scored(module(x), 1)
+    if not _Watch.on:
+        return Scored(module(x), 1)
+    before = x.clone()
+    answer = Scored(module(x), 1)
+    check_unchanged(x, before)
+    return answer
+
+
+def check_unchanged(x: Tensor, before: Tensor) -> None:
+    """Refuse what has changed the batch it was given."""
+    if not torch.equal(x.nan_to_num(), before.nan_to_num()):
+        rule, remedy = "must not change its input", "Work on a copy (x.clone()): no in-place operation on the input."
+        raise ClassifierError("classifier", rule, "a batch that was rewritten by the forward", remedy)
 
 
 def kinds_of(module: object) -> Kinds:
@@ -62,7 +92,7 @@ def kinds_of(module: object) -> Kinds:
 
 def facts(module: nn.Module, x: Tensor) -> list[Mapping[str, int]]:
     """Facts of clean inputs (B, *shape); a plain network has none."""
-    return module.facts(x) if isinstance(module, Classifier) else [{} for _ in x]
+    return module.facts(x.clone()) if isinstance(module, Classifier) else [{} for _ in x]
 
 
 def with_networks(module: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
@@ -85,6 +115,25 @@ def with_networks(module: nn.Module, change: Callable[[nn.Module], nn.Module | N
 def has_hooks(module: nn.Module) -> bool:
     """Whether something is registered that runs whenever this module (not its parts) is called."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def beside_its_score(module: nn.Module) -> str | None:
+    """What would run when a Ringfence classifier among the parts is called, and does not where ``score`` is asked."""
+    for part in module.modules():
+        if not isinstance(part, Classifier):
+            continue
+        if has_hooks(part) or modules._global_forward_hooks or modules._global_forward_pre_hooks:
+            return "a forward hook"
+        if "forward" in vars(part) or type(part).forward is not Classifier.forward:
+            return f"a {type(part).__name__} with a forward of its own"
+        if type(part).__call__ is not nn.Module.__call__:
+            return f"a {type(part).__name__} with a __call__ of its own"
+    return None
+
+
+def is_classifier(module: object) -> bool:
+    """Whether it is a Ringfence classifier, compiled or not."""
+    return isinstance(getattr(module, "_orig_mod", module), Classifier)  # a compiled module hides what it is
 
 
 def runs_its_code_alone(module: nn.Module) -> bool:

@@ -186,7 +186,7 @@ class Choices:
     def _count_classes(self, model: LoadedModel, dataset: Dataset) -> int:
         known = self.classes or model.num_classes
         module, lift = model.placed(dataset.shape)
-        found = count_classes(module, lift(dataset[0].x), pick_device(self.device))
+        found = count_classes(module, lift(dataset[0].x), pick_device(self.device), self.lanes)
         facts(module, dataset[0].x[None])  # a core network must fit too, before a run folder is begun
         if known is not None and known != found:
             raise ArgumentError("--classes", f"the model returns {found} scores", known, f"Use --classes {found}.")

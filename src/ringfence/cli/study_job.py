@@ -152,7 +152,7 @@ def _run(
         weights_hash=model_digest(classifier),
         data=study.data,
         data_hash=dataset.digest,
-        num_classes=num_classes or count_classes(classifier, dataset[0].x, pick_device(study.device)),
+        num_classes=num_classes or count_classes(classifier, dataset[0].x, pick_device(study.device), lanes),
         skip=study.skip,
         limit=study.inputs,
         sigma=study.sigma,

@@ -13,8 +13,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Classifier, Scored
-from ringfence.classifiers.base import has_hooks
+from ringfence.classifiers import Scored
+from ringfence.classifiers.base import beside_its_score, check_unchanged, inputs_watched
 from ringfence.errors import ClassifierError, RingfenceError
 from ringfence.sampling.agreement import Tolerance, tolerance
 from ringfence.sampling.forward import Forward
@@ -24,7 +24,10 @@ PLAIN_ROWS = 64
 """Rows a forward when the plain network is asked: it may be slow, and needs to be asked often."""
 COMPARED = (32, 128)
 """Rows that are compared, at least and at most."""
-TWICE = "it answers differently when asked twice (dropout or internal randomness)"
+ALONE = 3
+"""Rows that are asked by themselves too."""
+SINGLE = "rows by themselves have other scores than in a batch"
+TWICE = "it answers differently when asked twice (dropout, internal randomness or state kept between calls)"
 COUPLED = "a row's scores depend on the other rows of its batch (batch statistics)"
 
 Draw = Callable[[int], Tensor]
@@ -53,12 +56,6 @@ class _Plain:
     rows: Tensor
     scores: Tensor
     tolerance: Tolerance
-
-    @property
-    def alone(self) -> Tolerance:
-        """For one form with itself: in float32 no row may be off."""
-        exact = not bool(self.tolerance.rounding.any())
-        return replace(self.tolerance, excused=0.0) if exact else self.tolerance
 
 
 @torch.inference_mode()
@@ -92,27 +89,41 @@ def _ask_plain(
 
     In float32, whatever the run's precision: there coupling cannot hide behind rounding.
     """
-    if any(isinstance(part, Classifier) and has_hooks(part) for part in classifier.modules()):
-        rule, remedy = "classifiers of Ringfence's own take no hooks", "Register them on the networks inside."
-        raise ClassifierError("classifier", rule, "a forward hook", remedy)
+    if beside := beside_its_score(classifier):
+        rule = "classifiers of Ringfence's own take no hooks and no other forward than their score"
+        raise ClassifierError("classifier", rule, beside, "Change the networks inside, or write a score.")
     exact = Forward(classifier, ForwardPlan(plan.batch), device, num_classes)
     size = min(plan.batch, PLAIN_ROWS)
-    first = exact(rows[:size]).scores
-    if not bool(torch.isfinite(first).all(-1).any()):
-        raise ClassifierError(
-            "classifier",
-            "must return finite scores",
-            "NaN or infinite scores on every probe input",
-            "Check the weights and the normalisation (--mean/--std).",
-        )
-    problem, _ = _not_fixed(exact, rows[:size], first, replace(tolerance(first), excused=0.0))
+    before = rows[:size].clone()
+    with inputs_watched():
+        first = exact(rows[:size]).scores
+    check_unchanged(rows[:size], before)
+    _check_finite(first, "Check the weights and the normalisation (--mean/--std).")
+    problem, _ = _not_fixed(exact, rows[:size], first, tolerance(first).alone)
     if problem:
         raise _not_of_one_row(problem)
+    if _other_alone(exact, rows[:size], first):
+        raise _not_the_classifier(SINGLE, keep=False)
     scores = _in_slices(exact, rows, size)
+    if bool(tolerance(first).alone.off(scores[:size], first).any()):  # it may have changed since
+        raise _not_of_one_row(TWICE)
     if plan.precision == "fp32":
         return _Plain(rows, scores, tolerance(scores))
     rounded = _in_slices(Forward(classifier, plan.plain, device, num_classes), rows, size)
+    _check_finite(rounded, f"They are finite in fp32, and in {plan.precision} they are not: use fp32.")
     return _Plain(rows, rounded, tolerance(scores, rounded))
+
+
+def _check_finite(scores: Tensor, remedy: str) -> None:
+    if not bool(torch.isfinite(scores).all(-1).any()):
+        received = "NaN or infinite scores on every probe input"
+        raise ClassifierError("classifier", "must return finite scores", received, remedy)
+
+
+def _other_alone(forward: Forward, rows: Tensor, scores: Tensor) -> bool:
+    """Whether most of a few rows have other scores by themselves than in a batch; one may be a vote near a tie."""
+    alone = torch.cat([forward(row).scores for row in torch.split(rows[:ALONE], 1)])
+    return bool(tolerance(scores).off(alone, scores[:ALONE]).float().mean() > 0.5)
 
 
 def _in_slices(forward: Forward, rows: Tensor, size: int) -> Tensor:
@@ -129,15 +140,16 @@ def _try(
         answer = forward(batches[0])
         rest = [forward(one).scores for one in batches[1:]]
         found = torch.cat([answer.scores, *rest])[: len(plain.rows)]
-        coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.alone, WAYS[:4])
+        coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.tolerance.alone, WAYS[:4])
         problem = _differs(found, plain) or coupled
     except Exception as error:  # tracing, compiling and vectorising may fail in any way; the plain network did not
         is_plain = plan.plain == replace(plan, refused=())
         if out_of_memory(error) or (isinstance(error, RingfenceError) and is_plain):
             raise
+        error = error.__cause__ if isinstance(error.__cause__, Exception) else error
         told = str(error).splitlines()
         problem = f"{type(error).__name__}: {told[0] if told else ''}"
-    return problem or Checked(forward, batches[0], answer, plain.tolerance, steady)
+    return problem or Checked(forward, batches[0], answer, plain.tolerance.alone, steady)
 
 
 def _differs(found: Tensor, plain: _Plain) -> str | None:
@@ -218,7 +230,7 @@ def _not_the_classifier(problem: str, keep: bool) -> ClassifierError:
     if problem in (TWICE, COUPLED):
         return _not_of_one_row(problem)
     rule = "must give one row the same scores in every batch"
-    remedy = "Check for what depends on the size of a batch."
+    remedy = "Check for what depends on the size of a batch, and for state kept between calls."
     if keep:
         rule = "the form in the given plan, with which earlier records were made, must compute the plain network"
         remedy = "Choose another --out, or leave the plan out: another form is then chosen, and its records kept apart."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers.base import is_classifier
 from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
 from ringfence.noise import Noise
 from ringfence.sampling.engine import Engine
@@ -30,11 +31,12 @@ def vote_counts(
     seed: int = 0,
     device: torch.device | None = None,
     plan: ForwardPlan | None = None,
+    lanes: Sequence[str] = (),
 ) -> Iterator[tuple[int, IntArray]]:
     """(id, votes (lanes, K+1)) of every input as it is complete; the last cell counts invalid scores.
 
     inputs: ids and tensors (*shape), all of one shape. stage: the stream of the draws, negative, so that what is
-    counted here never takes part in a certificate, whose stages count from 0.
+    counted here never takes part in a certificate, whose stages count from 0. lanes: as in certify().
     """
     if draws < 1:
         raise ArgumentError("draws", "must be at least 1", draws, "Usual values are 10 to 1000.")
@@ -44,7 +46,7 @@ def vote_counts(
         return
     queue, shape = chain([first], queue), tuple(first[1].shape)
     classifier = placed(classifier, device)
-    classes = count_classes(classifier, first[1], device)
+    classes = count_classes(classifier, first[1], device, lanes)
     keep = plan is not None
     plan = plan or fastest_plan(classifier, shape, classes, device)
     engine = Engine(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
@@ -70,9 +72,9 @@ def vote_counts(
 
 
 @torch.inference_mode()
-def count_classes(classifier: nn.Module, x: Tensor, device: torch.device) -> int:
-    """K, read off the scores of one input."""
-    batch = x.unsqueeze(0).to(device, torch.float32)
+def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes: Sequence[str] = ()) -> int:
+    """K, read off the scores of one input. lanes: their names, without which only a Ringfence classifier has any."""
+    batch = x.unsqueeze(0).to(device, torch.float32, copy=True)  # the user's stays as it is
     try:
         scores = placed(classifier, device)(batch)
     except RingfenceError:
@@ -87,4 +89,11 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device) -> int
     if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
         received = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")
+    if scores.shape[-1] < 2:
+        rule, remedy = "must return at least two scores per input", "From one logit z make two: torch.cat([-z, z], 1)."
+        raise ClassifierError("classifier", rule, f"scores of shape {tuple(scores.shape)}", remedy)
+    if scores.dim() == 3 and not is_classifier(classifier) and scores.shape[1] != len(lanes):
+        rule = "must map (B, *shape) to scores (B, K), or to (B, lanes, K) with as many names of lanes"
+        received = f"scores of shape {tuple(scores.shape)} and {len(lanes)} names"
+        raise ClassifierError("classifier", rule, received, "Return (B, K), or name the lanes: certify(..., lanes=).")
     return int(scores.shape[-1])

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import Scored
-from ringfence.errors import ClassifierError
+from ringfence.errors import ClassifierError, RingfenceError
 from ringfence.sampling.compiling import compiled
-from ringfence.sampling.plan import ForwardPlan
+from ringfence.sampling.plan import ForwardPlan, out_of_memory
 from ringfence.sampling.prepared import prepared
 
 
@@ -53,6 +53,11 @@ class Forward:
             scores, work = self._run(ready)
         except (SystemExit, GeneratorExit, StopIteration) as error:  # these would end the program or a loop of ours
             raise left_early(error) from error
+        except Exception as error:  # among them typer.Exit, which would do so too
+            if isinstance(error, RingfenceError) or out_of_memory(error):
+                raise
+            rule, received = "must answer every batch", f"{type(error).__name__}: {error}"
+            raise ClassifierError("classifier", rule, received, "Mend what the model raises while it runs.") from error
         return self._of_one_shape(scores, work, len(noisy))
 
     def _of_one_shape(self, scores: Tensor, work: Tensor | int, rows: int) -> Scored:
