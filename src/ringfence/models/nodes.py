@@ -24,8 +24,13 @@ from ringfence.operators import clips
 ENTROPY = Leaf("entropy")
 """ACES's selector that needs no network."""
 
-ACES_PROCEDURES = {"fixed": "aces", "sequential": "aces-sequential", "predict": "aces-predict"}
-"""What the usual procedures are called where a selector is certified along with a class."""
+ACES_PROCEDURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "fixed": ("aces", {}),
+    "two-sided": ("aces", {"lower_share": 0.5}),
+    "sequential": ("aces-sequential", {}),
+    "predict": ("aces-predict", {}),
+}
+"""What the usual procedures are where a selector is certified along with a class."""
 
 
 def members(kind: NodeKind, inner: Sequence[Names]) -> int:
@@ -128,6 +133,11 @@ class LanesNode(NodeKind):
     @property
     def _votes(self) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.votes.split("/") if part.strip() and part.strip() != "none")
+
+    @property
+    def only_members(self) -> bool:
+        """Every single member, and nothing made of several."""
+        return self.singles and not (self._votes or self.prefixes or self.consensus)
 
     def lanes(self, inner: Sequence[Names]) -> Names:
         """Singles, votes, consensus, in this order."""
@@ -300,12 +310,14 @@ class AcesNode(NodeKind):
     select: Tree = ENTROPY
     theta: Numbers = tuple(round(0.01 * i, 2) for i in range(101))
 
-    def procedure(self, name: str) -> str:
+    def procedure(self, name: str) -> tuple[str, dict[str, Any]]:
         """Selection and class are claimed together, which takes procedures of its own."""
-        if name not in ACES_PROCEDURES.values() and name not in ACES_PROCEDURES:
-            rule = f"ACES is certified by {', '.join(ACES_PROCEDURES)}"
-            raise ModelError("procedure", rule, repr(name), "Use fixed.")
-        return ACES_PROCEDURES.get(name, name)
+        if name in (own for own, _ in ACES_PROCEDURES.values()):
+            return name, {}
+        if name not in ACES_PROCEDURES:
+            rule = f"must be one of {', '.join(ACES_PROCEDURES)} for ACES"
+            raise ModelError("--procedure", rule, repr(name), "Use fixed.")
+        return ACES_PROCEDURES[name]
 
     def lanes(self, inner: Sequence[Names]) -> Names:
         """One lane per theta."""

@@ -60,9 +60,14 @@ class NodeKind(ABC):
         """Whether noise enters at the input: only such nodes may stand below another."""
         return True
 
-    def procedure(self, name: str) -> str:
-        """The form of a procedure that reads this classifier, by the name the user gave it."""
-        return name
+    def procedure(self, name: str) -> tuple[str, dict[str, Any]]:
+        """The procedure that reads this classifier, by the name the user gave it, and settings that name implies."""
+        return name, {}
+
+    @property
+    def only_members(self) -> bool:
+        """Whether the lanes are the models themselves, one each: what smoothing every member by itself reads."""
+        return False
 
 
 NODES: dict[str, type[NodeKind]] = {}
