@@ -101,3 +101,37 @@ def test_consensus_in_a_tree_shows_what_it_saved(call: Call, tmp_path: Path, mod
     runs = json.loads(call("metrics", tmp_path / "run", "--json").stdout)["runs"]
     assert len(runs) == lanes
     assert sum("kcr" in one for one in runs) == max(1, lanes - 1)
+
+
+ACES = "aces(certify=default, core=default:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "aces(default, default:1)"), "Give them as certify=A, core=B"),
+        (("--model", "aces(certify=default)"), "theta=0:1:0.01)"),
+        (("--model", f"{ACES}, theta=2)"), "aces(theta=): must lie in [0, 1]"),
+        (("--model", f"{ACES}, theta=x)"), "Write e.g. theta=0.2/0.3."),
+        (("--model", "lanes(default, default:1, votes=foo)"), "lanes(votes=): must be one of"),
+        (("--model", "patches(default, size=28, count=1, noise=resized)"), "patches(noise=): resized noise needs"),
+        (("--model", "patches(default, size=28, noise=foo)"), "Write e.g. noise=input."),
+        (("--model", "patches(default, size=28, reduce=foo)"), "patches(reduce=): must be mean or max"),
+        (("--model", "patches(default, size=40)"), "patches(size=): must not be larger"),
+        (("--model", "soft()"), "takes at least 1 model; got 0. Write soft(MODEL, MODEL, ..."),
+        (("--model", "soft (default, default:1)"), "no space before ("),
+        (("--model", "soft(hard (default, default:1), default)"), "Write hard(...)"),
+        (("--model", "foo"), "must be default, zoo:NAME"),
+        (("--model", "foo"), "lanes, max-margin"),
+        (("--members", "soft(a"), "soft(a: needs a comma or the closing parenthesis of soft("),
+        (("--members", "a,b)"), "a,b): divides models by commas"),
+        (("--members", f"default,{ACES})"), "several thetas"),
+        (("--members", "default,lanes(default, default:1)"), "one with lanes: soft-2"),
+        (("--radius", "0.5", "--larger", "0.25"), "--larger: must be above the radius 0.5"),
+        (("--larger", "0.25"), "--larger: needs --radius"),
+    ],
+)
+def test_mistakes_are_named_as_they_were_written(call: Call, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    told = call("certify", *words, *SMALL, "--out", tmp_path / "run", code=2).stderr
+    assert said in told
+    assert "Correct it" not in told

@@ -94,7 +94,7 @@ def certify_command(
             "form": form,
             "bound": bound,
             "stages": whole_numbers(stages, "--stages") if stages else None,
-            "larger": tuple(numbers(larger, "--larger")) if larger else None,
+            "larger": larger_radii(larger, radius),
         }
         refuse_beside_members(ensemble, model, weights)
         choices = Choices(
@@ -143,6 +143,21 @@ def predict_command(
             **vars(running),
         )
         run_and_print(choices, out, as_json, quiet)
+
+
+def larger_radii(text: str | None, radius: float | None) -> tuple[float, ...] | None:
+    """The radii of --larger, which are above --radius and ascend."""
+    from ringfence.errors import ArgumentError
+
+    if not text:
+        return None
+    if radius is None:
+        raise ArgumentError("--larger", "needs --radius, the radius proved first", text, "Add e.g. --radius 0.25.")
+    found = tuple(numbers(text, "--larger"))
+    if any(one <= radius for one in found):
+        rule = f"must be above the radius {radius:g}"
+        raise ArgumentError("--larger", rule, text, f"Write e.g. --larger {2 * radius or 0.25:g}.")
+    return found
 
 
 def refuse_beside_members(given: EnsembleOptions, model: str | None, weights: Path | None) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, lane_names, theta_names
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.patches import Crops, Patches, Reduction, check_reduction
+from ringfence.classifiers.patches import REDUCTIONS, Crops, Patches, Reduction
 from ringfence.classifiers.video import Chunks, Clips
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
@@ -36,9 +36,13 @@ ACES_PROCEDURES: dict[str, tuple[str, dict[str, Any]]] = {
 def members(kind: NodeKind, inner: Sequence[Names]) -> int:
     """How many models there are, each of which must be one classifier."""
     for names in inner:
+        if names[0].startswith("theta="):
+            rule, remedy = "is made of single classifiers", "Let aces(...) be the outermost node."
+            raise ModelError(kind.name, rule, "aces(...), which has several thetas, each a lane", remedy)
         if names != ONE:
             rule, remedy = "is made of single classifiers", "Leave out prefixes=, singles= and lanes(...) inside."
-            raise ModelError(kind.name, rule, f"one with {len(names)} lanes", remedy)
+            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            raise ModelError(kind.name, rule, f"one with lanes: {listed}", remedy)
     return len(inner)
 
 
@@ -204,12 +208,13 @@ class _Reduced(NodeKind):
     form: str
 
     def __post_init__(self) -> None:
-        check_reduction(self.reduce)
+        if self.reduce not in REDUCTIONS:
+            rule = f"must be {' or '.join(REDUCTIONS)}"
+            raise ModelError(f"{self.name}(reduce=)", rule, f"'{self.reduce}'", "Write e.g. reduce=mean.")
         for name, value, known in (("noise", self.noise, MODES), ("form", self.form, FORMS)):
             if value not in known:
-                raise ModelError(
-                    f"{self.name}({name}=)", f"must be one of {', '.join(known)}", f"'{value}'", "Correct it."
-                )
+                rule, remedy = f"must be one of {', '.join(known)}", f"Write e.g. {name}={known[0]}."
+                raise ModelError(f"{self.name}({name}=)", rule, f"'{value}'", remedy)
 
     @property
     def at_input(self) -> bool:

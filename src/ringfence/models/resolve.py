@@ -45,7 +45,8 @@ class LoadedModel:
 
     def placed(self, shape: Shape) -> tuple[nn.Module, Lift]:
         """The classifier behind the noise and the lift before it, for inputs of this shape."""
-        return (self.module, Identity()) if self.root is None else self.root.placed(self.module, shape)
+        root, module = self.root, self.module
+        return (module, Identity()) if root is None else checked(root, lambda: root.placed(module, shape))
 
 
 @final
