@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+
+from ringfence.cli import console
+from ringfence.models.grammar import split_models
 
 Call = Callable[..., Result]
 
@@ -135,3 +141,39 @@ def test_mistakes_are_named_as_they_were_written(call: Call, tmp_path: Path, wor
     told = call("certify", *words, *SMALL, "--out", tmp_path / "run", code=2).stderr
     assert said in told
     assert "Correct it" not in told
+
+
+def test_ranked_members_can_be_pasted(call: Call) -> None:
+    options = ("--sigma", "0.5", "--limit", "3", "--draws", "2")
+    shown = call("rank", "--members", "soft(default:0, default:1),default:2", *options).stdout
+    line = next(line for line in shown.splitlines() if line.startswith("--members"))
+    words = shlex.split(line)
+    assert len(words) == 2
+    assert sorted(split_models(words[1])) == ["default:2", "soft(default:0, default:1)"]
+
+
+class Terminal(io.StringIO):
+    """Takes what is written, as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_messages_break_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO]
+) -> None:
+    heard = kind()
+    monkeypatch.setattr(sys, "stderr", heard)
+    monkeypatch.setattr(console.remarks, "_width", 40)
+    path = "/a/folder/whose/name/is/longer/than/the/terminal"
+    words = ["no", "perturbation", "of", "l2", "norm", "below", "its", "radius", "changes", "the", "answer", path]
+    console.remark(" ".join(words))
+    lines = heard.getvalue().splitlines()
+    assert heard.getvalue().split() == words
+    if kind is Terminal:
+        assert len(lines) == 3
+        assert all(len(line.rstrip()) <= 40 for line in lines[:2])
+        assert lines[2].rstrip() == path
+    else:
+        assert len(lines) == 1

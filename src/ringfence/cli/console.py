@@ -45,16 +45,21 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 def remark(message: str) -> None:
     """A line on standard error."""
-    remarks.print(_indented(message), soft_wrap=True)
+    _told(_indented(message))
 
 
 def say(line: str) -> None:
-    """One line of the result, whatever names it holds."""
+    """One line of the result, whatever names it holds; never broken, so that it can be pasted."""
     results.print(one_line(line), soft_wrap=True)
 
 
 def _marked(word: str, style: str, message: str) -> None:
-    remarks.print(Text.assemble((word, style), ": ", _indented(printable(message))), soft_wrap=True)
+    _told(Text.assemble((word, style), ": ", _indented(printable(message))))
+
+
+def _told(message: str | Text) -> None:
+    """Broken between words on a terminal, longer ones left whole; elsewhere a message is one line, for programs."""
+    remarks.print(message, soft_wrap=not is_terminal(), overflow="ignore", crop=False)
 
 
 def _indented(message: str) -> str:
