@@ -174,6 +174,6 @@ def test_messages_break_between_words_on_a_terminal_only(
     if kind is Terminal:
         assert len(lines) == 3
         assert all(len(line.rstrip()) <= 40 for line in lines[:2])
-        assert lines[2].rstrip() == path
+        assert lines[2].strip() == path
     else:
         assert len(lines) == 1
