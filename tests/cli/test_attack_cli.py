@@ -64,7 +64,7 @@ def test_other_classifiers_are_not_attacked(
     call: Call, certified: Callable[..., Path], models: Path, options: list[object], message: str
 ) -> None:
     if "after-smoothing" in options:
-        options = [*options, "--members", f"{models}:build,{models}:build"]
+        options = [*options, "--model", f"lanes({models}:build, {models}:build, votes=none, singles=true)"]
     assert message in call("attack", certified("run", *options), *SMALL, code=2).stderr.replace("\n", " ")
 
 

@@ -59,7 +59,7 @@ def test_the_examples() -> None:
         ("soft(a, b) c", "ends after one model"),
         ("soft(k=1, a)", "before its settings"),
         ("soft(a, k=1, k=2)", "each setting"),
-        ("soft (a)", "ends after one model"),
+        ("soft (a)", "no space before"),
         ("'a", "closes its quotes"),
         ("a, b", "ends after one model"),
         ("soft(" * 60 + "a" + ")" * 60, "nested at most"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,14 +13,11 @@ from ringfence.cli.console import friendly, numbers, remark, results
 from ringfence.cli.groups import InputOptions, RunningOptions, grouped
 
 if TYPE_CHECKING:
-    from ringfence.analysis.aces import Answers, ThetaMetrics
+    from ringfence.analysis.aces import ThetaMetrics
     from ringfence.analysis.aces_runs import AcesRun
 
 aces_app = typer.Typer(help="Accurate and certified: decide per input between a certified and a strong network (ACES).")
 
-PROCEDURES = {"fixed": "aces", "two-sided": "aces", "sequential": "aces-sequential", "predict": "aces-predict"}
-MOST_ROWS = 21
-CERTIFIED = "Certified accuracy (%) at radius"
 Radii = Annotated[str | None, typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1).")]
 
 
@@ -56,47 +52,23 @@ def run_command(
 ) -> None:
     """Certify with every threshold of the grid at once; each is a lane of the run."""
     with friendly("Run the same command again to continue."):
-        from ringfence.analysis.aces_runs import AcesRun
         from ringfence.cli.aces_job import AcesChoice, parse_thetas
-        from ringfence.cli.certify import certify_folder
+        from ringfence.cli.certify import run_and_print
         from ringfence.cli.job import Choices
-        from ringfence.errors import ArgumentError
 
         name = procedure or ("fixed" if radius is None else "sequential")
-        if name not in PROCEDURES:
-            raise ArgumentError("--procedure", f"must be one of {', '.join(PROCEDURES)}", repr(name), "Use fixed.")
-        lower_share = 0.5 if name == "two-sided" else None
-        settings = {
-            "radius": radius,
-            "n0": n0,
-            "n": n,
-            "alpha": alpha,
-            "beta": beta,
-            "look": look,
-            "form": form,
-            "lower_share": lower_share,
-        }
+        settings = {"radius": radius, "n0": n0, "n": n, "alpha": alpha, "beta": beta, "look": look, "form": form}
         choices = Choices(
             model=certify,
             data=data,
             sigma=sigma,
-            procedure=PROCEDURES[name],
+            procedure=name,
             settings=settings,
             **vars(inputs),
             **vars(running),
             ensemble=AcesChoice(certify, select, core, parse_thetas(thetas)),
         )
-        run = AcesRun.read(certify_folder(choices, out, quiet))
-        points = _points(run.answers(), None)
-        if as_json:
-            typer.echo(_as_json(points))
-            return
-        _print(points)
-        if not quiet:
-            share = f"{1 - choices.test.alpha:g}"
-            remark(f"guarantee: for each input and theta, with probability at least {share}, the claim holds.")
-            remark("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
-            remark(f"run folder: {out}" + ("" if points[0].acr is None else f"; see ringfence aces frontier {out}"))
+        run_and_print(choices, out, as_json, quiet)
 
 
 @aces_app.command("compose")
@@ -114,14 +86,15 @@ def compose_command(
     with friendly():
         from ringfence.analysis.aces import compose
         from ringfence.cli.aces_job import certification_part, core_part, selection_parts
+        from ringfence.cli.aces_tables import points_json, points_of, print_points
 
         asked = None if radii is None else numbers(radii, "--radii")
         found = compose(certification_part(certification), selection_parts(selection), core_part(core))
-        points = _points(found, asked)
+        points = points_of(found, asked)
         if as_json:
-            typer.echo(_as_json(points))
+            typer.echo(points_json(points))
         else:
-            _print(points)
+            print_points(points)
 
 
 @aces_app.command("frontier")
@@ -143,11 +116,12 @@ def frontier_command(
         from ringfence.analysis.aces import best_theta
         from ringfence.analysis.aces_runs import AcesRun
         from ringfence.analysis.aces_runs import baseline as baseline_figures
+        from ringfence.cli.aces_tables import points_json, points_of, print_points
         from ringfence.errors import ArgumentError
         from ringfence.store import RunFolder
 
         found = AcesRun.read(RunFolder.open(run))
-        points = _points(found.answers(), None if radii is None else numbers(radii, "--radii"))
+        points = points_of(found.answers(), None if radii is None else numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):
             rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
             raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure}", remedy)
@@ -162,9 +136,9 @@ def frontier_command(
             best = {name: point.to_dict() if point else None for name, point in chosen.items()}
             alone = [one.to_dict() for one in others]
             entries = [{"sigma": one.pop("theta"), **one} for one in alone]
-            typer.echo(_as_json(points, baseline=entries, best=best))
+            typer.echo(points_json(points, baseline=entries, best=best))
             return
-        _print(points)
+        print_points(points)
         most = {"accuracy": max(p.natural_accuracy or 0.0 for p in points), "acr": max(p.acr or 0.0 for p in points)}
         asked_for = {"accuracy": f"natural accuracy >= {accuracy}", "acr": f"ACR >= {acr}"}
         for name, asking in (("accuracy", accuracy), ("acr", acr)):
@@ -177,48 +151,10 @@ def frontier_command(
         remark(f"written: {', '.join(map(str, pictures))}")
 
 
-def _points(answers: Sequence[Answers], radii: Sequence[float] | None) -> list[ThetaMetrics]:
-    """Figures of every theta; the usual radii as far as a known-radius run can tell."""
-    from ringfence.analysis.aces import USUAL_RADII, measure
-
-    target = answers[0].target
-    usual = USUAL_RADII if target is None else sorted({0.0, target})
-    return [measure(one, usual if radii is None else radii) for one in answers]
-
-
-def _as_json(points: Sequence[ThetaMetrics], **further: Any) -> str:
-    return json.dumps({"thetas": [point.to_dict() for point in points], **further}, indent=2, allow_nan=False)
-
-
 def _place(point: ThetaMetrics, name: str = "theta") -> str:
     """A point of the frontier in words."""
     share = 100 * (point.natural_accuracy or 0.0)
     return f"{name} {point.theta:g}, natural accuracy {share:.1f}%, ACR {point.acr or 0.0:.3f}"
-
-
-def _print(points: Sequence[ThetaMetrics]) -> None:
-    """One line per theta, at most MOST_ROWS of them, evenly spaced."""
-    from rich import box
-    from rich.table import Table
-
-    from ringfence.cli.tables import number, percent
-
-    step = -(-(len(points) - 1) // (MOST_ROWS - 1)) if len(points) > MOST_ROWS else 1
-    shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
-    radii = [f"{radius:g}" for radius in points[0].certified_accuracy]
-    for title in (CERTIFIED, "Certified selection rate (%) at radius"):
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for heading in ("theta", "natural%", "ACR", "abst%", *radii):
-            table.add_column(heading, justify="right", no_wrap=True)
-        for point in shown:
-            shares = point.certified_accuracy if title == CERTIFIED else point.certified_selection_rate
-            figures = [percent(point.natural_accuracy), number(point.acr), percent(point.abstention)]
-            table.add_row(f"{point.theta:g}", *figures, *(percent(share) for share in shares.values()))
-        if title != CERTIFIED:
-            results.print()
-        results.print(table)
-    if len(shown) < len(points):
-        remark(f"{len(shown)} of {len(points)} thresholds are shown; --json has them all")
 
 
 def _draw(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from ringfence.cli.console import friendly, numbers, remark, results, whole_numb
 from ringfence.cli.groups import InputOptions, RunningOptions, grouped
 
 if TYPE_CHECKING:
+    from ringfence.analysis.aces_runs import AcesRun
     from ringfence.cli.ensemble import EnsembleChoice
     from ringfence.cli.job import Choices
     from ringfence.store import RunFolder
@@ -36,7 +37,7 @@ class EnsembleOptions:
 def certify_command(
     sigma: o.Sigma,
     out: o.Out,
-    model: o.Model = "default",
+    model: o.ModelUnlessMembers = None,
     data: o.Data = "default",
     procedure: Annotated[
         str | None,
@@ -93,10 +94,11 @@ def certify_command(
             "form": form,
             "bound": bound,
             "stages": whole_numbers(stages, "--stages") if stages else None,
-            "larger": tuple(numbers(larger, "--larger")) if larger else None,
+            "larger": larger_radii(larger, radius),
         }
+        refuse_beside_members(ensemble, model, weights)
         choices = Choices(
-            model,
+            model or "default",
             data,
             sigma,
             name,
@@ -143,6 +145,32 @@ def predict_command(
         run_and_print(choices, out, as_json, quiet)
 
 
+def larger_radii(text: str | None, radius: float | None) -> tuple[float, ...] | None:
+    """The radii of --larger, which are above --radius and ascend."""
+    from ringfence.errors import ArgumentError
+
+    if not text:
+        return None
+    if radius is None:
+        raise ArgumentError("--larger", "needs --radius, the radius proved first", text, "Add e.g. --radius 0.25.")
+    found = tuple(numbers(text, "--larger"))
+    if any(one <= radius for one in found):
+        rule = f"must be above the radius {radius:g}"
+        raise ArgumentError("--larger", rule, text, f"Write e.g. --larger {2 * radius or 0.25:g}.")
+    return found
+
+
+def refuse_beside_members(given: EnsembleOptions, model: str | None, weights: Path | None) -> None:
+    """The members are the models, so that another one named beside them would go unused."""
+    from ringfence.errors import ArgumentError
+
+    for option, value in (("--model", model), ("--weights", weights)):
+        if value is not None and given.members is not None:
+            rule = f"does not go with {option}: the members are the models"
+            remedy = f"Leave out {option}, or write one tree: --model 'soft(A, B)'."
+            raise ArgumentError("--members", rule, f"{option} {value}", remedy)
+
+
 def choose_ensemble(given: EnsembleOptions, after: bool = False) -> EnsembleChoice | None:
     """What --members and its companions say; None without them. after: the members are smoothed first, then vote."""
     from ringfence.cli.ensemble import EnsembleChoice
@@ -150,8 +178,8 @@ def choose_ensemble(given: EnsembleOptions, after: bool = False) -> EnsembleChoi
     from ringfence.models.grammar import split_models
 
     if given.members is None:
-        if replace(given, vote="soft", weights_on="logits") != EnsembleOptions():
-            rule = "--consensus, --member-weights, --prefixes and --singles need members"
+        if given != EnsembleOptions():
+            rule = "--vote, --member-weights, --weights-on, --consensus, --prefixes and --singles need members"
             raise ArgumentError("--members", rule, "none", "Write --members a,b,c.")
         return None
     return EnsembleChoice(
@@ -195,11 +223,15 @@ def certify_folder(choices: Choices, out: Path, quiet: bool) -> RunFolder:
 
 def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:
     """Certify into the folder, print the result."""
+    from ringfence.analysis.aces_runs import AcesRun, is_aces
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.cli.tables import metrics_table
     from ringfence.engines.local import default_radii
 
     run = certify_folder(choices, out, quiet)
+    if is_aces(run):
+        print_aces(choices, AcesRun.read(run), as_json, quiet)
+        return
     lanes = metrics_by_lane(run, default_radii(run), str(out))
     if as_json:
         typer.echo(json.dumps(result_json(lanes, str(out)), indent=2, allow_nan=False))
@@ -208,6 +240,22 @@ def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> No
     if not quiet:
         remark(guarantee(choices, lanes[0].sound))
         remark(f"run folder: {out}")
+
+
+def print_aces(choices: Choices, run: AcesRun, as_json: bool, quiet: bool) -> None:
+    """Figures of every threshold, and what may be done with them."""
+    from ringfence.cli.aces_tables import points_json, points_of, print_points
+
+    points, out = points_of(run.answers(), None), run.run.path
+    if as_json:
+        typer.echo(points_json(points))
+        return
+    print_points(points)
+    if not quiet:
+        remark(guarantee(choices, choices.test.sound).replace("each input", "each input and theta"))
+        if len(points) > 1 and not choices.split_alpha:
+            remark("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
+        remark(f"run folder: {out}" + ("" if points[0].acr is None else f"; see ringfence aces frontier {out}"))
 
 
 def result_json(lanes: list[Any], out: str) -> dict[str, Any]:
@@ -228,10 +276,14 @@ def result_json(lanes: list[Any], out: str) -> dict[str, Any]:
 
 def guarantee(choices: Choices, sound: bool) -> str:
     """What the numbers mean, in one sentence."""
+    from ringfence.procedures import AcesPredict, Predict
+
     test = choices.test
     if not sound:
         return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
-    if test.name == "predict":
+    if isinstance(test, AcesPredict):
+        claim = "each answer is that of the network which the smoothed selector chooses"
+    elif isinstance(test, Predict):
         claim = "each answer is the smoothed classifier's most probable class"
     else:
         claim = "no perturbation of l2 norm below its radius changes the smoothed classifier's answer"

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from textwrap import TextWrapper
 from typing import Any, NoReturn
 
 import typer
@@ -45,21 +46,33 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 def remark(message: str) -> None:
     """A line on standard error."""
-    remarks.print(_indented(message), soft_wrap=True)
+    remarks.print(_broken(_indented(message)), soft_wrap=True)
 
 
 def say(line: str) -> None:
-    """One line of the result, whatever names it holds."""
+    """One line of the result, whatever names it holds; never broken, so that it can be pasted."""
     results.print(one_line(line), soft_wrap=True)
 
 
 def _marked(word: str, style: str, message: str) -> None:
-    remarks.print(Text.assemble((word, style), ": ", _indented(printable(message))), soft_wrap=True)
+    told = Text(_broken(f"{word}: {_indented(printable(message))}"))
+    told.stylize(style, 0, len(word))
+    remarks.print(told, soft_wrap=True)
 
 
 def _indented(message: str) -> str:
     """No name in a message can begin a line of its own."""
     return message.replace("\n", "\n  ")
+
+
+def _broken(message: str) -> str:
+    """Broken between words on a terminal, longer ones left whole; elsewhere as it is, one line for programs."""
+    if not is_terminal():
+        return message
+    shape = TextWrapper(
+        remarks.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+    return "\n".join(shape.fill(line) for line in message.split("\n"))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
 from ringfence.models import LoadedModel, as_tree, lanes_of, load_model, procedure_for
+from ringfence.models.grammar import Tree
 from ringfence.noise import Gaussian
 from ringfence.procedures import EnsembleAfterSmoothing, Given, Procedure, procedure
 from ringfence.sampling import ForwardPlan, check_memory, check_seed, count_classes, pick_device
@@ -22,6 +23,10 @@ from ringfence.store import RunConfig
 
 class Composed(Protocol):
     """A classifier made of several models, as the command line describes it: an ensemble, or ACES."""
+
+    @property
+    def tree(self) -> Tree:
+        """The same as a tree of models."""
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -80,12 +85,19 @@ class Choices:
     @property
     def test(self) -> Procedure:
         """The procedure with its settings; split_alpha divides alpha over the lanes, so that one may be chosen."""
-        settings = dict(self.settings)
+        name, implied = procedure_for(self.tree, self.procedure)
+        settings = {**self.settings, **implied}
+        if self.split_alpha and name == EnsembleAfterSmoothing.name:
+            rule = "divides alpha over lanes, and after-smoothing makes one claim about all members"
+            raise ArgumentError("--split-alpha", rule, f"--procedure {name}", "Leave it out.")
         if self.split_alpha:
             settings["alpha"] = settings["alpha"] / len(self.lanes)
-        return procedure(
-            self.procedure if self.ensemble else procedure_for(as_tree(self.model), self.procedure), settings
-        )
+        return procedure(name, settings)
+
+    @property
+    def tree(self) -> Tree:
+        """The classifier as a tree of models."""
+        return self.ensemble.tree if self.ensemble else as_tree(self.model)
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -93,7 +105,7 @@ class Choices:
         if self.ensemble:
             return self.ensemble.lanes
         joint = self.procedure == EnsembleAfterSmoothing.name  # one claim about all members
-        return ("main",) if joint else lanes_of(as_tree(self.model))
+        return ("main",) if joint else lanes_of(self.tree)
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[
-    str,
-    typer.Option(
-        help="default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture "
-        "(also arch@FILE), or a tree of these: 'soft(A, B)', 'denoised(DENOISER, A)'."
-    ),
+MODEL_HELP = (
+    "default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture "
+    "(also arch@FILE), or a tree of these: 'soft(A, B)', 'denoised(DENOISER, A)'."
+)
+Model = Annotated[str, typer.Option(help=MODEL_HELP)]
+ModelUnlessMembers = Annotated[
+    str | None, typer.Option("--model", help=f"{MODEL_HELP} Without it and --members: default.")
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]
 Data = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import typer
 
@@ -53,7 +54,7 @@ def rank_command(
         for one in ranked:
             table.add_row(one_line(specs[one.member]), f"{100 * one.accuracy:.2f}", f"{100 * one.error:.2f}")
         results.print(table)
-        say(f"--members {order}")
+        say(f"--members {shlex.quote(order)}")
         remark(
             f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each; fix this order before certifying."
         )

@@ -24,6 +24,7 @@ DEEPEST: Final = 50
 
 _OPENING = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\(")
 _KEY = re.compile(r"([a-z][a-z0-9_]*)[ \t]*=")
+_SPACED = re.compile(r"\s*([A-Za-z][A-Za-z0-9_-]*)\s+\(.*\)\s*", re.DOTALL)
 _PLAIN = re.compile(r"[^(),'\"\n\r]+")
 
 
@@ -76,27 +77,30 @@ def parse(text: str) -> Tree:
     tree = reader.tree(0)
     reader.skip_space()
     if not reader.ended:
-        raise reader.wrong("ends after one model", "Join several models by a vote: soft(A, B).")
+        raise reader.spaced() or reader.wrong("ends after one model", "Join several models by a vote: soft(A, B).")
     return tree
 
 
 def as_tree(spec: str) -> Tree:
     """What a user wrote as a model: a tree if it begins like one or is quoted, else the source as it stands."""
     begins = spec.lstrip()
-    return parse(spec) if begins[:1] in ("'", '"') or _OPENING.match(begins) else Leaf(spec)
+    as_one = begins[:1] in ("'", '"') or _OPENING.match(begins) or _SPACED.fullmatch(spec)
+    return parse(spec) if as_one else Leaf(spec)
 
 
 def split_models(text: str) -> list[str]:
     """Models divided by commas, those inside parentheses and quotes left whole: ``a,soft(b,c)`` is two."""
     text = text.strip().rstrip(",")
-    node = parse(f"list({text})")
-    assert isinstance(node, Node)
-    if node.settings:
-        key = next(iter(node.settings))
-        raise ModelError(
-            text, "is a list of models", f"a setting, '{key}='", f"Quote a file of that name: '{key}=...'."
-        )
-    return [str(one) for one in node.models]
+    reader, found = _Reader(text), []
+    while not reader.ended:
+        key = reader.match(_KEY)
+        if key is not None:
+            remedy = f"Quote a file of that name: '{key}=...'."
+            raise ModelError(text, "is a list of models", f"a setting, '{key}='", remedy)
+        found.append(str(reader.tree(1)))
+        if not reader.takes(",") and not reader.ended:
+            raise reader.spaced() or reader.wrong("divides models by commas", "Write A,B, or a tree: soft(A, B).")
+    return found
 
 
 class _Reader:
@@ -159,7 +163,8 @@ class _Reader:
             if self.takes(")"):
                 return Node(name, tuple(models), settings)
             if not self.takes(","):
-                raise self.wrong(f"needs a comma or the closing parenthesis of {name}(", "Add it.")
+                rule = f"needs a comma or the closing parenthesis of {name}("
+                raise self.spaced() or self.wrong(rule, f"Write e.g. {name}(A, B).")
 
     def quotation(self, mark: str) -> str:
         found: list[str] = []
@@ -175,6 +180,14 @@ class _Reader:
             raise self.wrong("closes its quotes", f"Add {mark}.")
         self.place += 1
         return "".join(found)
+
+    def spaced(self) -> ModelError | None:
+        """The hint for ``soft (a)``, if that is what stands here."""
+        before = self.text[: self.place]
+        if not self.text.startswith("(", self.place) or before == before.rstrip():
+            return None
+        name = re.split(r"[\s(),=]", before.rstrip())[-1]
+        return self.wrong("has no space before (", f"Write {name}(...); quote a file name that holds parentheses.")
 
     def wrong(self, rule: str, remedy: str) -> ModelError:
         self.skip_space()

@@ -19,6 +19,7 @@ from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
 from ringfence.models.grammar import as_tree
+from ringfence.models.registry import NODES
 from ringfence.models.resolve import LoadedModel, Sources, resolve
 from ringfence.models.source import FACTORIES, Kind, is_denoiser, source_of
 from ringfence.models.weights import Weights, fit_weights, model_digest, read_weights
@@ -150,5 +151,6 @@ def _unknown(spec: str) -> ModelError:
         remedy = f"Put a classifier behind it: denoised({spec}@FILE, CLASSIFIER)."
         return ModelError(spec, "must be a classifier", "a denoiser", remedy)
     near = difflib.get_close_matches(spec, ["default", *ARCHITECTURES], n=1)
-    hint = f"Did you mean '{near[0]}'?" if near else "Give pkg.module:factory, file.py:factory or a file."
-    return ModelError(spec, "must be a known model", f"'{spec}'", hint)
+    kinds = "default, zoo:NAME, pkg.module:factory, file.py:factory, a file, an architecture with weights or a tree"
+    known = f"Architectures: {', '.join(ARCHITECTURES)}. Nodes of a tree: {', '.join(sorted(NODES))}."
+    return ModelError(spec, f"must be {kinds}", f"'{spec}'", f"Did you mean '{near[0]}'?" if near else known)

@@ -11,7 +11,7 @@ from torch import nn
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, lane_names, theta_names
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.patches import Crops, Patches, Reduction, check_reduction
+from ringfence.classifiers.patches import REDUCTIONS, Crops, Patches, Reduction
 from ringfence.classifiers.video import Chunks, Clips
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
@@ -24,16 +24,25 @@ from ringfence.operators import clips
 ENTROPY = Leaf("entropy")
 """ACES's selector that needs no network."""
 
-ACES_PROCEDURES = {"fixed": "aces", "sequential": "aces-sequential", "predict": "aces-predict"}
-"""What the usual procedures are called where a selector is certified along with a class."""
+ACES_PROCEDURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "fixed": ("aces", {}),
+    "two-sided": ("aces", {"lower_share": 0.5}),
+    "sequential": ("aces-sequential", {}),
+    "predict": ("aces-predict", {}),
+}
+"""What the usual procedures are where a selector is certified along with a class."""
 
 
 def members(kind: NodeKind, inner: Sequence[Names]) -> int:
     """How many models there are, each of which must be one classifier."""
     for names in inner:
+        if names[0].startswith("theta="):
+            rule, remedy = "is made of single classifiers", "Let aces(...) be the outermost node."
+            raise ModelError(kind.name, rule, "aces(...), which has several thetas, each a lane", remedy)
         if names != ONE:
             rule, remedy = "is made of single classifiers", "Leave out prefixes=, singles= and lanes(...) inside."
-            raise ModelError(kind.name, rule, f"one with {len(names)} lanes", remedy)
+            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            raise ModelError(kind.name, rule, f"one with lanes: {listed}", remedy)
     return len(inner)
 
 
@@ -129,6 +138,11 @@ class LanesNode(NodeKind):
     def _votes(self) -> tuple[str, ...]:
         return tuple(part.strip() for part in self.votes.split("/") if part.strip() and part.strip() != "none")
 
+    @property
+    def only_members(self) -> bool:
+        """Every single member, and nothing made of several."""
+        return self.singles and not (self._votes or self.prefixes or self.consensus)
+
     def lanes(self, inner: Sequence[Names]) -> Names:
         """Singles, votes, consensus, in this order."""
         return lane_names(members(self, inner), self._votes, self.prefixes, self.singles, self.consensus)
@@ -194,12 +208,13 @@ class _Reduced(NodeKind):
     form: str
 
     def __post_init__(self) -> None:
-        check_reduction(self.reduce)
+        if self.reduce not in REDUCTIONS:
+            rule = f"must be {' or '.join(REDUCTIONS)}"
+            raise ModelError(f"{self.name}(reduce=)", rule, f"'{self.reduce}'", "Write e.g. reduce=mean.")
         for name, value, known in (("noise", self.noise, MODES), ("form", self.form, FORMS)):
             if value not in known:
-                raise ModelError(
-                    f"{self.name}({name}=)", f"must be one of {', '.join(known)}", f"'{value}'", "Correct it."
-                )
+                rule, remedy = f"must be one of {', '.join(known)}", f"Write e.g. {name}={known[0]}."
+                raise ModelError(f"{self.name}({name}=)", rule, f"'{value}'", remedy)
 
     @property
     def at_input(self) -> bool:
@@ -300,12 +315,14 @@ class AcesNode(NodeKind):
     select: Tree = ENTROPY
     theta: Numbers = tuple(round(0.01 * i, 2) for i in range(101))
 
-    def procedure(self, name: str) -> str:
+    def procedure(self, name: str) -> tuple[str, dict[str, Any]]:
         """Selection and class are claimed together, which takes procedures of its own."""
-        if name not in ACES_PROCEDURES.values() and name not in ACES_PROCEDURES:
-            rule = f"ACES is certified by {', '.join(ACES_PROCEDURES)}"
-            raise ModelError("procedure", rule, repr(name), "Use fixed.")
-        return ACES_PROCEDURES.get(name, name)
+        if name in (own for own, _ in ACES_PROCEDURES.values()):
+            return name, {}
+        if name not in ACES_PROCEDURES:
+            rule = f"must be one of {', '.join(ACES_PROCEDURES)} for ACES"
+            raise ModelError("--procedure", rule, repr(name), "Use fixed.")
+        return ACES_PROCEDURES[name]
 
     def lanes(self, inner: Sequence[Names]) -> Names:
         """One lane per theta."""

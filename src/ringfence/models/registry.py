@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar, get_type_hints
 
 from torch import nn
 
@@ -60,13 +60,19 @@ class NodeKind(ABC):
         """Whether noise enters at the input: only such nodes may stand below another."""
         return True
 
-    def procedure(self, name: str) -> str:
-        """The form of a procedure that reads this classifier, by the name the user gave it."""
-        return name
+    def procedure(self, name: str) -> tuple[str, dict[str, Any]]:
+        """The procedure that reads this classifier, by the name the user gave it, and settings that name implies."""
+        return name, {}
+
+    @property
+    def only_members(self) -> bool:
+        """Whether the lanes are the models themselves, one each: what smoothing every member by itself reads."""
+        return False
 
 
 NODES: dict[str, type[NodeKind]] = {}
 Kind = TypeVar("Kind", bound=type[NodeKind])
+Built = TypeVar("Built")
 
 
 def node(name: str) -> Callable[[Kind], Kind]:
@@ -89,10 +95,7 @@ def settle(tree: Node) -> NodeKind:
         raise ModelError(f"{tree.name}(...)", f"must be one of {', '.join(sorted(NODES))}", f"'{tree.name}'", remedy)
     count, most = len(tree.models), kind.most
     if count < kind.fewest or (most is not None and count > most):
-        wanted = f"{kind.fewest}" if most == kind.fewest else f"at least {kind.fewest}" if most is None else f"{most}"
-        raise ModelError(
-            tree.name, f"takes {wanted} model{'' if wanted == '1' else 's'}", count, f"Write {usage(kind)}."
-        )
+        raise _miscounted(kind, count)
     types = get_type_hints(kind)
     known = {one.name: types[one.name] for one in fields(kind)}  # type: ignore[arg-type]
     for key in tree.settings:
@@ -102,24 +105,49 @@ def settle(tree: Node) -> NodeKind:
     missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in tree.settings]  # type: ignore[arg-type]
     if missing:
         raise ModelError(tree.name, f"needs {' and '.join(missing)}", "none", f"Write {usage(kind)}.")
-    read = {key: _read(f"{tree.name}({key}=)", value, known[key]) for key, value in tree.settings.items()}
+    read = {key: _read(tree.name, key, value, known[key]) for key, value in tree.settings.items()}
     return kind(**read)
+
+
+def _miscounted(kind: type[NodeKind], count: int) -> ModelError:
+    """What to say of a node with too few or too many models."""
+    if kind.most == 0:
+        types = get_type_hints(kind)
+        needed = [one.name for one in fields(kind) if types[one.name] is Tree and one.default is MISSING]  # type: ignore[arg-type]
+        given = ", ".join(f"{name}={letter}" for name, letter in zip(needed, "ABCDEF", strict=False))
+        remedy = f"Give them as {given}: {usage(kind)}."
+        return ModelError(kind.name, "takes its models by name", f"{_models(count)} without one", remedy)
+    wanted = _models(kind.fewest) if kind.most == kind.fewest else f"at least {_models(kind.fewest)}"
+    return ModelError(kind.name, f"takes {wanted}", count, f"Write {usage(kind)}.")
+
+
+def _models(count: int) -> str:
+    return f"{count} model{'' if count == 1 else 's'}"
 
 
 def usage(kind: type[NodeKind]) -> str:
     """How a node is written."""
-    models = {0: [], 1: ["MODEL"]}.get(kind.fewest, ["MODEL", "MODEL"] + (["..."] if kind.most is None else []))
+    models = ["MODEL"] * (2 if kind.most is None else kind.most) + (["..."] if kind.most is None else [])
+    if kind.denoiser_first:
+        models[0] = "DENOISER"
     settings = [f"{one.name}={'...' if one.default is MISSING else _written(one.default)}" for one in fields(kind)]  # type: ignore[arg-type]
     return f"{kind.name}({', '.join([*models, *settings])})"
 
 
 def _written(value: Any) -> str:
-    return ("/".join(f"{one:g}" for one in value) or "none") if isinstance(value, tuple) else str(value).lower()
+    if not isinstance(value, tuple):
+        return str(value).lower()
+    if len(value) > 2:
+        steps = f"{value[0]:g}:{value[-1]:g}:{value[1] - value[0]:g}"
+        if numbers(steps) == value:
+            return steps
+    return "/".join(f"{one:g}" for one in value) or "none"
 
 
-def _read(where: str, value: Tree, wanted: Any) -> Any:
+def _read(name: str, key: str, value: Tree, wanted: Any) -> Any:
     if wanted is Tree:
         return value
+    where = f"{name}({key}=)"
     if not isinstance(value, Leaf):
         raise ModelError(where, "is a setting, not a model", str(value), "Give a plain value.")
     text = value.text.strip()
@@ -138,13 +166,13 @@ def _read(where: str, value: Tree, wanted: Any) -> Any:
         if wanted == WholeNumbers:
             return () if text == "none" else tuple(int(part) for part in text.split("/"))
     except (KeyError, ValueError):
-        said = {
-            bool: "true or false",
-            float: "a number",
-            Numbers: "numbers divided by / or start:stop:step",
-            WholeNumbers: "whole numbers divided by /",
-        }
-        raise ModelError(where, f"must be {said.get(wanted, 'a whole number')}", f"'{text}'", "Correct it.") from None
+        rule, example = {
+            bool: ("true or false", "true"),
+            float: ("a number", "0.5"),
+            Numbers: ("numbers divided by / or start:stop:step", "0.2/0.3"),
+            WholeNumbers: ("whole numbers divided by /", "1/2"),
+        }.get(wanted, ("a whole number", "2"))
+        raise ModelError(where, f"must be {rule}", f"'{text}'", f"Write e.g. {key}={example}.") from None
     return text
 
 
@@ -165,9 +193,19 @@ def named_models(kind: NodeKind) -> dict[str, Tree]:
     return {name: tree for name, tree in trees.items() if tree not in kind.no_models}
 
 
-def checked(kind: NodeKind, build: Callable[[], nn.Module]) -> nn.Module:
-    """What a node builds; errors of its classes name the node."""
+WRITTEN: Final = {"mode": "noise", "vote": "votes", "thetas": "theta", "patch": "size", "resize kind": "kind"}
+"""Settings that the classes behind the nodes call otherwise than the user does."""
+
+
+def checked(kind: NodeKind, build: Callable[[], Built]) -> Built:
+    """What a node builds; errors of its classes name the node and its setting as the user wrote them."""
     try:
         return build()
     except RingfenceError as error:
-        raise ModelError(f"{kind.name}({error.argument})", error.rule, error.received, error.remedy) from error
+        if error.argument.startswith(f"{kind.name}("):
+            raise
+        named = WRITTEN.get(error.argument, error.argument)
+        known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+        named = f"{named}=" if named in known else error.argument
+        where = kind.name if named == kind.name else f"{kind.name}({named})"
+        raise ModelError(where, error.rule, error.received, error.remedy) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, Final, final
 
 from torch import nn
 
@@ -14,6 +14,9 @@ from ringfence.errors import ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.models.grammar import Leaf, Node, Tree
 from ringfence.models.registry import ONE, Names, NodeKind, Shape, checked, named_models, settle
+
+AFTER_SMOOTHING: Final = "after-smoothing"
+"""The procedure that reads members instead of one classifier."""
 
 
 @final
@@ -42,7 +45,8 @@ class LoadedModel:
 
     def placed(self, shape: Shape) -> tuple[nn.Module, Lift]:
         """The classifier behind the noise and the lift before it, for inputs of this shape."""
-        return (self.module, Identity()) if self.root is None else self.root.placed(self.module, shape)
+        root, module = self.root, self.module
+        return (module, Identity()) if root is None else checked(root, lambda: root.placed(module, shape))
 
 
 @final
@@ -60,9 +64,16 @@ def resolve(tree: Tree, sources: Sources) -> LoadedModel:
     return _resolve(tree, sources, sources.classifier, top=True)
 
 
-def procedure_for(tree: Tree, name: str) -> str:
-    """The form of a procedure that reads the classifier of a tree."""
-    return name if isinstance(tree, Leaf) else settle(tree).procedure(name)
+def procedure_for(tree: Tree, name: str) -> tuple[str, dict[str, Any]]:
+    """The procedure that reads the classifier of a tree, and the settings that its name implies."""
+    kind = None if isinstance(tree, Leaf) else settle(tree)
+    if name == AFTER_SMOOTHING and kind is not None:
+        kind.procedure(name)  # a node that is certified by procedures of its own says so
+    if name == AFTER_SMOOTHING and not (isinstance(tree, Node) and kind and kind.only_members and len(tree.models) > 1):
+        rule = f"{name} smooths every member by itself, and so takes at least two members and no vote"
+        remedy = "Write --members A,B or --model 'lanes(A, B, votes=none, singles=true)', or use another procedure."
+        raise ModelError("--procedure", rule, str(tree), remedy)
+    return (name, {}) if kind is None else kind.procedure(name)
 
 
 def lanes_of(tree: Tree) -> Names:
