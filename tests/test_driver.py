@@ -218,7 +218,7 @@ def test_the_seconds_of_all_records_are_no_more_than_the_time_that_passed() -> N
             return Buckets()(x).unsqueeze(1).expand(-1, 20, -1)
 
     begin = time.perf_counter()
-    records = run(Slow(), X, rf.Fixed(n0=10, n=200))
+    records = run(Slow(), X, rf.Fixed(n0=10, n=200), lanes=tuple(map(str, range(20))))
     passed = time.perf_counter() - begin
     assert len(records) == 20 * len(X)
     assert 0 < sum(record.seconds for record in records) <= passed
