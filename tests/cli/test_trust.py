@@ -23,8 +23,8 @@ def stranger(call: Call, models: Path, dots: Path, tmp_path: Path) -> Callable[.
     """A run whose model says aloud that it is executed."""
 
     def run(*options: object) -> Path:
-        words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.25, "--n", 100, "--batch", 100, "--quiet"]
-        call("certify", *words, *options, "--out", tmp_path / "run")
+        words = ["--data", dots, "--sigma", 0.25, "--n", 100, "--batch", 100, "--quiet"]
+        call("certify", *words, *(options or ("--model", f"{models}:build")), "--out", tmp_path / "run")
         seen = tmp_path / "executed"
         models.write_text(f"from pathlib import Path\nPath({str(seen)!r}).touch()\n" + models.read_text())
         return tmp_path / "run"
