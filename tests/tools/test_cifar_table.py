@@ -51,7 +51,7 @@ def imitate(fake_run: Callable[..., RunFolder], name: str, words: tuple[str, ...
         "--singles" in words,
     )
     lanes = lane_names(len(members), votes, prefixes, singles, consensus) if singles else ("main",)
-    weights = [1 / len(members)] * len(members) if "weighted" in votes else None
+    weights = [1 / len(members)] * len(members) if "weighted" in votes else []
     ensemble = {"members": members, "consensus": consensus, "weights": weights} if members != [""] else None
     reducing = {"mode": option(words, "--mode") or "input"}
     run = fake_run(

@@ -51,9 +51,9 @@ class Forward:
         ready = noisy.to(dtype=self.dtype, memory_format=self._layout_of(noisy.dim()))
         try:
             scores, work = self._run(ready)
-        except (SystemExit, GeneratorExit, StopIteration) as error:  # these would end the program or a loop of ours
+        except (SystemExit, GeneratorExit) as error:  # these would end the program
             raise left_early(error) from error
-        except Exception as error:  # among them typer.Exit, which would do so too
+        except Exception as error:  # among them typer.Exit and StopIteration, which would end the program or a loop of ours
             if isinstance(error, RingfenceError) or out_of_memory(error):
                 raise
             rule, received = "must answer every batch", f"{type(error).__name__}: {error}"
