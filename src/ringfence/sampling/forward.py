@@ -53,7 +53,7 @@ class Forward:
             scores, work = self._run(ready)
         except (SystemExit, GeneratorExit) as error:  # these would end the program
             raise left_early(error) from error
-        except Exception as error:  # among them typer.Exit and StopIteration, which would end the program or a loop of ours
+        except Exception as error:  # typer.Exit and StopIteration too: they would end the program, or a loop of ours
             if isinstance(error, RingfenceError) or out_of_memory(error):
                 raise
             rule, received = "must answer every batch", f"{type(error).__name__}: {error}"
@@ -81,11 +81,9 @@ class Forward:
 
 
 def left_early(error: BaseException) -> ClassifierError:
-    """A classifier that tried to end the program, or a loop of ours."""
+    """A classifier that tried to end the program."""
     rule, received = "must answer every batch", f"{type(error).__name__}({error}) while it ran"
-    return ClassifierError(
-        "classifier", rule, received, "Remove sys.exit, and next() without a default, from the model."
-    )
+    return ClassifierError("classifier", rule, received, "Remove sys.exit from the model.")
 
 
 def _merge(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
