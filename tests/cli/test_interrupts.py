@@ -54,6 +54,15 @@ def begun(process: subprocess.Popen[str], out: Path) -> None:
         time.sleep(0.02)
 
 
+def written(process: subprocess.Popen[str], out: Path) -> None:
+    """Wait until the first records are there."""
+    deadline = time.monotonic() + WAIT
+    while not any((out / "parts").glob("part-*")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = program(*command(out, 20, 1000))
@@ -76,10 +85,13 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_random_moments(program: Start, tmp_path: Path, seed: int) -> None:
-    out, rng, limit, n = tmp_path / "run", random.Random(seed), 40, 2000
+    out, rng, limit, n = tmp_path / "run", random.Random(seed), 40, 5000
     done = [0]
     for attempt in range(60):
         process = program(*command(out, limit, n))
+        if attempt == 0:  # once in the midst of its records, however fast the machine is
+            written(process, out)
+            process.kill()
         try:
             process.wait(timeout=rng.uniform(0.5, 6.0 + attempt))  # longer and longer, so that slow machines end too
         except subprocess.TimeoutExpired:
