@@ -128,6 +128,19 @@ def learned_weights(file: Path) -> str:
     return written(next(one["weights"] for one in found if one["method"] == "gradient"))
 
 
+def run_phase(options: argparse.Namespace, commands: list[Command]) -> int:
+    """The trainings or certifications, as far as the time goes, and what was made as archives; 1 if some are left."""
+    prepare(options.work, options.data)
+    if options.phase == "train":
+        complete = train(commands, options.seconds, options.work)
+    else:
+        complete = certify(commands, options.seconds, options.work, options.processes)
+    if options.out is not None:
+        packing = pack_zoo if options.phase == "train" else pack_runs
+        packing(options.work / ("zoo" if options.phase == "train" else RUNS), options.out)
+    return 0 if complete else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("phase", choices=("list", "train", "certify", "keep"))
@@ -155,15 +168,7 @@ def main() -> int:
         return 0
     if options.data is None:
         parser.error("--data: name the folder of the data")
-    prepare(options.work, options.data)
-    if options.phase == "train":
-        complete = train(chosen["train"], options.seconds, options.work)
-    else:
-        complete = certify(chosen["certify"], options.seconds, options.work, options.processes)
-    if options.out is not None:
-        packing = pack_zoo if options.phase == "train" else pack_runs
-        packing(options.work / ("zoo" if options.phase == "train" else RUNS), options.out)
-    return 0 if complete else 1
+    return run_phase(options, chosen[options.phase])
 
 
 PHASES = {"train": training, "certify": certification}

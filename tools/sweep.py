@@ -15,9 +15,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from cifar_commands import RUNS
-from cifar_gpu import certify, prepare, train
-from gpu_packing import pack_runs, pack_zoo
+from cifar_gpu import run_phase
 from sweep_file import read_sweep
 
 
@@ -41,15 +39,7 @@ def main() -> int:
         return 0
     if options.data is None:
         parser.error("--data: name the folder of the data")
-    prepare(options.work, options.data)
-    if options.phase == "train":
-        complete = train(chosen["train"], options.seconds, options.work)
-    else:
-        complete = certify(chosen["certify"], options.seconds, options.work, options.processes)
-    if options.out is not None:
-        packing = pack_zoo if options.phase == "train" else pack_runs
-        packing(options.work / ("zoo" if options.phase == "train" else RUNS), options.out)
-    return 0 if complete else 1
+    return run_phase(options, chosen[options.phase])
 
 
 if __name__ == "__main__":

@@ -121,15 +121,19 @@ class SingleObjective(Objective):
         soft: Tensor | None = None,
     ) -> LossTerms:
         """Sum over the members; the terms of equal name are added."""
-        found = [self.loss_of(member, x, y, noise, generator) for member in members]
-        terms = {name: torch.stack([one.terms[name] for one in found]).sum() for name in found[0].terms}
-        return LossTerms(terms, torch.stack([one.right for one in found]).mean())
+        return summed([self.loss_of(member, x, y, noise, generator) for member in members])
 
     @abstractmethod
     def loss_of(
         self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
     ) -> LossTerms:
         """The formula for one network."""
+
+
+def summed(found: Sequence[LossTerms]) -> LossTerms:
+    """The losses of several networks as one: terms of equal name are added, shares of right answers averaged."""
+    terms = {name: torch.stack([one.terms[name] for one in found]).sum() for name in found[0].terms}
+    return LossTerms(terms, torch.stack([one.right for one in found]).mean())
 
 
 @final

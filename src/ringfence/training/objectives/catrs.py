@@ -22,6 +22,7 @@ from ringfence.training.objectives.base import (
     repeated,
     rows,
     share_right,
+    summed,
 )
 
 
@@ -66,9 +67,7 @@ class Catrs(Objective):
     ) -> LossTerms:
         """Sum over the members."""
         assert soft is not None
-        found = [self.loss_of(member, x, y, soft, noise, generator) for member in members]
-        terms = {name: torch.stack([one.terms[name] for one in found]).sum() for name in found[0].terms}
-        return LossTerms(terms, torch.stack([one.right for one in found]).mean())
+        return summed([self.loss_of(member, x, y, soft, noise, generator) for member in members])
 
     def loss_of(
         self, member: nn.Module, x: Tensor, y: Tensor, soft: Tensor, noise: TrainingNoise, generator: torch.Generator
