@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from ringfence.cli import app
@@ -21,27 +20,6 @@ from ringfence.store import RunFolder
 
 Tool = Callable[[str], ModuleType]
 SIGMAS = ("0.25", "0.5", "1.0")
-WORK = (
-    "ringfence.cli.certify.certify_folder",
-    "ringfence.cli.smooth_reduce_job.load",
-    "ringfence.cli.holdout.HoldoutChoice.scores",
-    "ringfence.training.parallel.run_parallel",
-)
-"""Where commands begin to work, all they were told having been checked."""
-
-
-@pytest.fixture
-def reached(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a command was about to do; nothing is loaded or run."""
-    seen: list[Any] = []
-
-    def stop(first: Any, *_: Any, **__: Any) -> None:
-        seen.append(first)
-        raise typer.Exit
-
-    for place in WORK:
-        monkeypatch.setattr(place, stop)
-    return seen
 
 
 @pytest.mark.parametrize(("sigmas", "tiny"), [(SIGMAS, False), (("0.25",), True)])

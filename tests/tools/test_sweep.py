@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner
 
@@ -17,27 +16,6 @@ from ringfence.training.job import TrainJob
 
 Tool = Callable[[str], ModuleType]
 SWEEPS = sorted((Path(__file__).resolve().parents[2] / "reproduce").glob("*.yaml"))
-WORK = (
-    "ringfence.cli.certify.certify_folder",
-    "ringfence.cli.smooth_reduce_job.load",
-    "ringfence.training.parallel.run_parallel",
-)
-"""Where commands begin to work, all they were told having been checked."""
-
-
-@pytest.fixture
-def reached(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a command was about to do; nothing is loaded or run."""
-    seen: list[Any] = []
-
-    def stop(first: Any, *_: Any, **__: Any) -> None:
-        seen.append(first)
-        raise typer.Exit
-
-    for place in WORK:
-        monkeypatch.setattr(place, stop)
-    monkeypatch.setattr("ringfence.cli.train_progress.count_labels", lambda *_: None)
-    return seen
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
