@@ -95,3 +95,12 @@ def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -
     assert anew["tflops"] > rows[1]["tflops"]
     assert anew["measured"] > kept["measured"]
     assert second["measurements"]["logs"] == first["measurements"]["logs"]
+
+
+def test_what_the_watch_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> None:
+    script = ROOT / "benchmarks" / "reask_cost.py"
+    done = run(script, "--quick", "--device", "cpu", "--depth", "8", "--batch", "50", "--out", str(tmp_path / "x.json"))
+    assert done.returncode == 0, done.stderr
+    rates = json.loads((tmp_path / "x.json").read_text())["measurements"]["rates"]
+    assert {"all of it", "re-asks off", "watching of inputs off", "both off"} <= rates.keys()
+    assert all(len(each) == 1 and each[0] > 0 for each in rates.values())

@@ -54,14 +54,23 @@ def _shape_of_scores(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, c
     return x.new_empty(len(x), classes, dtype=torch.float32)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=1)
+def source() -> str:
+    """The kernel's text."""
+    return (files("ringfence.classifiers.fused") / "resnet.cu").read_text(encoding="utf-8")
+
+
 def kernel_on(device: torch.device) -> tuple[Any, Any]:
     """CuPy, which compiles the kernel at its first call, and the kernel."""
+    return _kernel_of(source(), device)
+
+
+@lru_cache(maxsize=8)
+def _kernel_of(text: str, device: torch.device) -> tuple[Any, Any]:
     import cupy
 
-    source = (files("ringfence.classifiers.fused") / "resnet.cu").read_text(encoding="utf-8")
     with cupy.cuda.Device(device.index or 0):
-        kernel = cupy.RawKernel(source, "fused_resnet", options=("-std=c++17", "--use_fast_math"))
+        kernel = cupy.RawKernel(text, "fused_resnet", options=("-std=c++17", "--use_fast_math"))
         kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
     return cupy, kernel
 
