@@ -31,15 +31,12 @@ from ringfence.sampling.engine import Engine
 from ringfence.sampling.remembered import Remembered
 
 ALL = "all of it"
-CARE = "if (RELU) low = relu(low), high = relu(high);"
+CARE = "pack<RELU>(low, high)"
 RELUS = {
-    "NaN: relu by fmaxf": "if (RELU) low = fmaxf(low, 0.f), high = fmaxf(high, 0.f);",
-    "NaN: relu in the cast": """u32 both = pack(low, high);
-        if (RELU) asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-        *(u32*)(dst + at) = both;
-        continue;""",
+    "NaN: relu by fmaxf": "pack(RELU ? fmaxf(low, 0.f) : low, RELU ? fmaxf(high, 0.f) : high)",
+    "NaN: relu by comparing": "pack(RELU && low < 0.f ? 0.f : low, RELU && high < 0.f ? 0.f : high)",
 }
-"""What stands in the kernel instead of its relu: one that turns NaN into 0, and one that keeps it at no cost."""
+"""What stands in the kernel instead of its relu, which keeps NaN: one that turns it into 0, and a costlier one."""
 
 
 @contextmanager

@@ -33,7 +33,10 @@ static inline u32 rounded(float value) {
   std::memcpy(&bits, &value, 4);
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
-static inline u32 pack(float low, float high) { return rounded(low) | rounded(high) << 16; }
+template <bool RELU = false> static inline u32 pack(float low, float high) {
+  if (RELU) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // cvt.rn.relu keeps NaN too
+  return rounded(low) | rounded(high) << 16;
+}
 static inline float half_of(u32 both, int which) { return __uint_as_float(which ? both & 0xffff0000u : both << 16); }
 
 static inline void ldmatrix(u32 (&r)[4], u32 address) {

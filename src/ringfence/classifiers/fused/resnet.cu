@@ -24,16 +24,18 @@ __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u3
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ u32 pack(float low, float high) {
+// RELU: in the cast, where it costs nothing and NaN stays NaN. fmaxf would turn NaN into 0, and so an invalid row into
+// one with a class.
+template <bool RELU = false> __device__ __forceinline__ u32 pack(float low, float high) {
   u32 both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  if (RELU)
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
 __device__ __forceinline__ float low_of(u32 both) { return __uint_as_float(both << 16); }
 __device__ __forceinline__ float high_of(u32 both) { return __uint_as_float(both & 0xffff0000u); }
-
-// Not fmaxf, which turns NaN into 0 and so an invalid row into one with a class: comparing NaN is false, and it stays.
-__device__ __forceinline__ float relu(float value) { return value < 0.f ? 0.f : value; }
 
 template <int C> __device__ __forceinline__ u32 spot(int pixel, int chunk) {
   constexpr int SHIFT = C == 16 ? 2 : C == 32 ? 1 : 0;
@@ -135,8 +137,7 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
           low += low_of(old);
           high += high_of(old);
         }
-        if (RELU) low = relu(low), high = relu(high);
-        *(u32*)(dst + at) = pack(low, high);
+        *(u32*)(dst + at) = pack<RELU>(low, high);
       }
     }
 }
