@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import Classifier
 from ringfence.data import Input
+from ringfence.data.dataset import warn_of_inputs
 from ringfence.desk import Desk
 from ringfence.errors import ClassifierError, DataError
 from ringfence.lift import Identity, Lift
@@ -110,6 +111,7 @@ def certify(
     peeked = list(islice(queue, CHECKED_ON))
     if not peeked:
         return
+    warn_of_inputs(peeked)
     check_seed(seed)
     device, samples = pick_device(execution.device), lifted(peeked, lift)
     shape = tuple(samples[0].shape)

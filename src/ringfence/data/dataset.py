@@ -102,7 +102,7 @@ def warn_of_range(name: str, low: float, high: float) -> None:
     if low < 0 or high > 1:
         warnings.warn(
             f"{name}: inputs range over [{low:g}, {high:g}], not [0, 1]; sigma and radii are in these units. "
-            "Store pixels in [0, 1] and give the normalisation to the model (--mean, --std).",
+            "Store pixels in [0, 1] and give the normalisation (mean and std) to the model.",
             InputRangeWarning,
             stacklevel=2,
         )
