@@ -178,6 +178,38 @@ def test_a_loud_input_hides_no_change_of_the_others() -> None:
         list(rf.certify(Switches(), inputs, noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000), execution=execution))
 
 
+class ChangesForBrightOnes(nn.Module):
+    """Another function of bright inputs after so many calls; of dark ones it stays the same."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.left = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= 1
+        light = x.mean(1, keepdim=True)
+        level = torch.where((light > 0.6) & torch.tensor(self.left < 0), -light, light)
+        return torch.cat([level, -level, torch.zeros_like(level)], 1)
+
+
+@pytest.mark.parametrize("batch", [100, 400])
+def test_a_change_that_only_later_inputs_show_is_found(batch: int) -> None:
+    inputs = [torch.full((64,), 0.2 if number < 8 else 0.8) for number in range(16)]
+    options: dict[str, Any] = {"noise": rf.Gaussian(0.1), "procedure": rf.Fixed(n=6400), "seed": 1}
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(batch))
+    found: list[rf.Record] = []
+    with pytest.raises(ClassifierError, match="must stay the same"):
+        found.extend(rf.certify(ChangesForBrightOnes(14 * 6500 // batch), inputs, execution=execution, **options))
+    same = ChangesForBrightOnes(10**9)
+    assert len(list(rf.certify(same, inputs, execution=execution, **options))) == len(inputs)
+
+
+def test_a_short_last_batch_is_asked_for_nothing() -> None:
+    """Remembered rows fill it up: their scores are there, and no further forward is needed to confirm it."""
+    before, total = calls(rf.Fixed(n0=10, n=110), 400)
+    assert total - before == 3  # 50 draws to select, then 550
+
+
 def test_asking_again_costs_less_than_a_percent() -> None:
     for batch in (1, 7, 64):
         each = max(200, 10 * batch)
