@@ -128,13 +128,7 @@ class Remembered:
                     return
             self._told.popleft()
             if self._changed(told):
-                raise ClassifierError(
-                    "classifier",
-                    "must stay the same while it is certified",
-                    "rows that were asked again had other scores than before",
-                    "Records since it was last seen unchanged are dropped. Find what changes the model (weights that "
-                    "are still trained, state kept between calls) and run again with the same seed.",
-                )
+                raise changed("rows that were asked again")
             if told.filling.kept is not None:
                 self._scores[told.filling.kept] = told.scores[0]
             self.confirmed = told.batch
@@ -147,3 +141,14 @@ class Remembered:
             return False
         off = self._within.off(found, wanted)
         return bool(off[places < FIRST].any()) or int(off[places >= FIRST].sum()) >= MOST_LATER
+
+
+def changed(rows: str) -> ClassifierError:
+    """These had other scores than before."""
+    return ClassifierError(
+        "classifier",
+        "must stay the same while it is certified",
+        f"{rows} had other scores than before",
+        "Records since it was last seen unchanged are dropped. Find what changes the model (weights that "
+        "are still trained, state kept between calls) and run again with the same seed.",
+    )
