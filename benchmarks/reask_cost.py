@@ -28,7 +28,7 @@ import ringfence as rf
 from ringfence.classifiers.fused import call, why_not
 from ringfence.sampling import check
 from ringfence.sampling.engine import Engine
-from ringfence.sampling.remembered import Remembered
+from ringfence.sampling.remembered import Filling, Remembered
 
 ALL = "all of it"
 CARE = "pack<RELU>(low, high)"
@@ -44,7 +44,7 @@ def no_reasks() -> Iterator[None]:
     """Nothing is asked again: every batch counts as confirmed."""
     every = PropertyMock(side_effect=lambda: sys.maxsize)
     with (
-        patch.object(Remembered, "due", lambda *_: 0),
+        patch.object(Remembered, "next", lambda *_: Filling((0,))),
         patch.object(Engine, "confirm", lambda self: None),
         patch.object(Engine, "confirmed", every),
     ):

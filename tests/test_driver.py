@@ -15,12 +15,12 @@ from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, vote
 import ringfence as rf
 from ringfence.classifiers import Aces, EntropySelector
 from ringfence.data import Input
-from ringfence.driver import ASKED_AT_ONCE
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 from ringfence.lift import Lift, Paper
 from ringfence.mechanisms import MECHANISMS, neyman_pearson, one_sided, renyi
 from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
+from ringfence.sampling.facts import ASKED_AT_ONCE
 
 NOISE = rf.Gaussian(0.5)
 SHAPE = (2,)
@@ -280,9 +280,11 @@ def test_facts_are_read_of_groups_of_one_size() -> None:
             asked.append(len(x))
             return Buckets()(x)
 
-    aces, x = Aces(Buckets(), EntropySelector([0.2, 0.9]), Core()), torch.linspace(-1, 1, 21)[:, None]
+    aces = Aces(Buckets(), EntropySelector([0.2, 0.9]), Core())
+    x = torch.linspace(-1, 1, 21)[:, None]
     found = run(aces, x, AcesCertify(n=200), lanes=aces.names)
-    assert asked == [ASKED_AT_ONCE] * 2
+    assert set(asked) == {ASKED_AT_ONCE}
+    assert 2 + 2 <= len(asked) <= 2 + 4  # when they come, and some at a time before their records leave
     wanted = Buckets()(x).argmax(1).tolist()
     assert [dict(record.facts) for record in found[::2]] == [{"core": number} for number in wanted]
     with pytest.raises(DataError, match="shape"):

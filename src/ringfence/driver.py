@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import final
@@ -12,7 +12,6 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Classifier
 from ringfence.data import Input
 from ringfence.data.dataset import warn_of_inputs
 from ringfence.desk import Desk
@@ -24,21 +23,17 @@ from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
 from ringfence.sampling import (
     Engine,
+    Facts,
     ForwardPlan,
     Precision,
-    beside_batches,
     check_memory,
     check_seed,
     count_classes,
     fastest_plan,
-    left_early,
     pick_device,
     placed,
     readouts,
 )
-
-ASKED_AT_ONCE = 16
-"""Inputs of which a classifier's facts are read together: one by one their many small kernels wait for the batches."""
 
 CHECKED_ON = 8
 """Inputs on noisy copies of which the classifier is checked before the first draw."""
@@ -139,18 +134,16 @@ def certify(
         raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", remedy)
     execution.on_plan(engine.plan)
     desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
-    yield from confirmed(engine, desk, with_facts(classifier, chain(peeked, queue), device), execution.on_progress)
+    yield from confirmed(engine, desk, Facts(classifier, device), chain(peeked, queue), execution.on_progress)
 
 
 def confirmed(
-    engine: Engine,
-    desk: Desk,
-    items: Iterator[tuple[Input, Mapping[str, int]]],
-    on_progress: Callable[[Progress], None],
+    engine: Engine, desk: Desk, facts: Facts, inputs: Iterator[Input], on_progress: Callable[[Progress], None]
 ) -> Iterator[Record]:
     """Records of all inputs, each once the classifier was seen unchanged after its last draw."""
-    begin, decided = time.perf_counter(), 0
+    begin, decided, items = time.perf_counter(), 0, facts.of(inputs)
     waiting: deque[tuple[int, list[Record]]] = deque()
+    ready: list[list[Record]] = []
     while True:
         while engine.hungry and (item := next(items, None)) is not None:
             desk.open(*item)
@@ -164,7 +157,11 @@ def confirmed(
             on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
         # If it is found to have changed, an error ends the run here, and what is waiting is dropped.
         while waiting and waiting[0][0] <= engine.confirmed:
-            yield from waiting.popleft()[1]
+            ready.append(waiting.popleft()[1])
+        if ready and (finished is None or facts.due(engine.drawn)):
+            facts.confirm([records[0].input_id for records in ready], engine.drawn)
+            yield from chain.from_iterable(ready)
+            ready.clear()
         if finished is None:
             return
 
@@ -173,31 +170,6 @@ def lifted(items: Sequence[Input], lift: Lift) -> list[Tensor]:
     """The first inputs as the network sees them, without noise; those of another shape than the first are left out."""
     alike = [one for one in items if one.x.shape == items[0].x.shape]
     return [lift.at(one.x, one.id) for one in alike]
-
-
-def with_facts(
-    classifier: nn.Module, items: Iterator[Input], device: torch.device
-) -> Iterator[tuple[Input, Mapping[str, int]]]:
-    """Every input with what the classifier knows of it before any noise, asked about several at a time.
-
-    Always so many, the last ones repeated: what a network says of an input may depend on the size of its batch, and
-    must not on where a run began.
-    """
-    if not (isinstance(classifier, Classifier) and classifier.tells_facts):
-        yield from ((item, {}) for item in items)
-        return
-    apart = beside_batches(device)
-    while group := list(islice(items, ASKED_AT_ONCE)):
-        if len({one.x.shape for one in group}) > 1:  # refused where it is opened
-            yield from ((item, {}) for item in group)
-            continue
-        rows = [one.x for one in group] + [group[-1].x] * (ASKED_AT_ONCE - len(group))
-        with apart:
-            try:
-                found = classifier.facts(torch.stack(rows))
-            except (SystemExit, GeneratorExit) as error:
-                raise left_early(error) from error
-        yield from zip(group, found, strict=False)
 
 
 def as_inputs(inputs: Inputs) -> Iterator[Input]:

@@ -98,9 +98,9 @@ def test_lanes_are_named_after_their_theta() -> None:
     assert Aces(nn.Identity(), EntropySelector(0.35), nn.Identity()).names == ("theta=0.35",)
 
 
-def test_the_core_sees_the_clean_input_once() -> None:
+def test_the_core_sees_the_clean_input() -> None:
     aces = Aces(Buckets(), EntropySelector(0.5), Buckets((0.2, 0.4, 0.6)))
-    assert aces.facts(torch.tensor([[0.5], [0.1]])) == [{"core": 2}, {"core": 0}]
+    assert aces.facts(aces.clean_scores(torch.tensor([[0.5], [0.1]]))) == [{"core": 2}, {"core": 0}]
 
 
 @pytest.mark.parametrize("thetas", [[-0.1], [0.5, 1.01], [math.nan], []])
@@ -119,8 +119,8 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ClassifierError, match=r"select: must return two scores .* got shape \(1, 3\)"):
         score(Aces(Buckets(), NetworkSelector(Constant(0.0, 1.0, 2.0), 0.5), Buckets()), x[None])
     with pytest.raises(ClassifierError, match="core: must have the certification network's 4 classes"):
-        Aces(Buckets(), EntropySelector(0.5), Buckets((0.0,))).facts(x[None])
+        Aces(Buckets(), EntropySelector(0.5), Buckets((0.0,))).clean_scores(x[None])
     with pytest.raises(ClassifierError, match="core: must return finite scores"):
-        Aces(Buckets(), EntropySelector(0.5), Constant(math.nan, 0.0, 0.0, 0.0)).facts(x[None])
+        Aces(Buckets(), EntropySelector(0.5), Constant(math.nan, 0.0, 0.0, 0.0)).clean_scores(x[None])
     with pytest.raises(ArgumentError, match="ACES procedures certify an Aces classifier; got Buckets"):
         readouts(("selection",), Buckets())

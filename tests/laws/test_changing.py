@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from toys import Buckets
 
 import ringfence as rf
+from ringfence.classifiers import Aces, EntropySelector
 from ringfence.data import Input
 from ringfence.errors import ClassifierError
-from ringfence.procedures import Procedure
+from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.sampling.remembered import LEAST_BATCHES
 
@@ -178,6 +179,38 @@ def test_a_loud_input_hides_no_change_of_the_others() -> None:
         list(rf.certify(Switches(), inputs, noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000), execution=execution))
 
 
+class ChangesForBrightOnes(nn.Module):
+    """Another function of bright inputs after so many calls; of dark ones it stays the same."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.left = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= 1
+        light = x.mean(1, keepdim=True)
+        level = torch.where((light > 0.6) & torch.tensor(self.left < 0), -light, light)
+        return torch.cat([level, -level, torch.zeros_like(level)], 1)
+
+
+@pytest.mark.parametrize("batch", [100, 400])
+def test_a_change_that_only_later_inputs_show_is_found(batch: int) -> None:
+    inputs = [torch.full((64,), 0.2 if number < 8 else 0.8) for number in range(16)]
+    options: dict[str, Any] = {"noise": rf.Gaussian(0.1), "procedure": rf.Fixed(n=6400), "seed": 1}
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(batch))
+    found: list[rf.Record] = []
+    with pytest.raises(ClassifierError, match="must stay the same"):
+        found.extend(rf.certify(ChangesForBrightOnes(14 * 6500 // batch), inputs, execution=execution, **options))
+    same = ChangesForBrightOnes(10**9)
+    assert len(list(rf.certify(same, inputs, execution=execution, **options))) == len(inputs)
+
+
+def test_a_short_last_batch_is_asked_for_nothing() -> None:
+    """Remembered rows fill it up: their scores are there, and no further forward is needed to confirm it."""
+    before, total = calls(rf.Fixed(n0=10, n=110), 400)
+    assert total - before == 3  # 50 draws to select, then 550
+
+
 def test_asking_again_costs_less_than_a_percent() -> None:
     for batch in (1, 7, 64):
         each = max(200, 10 * batch)
@@ -185,3 +218,37 @@ def test_asking_again_costs_less_than_a_percent() -> None:
         drawn = len(INPUTS) * (100 + each)
         # The last batch may be short, and rows are asked once more at the end.
         assert drawn <= (total - before) * batch <= 1.01 * drawn + 2 * batch
+
+
+def aces_run(core: nn.Module) -> tuple[list[tuple[int, int]], str]:
+    """(input, its core class) of the records that came, and the error that ended them."""
+    aces = Aces(Buckets(), EntropySelector(0.5), core).eval()
+    inputs = [torch.tensor([number / 40, 0.5]) for number in range(40)]
+    found: list[tuple[int, int]] = []
+    options: dict[str, Any] = {"noise": rf.Gaussian(0.5), "procedure": AcesCertify(n0=20, n=300), "lanes": aces.names}
+    try:
+        for record in rf.certify(aces, inputs, execution=rf.Execution(device="cpu", plan=ForwardPlan(50)), **options):
+            found.append((record.input_id, record.facts["core"]))
+    except ClassifierError as error:
+        return found, str(error)
+    return found, ""
+
+
+def test_a_core_that_changed_stops_the_run_and_leaves_no_record() -> None:
+    steady = Changing(10**9, lambda scores: scores)
+    whole, error = aces_run(steady)
+    assert (len(whole), error) == (40, "")
+    total = 10**9 - steady.left
+    for number in (1, 2, total // 2, total - 1):
+        found, error = aces_run(Changing(number, lambda scores: scores.roll(1, 1)))
+        assert "must stay the same while it is certified; got clean inputs" in error, number
+        assert set(found) < set(whole), number
+    assert aces_run(Changing(total, lambda scores: scores.roll(1, 1))) == (whole, "")
+
+
+def test_a_core_that_is_no_fixed_function_of_a_row_is_found() -> None:
+    class Dropping(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Buckets()(x) * torch.rand(len(x), 1)
+
+    assert "must stay the same" in aces_run(Dropping())[1]

@@ -67,7 +67,7 @@ def test_rounding_that_was_measured_is_excused_and_no_more() -> None:
     assert int(tolerance(SCORES).off(other, SCORES).sum()) > 30, "in float32 it would not be rounding"
 
 
-@pytest.mark.parametrize("loud", [1, 32, 56])
+@pytest.mark.parametrize("loud", [1, 32, 56, 63])
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_loud_rows_hide_nothing_in_the_others(loud: int, lanes: int) -> None:
     scores = SCORES[:, :lanes].clone()

@@ -13,7 +13,7 @@ from ringfence.errors import ArgumentError
 from ringfence.sampling import ForwardPlan, fastest_plan
 from ringfence.sampling.agreement import tolerance
 from ringfence.sampling.plan import check_memory, free_memory, plainer
-from ringfence.sampling.remembered import Remembered
+from ringfence.sampling.remembered import FIRST, Remembered
 
 CPU = torch.device("cpu")
 
@@ -55,8 +55,16 @@ def test_a_batch_that_no_memory_holds_is_refused_before_anything_is_allocated() 
 def test_rows_are_asked_again_soon_and_for_little(batch: int) -> None:
     scores = torch.randn(8, 1, 4)
     remembered = Remembered(torch.randn(8, 3), scores, tolerance(scores))
-    left = [remembered.due(batch) for _ in range(1000)]
+    left = [remembered.next(batch).asked for _ in range(1000)]
     times = [number for number, rows in enumerate(left) if rows]
     assert all(later - earlier <= max(10, -(-200 // batch)) for earlier, later in pairwise(times))
     assert sum(left) <= 0.0051 * 1000 * batch
-    assert remembered.due(batch, now=True) == min(4, batch)
+    now = remembered.next(batch, now=True)
+    assert now.asked == len(now.places) >= min(4, batch)
+    assert min(now.places) < FIRST
+
+
+def test_every_row_has_its_turn_however_small_the_batch() -> None:
+    remembered = Remembered(torch.randn(8, 3), torch.randn(8, 1, 4), tolerance(torch.randn(8, 1, 4)))
+    fillings = [remembered.next(20) for _ in range(200)]
+    assert {place for one in fillings for place in one.places[: one.asked]} == set(range(FIRST))

@@ -111,8 +111,8 @@ class Aces(Classifier):
         return Scored(torch.stack([scores, measured.value[:, None].expand_as(scores)], 1), answer.work + measured.work)
 
     @torch.inference_mode()
-    def facts(self, x: Tensor) -> list[Mapping[str, int]]:
-        """The core network's class on clean inputs (B, *shape)."""
+    def clean_scores(self, x: Tensor) -> Tensor:
+        """The core network's scores (B, K) of clean inputs (B, *shape)."""
         home = next(self.core.parameters(), x)
         batch = x.to(home.device, torch.float32)
         try:
@@ -125,13 +125,15 @@ class Aces(Classifier):
         if not self._checked:
             classes = score(self.certify.eval(), batch).scores.shape[-1]
             if scores.dim() != 2 or scores.shape[1] != classes:
-                rule = f"must have the certification network's {classes} classes"
-                raise ClassifierError(
-                    "core", rule, f"scores {tuple(scores.shape)}", "Use networks for the same classes."
-                )
+                rule, received = f"must have the certification network's {classes} classes", tuple(scores.shape)
+                raise ClassifierError("core", rule, f"scores {received}", "Use networks for the same classes.")
             self._checked = True
         if not bool(torch.isfinite(scores).all()):
             raise ClassifierError("core", "must return finite scores", "NaN or infinite scores", "Check the weights.")
+        return scores
+
+    def facts(self, scores: Tensor) -> list[Mapping[str, int]]:
+        """The core network's classes."""
         return [{CORE: number} for number in scores.argmax(-1).tolist()]
 
 

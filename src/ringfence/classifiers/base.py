@@ -42,11 +42,15 @@ class Classifier(nn.Module, ABC):
         return LOGITS
 
     tells_facts: ClassVar[bool] = False
-    """Whether ``facts`` says anything."""
+    """Whether the run asks for ``clean_scores`` of its inputs, before any noise, and keeps the ``facts`` they tell."""
 
-    def facts(self, x: Tensor) -> list[Mapping[str, int]]:
-        """What is known of clean inputs (B, *shape) before any noise, for their records; nothing by default."""
-        return [{} for _ in x]
+    def clean_scores(self, x: Tensor) -> Tensor:
+        """Scores (B, K) of clean inputs (B, *shape); asked again later, when they must be the same."""
+        raise NotImplementedError
+
+    def facts(self, scores: Tensor) -> list[Mapping[str, int]]:
+        """What clean scores (B, K) say of their inputs, for the records; nothing by default."""
+        return [{} for _ in scores]
 
 
 class _Watch:
@@ -92,7 +96,9 @@ def kinds_of(module: object) -> Kinds:
 
 def facts(module: nn.Module, x: Tensor) -> list[Mapping[str, int]]:
     """Facts of clean inputs (B, *shape); a plain network has none."""
-    return module.facts(x.clone()) if isinstance(module, Classifier) else [{} for _ in x]
+    if isinstance(module, Classifier) and module.tells_facts:
+        return module.facts(module.clean_scores(x.clone()))
+    return [{} for _ in x]
 
 
 def with_networks(module: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> nn.Module:

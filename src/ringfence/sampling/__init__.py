@@ -3,17 +3,18 @@
 from ringfence.sampling.counting import count_classes, vote_counts
 from ringfence.sampling.counts import Finished
 from ringfence.sampling.engine import Engine
-from ringfence.sampling.forward import Forward, left_early
+from ringfence.sampling.facts import Facts
+from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
 from ringfence.sampling.prepared import placed
 from ringfence.sampling.probe import fastest_plan, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
 from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
-from ringfence.sampling.supply import beside_batches
 
 __all__ = [
     "CHUNK",
     "Engine",
+    "Facts",
     "Finished",
     "Forward",
     "ForwardPlan",
@@ -23,13 +24,11 @@ __all__ = [
     "Scores",
     "Selection",
     "Votes",
-    "beside_batches",
     "check_memory",
     "check_seed",
     "chunk_key",
     "count_classes",
     "fastest_plan",
-    "left_early",
     "pick_device",
     "placed",
     "readouts",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ FOUR_UNITS = 4 * 2.0**-23
 """Of the top score, in float32: what one form may move it by where only the order of its rows is another."""
 OF_SMALL_GAPS = 1e-4
 """Of the gap that a tenth of the rows stay below: a row near a tie is rounded like any other, and its gap cannot tell
-how much. A tenth, so that one quiet input among eight loud ones is seen."""
+how much. A tenth, so that one quiet input among eight loud ones is seen. Never more than RELATIVE of the distance of
+the row's third score from the top: where all scores lie close together, a row is quiet, not near a tie."""
 SMALL = 0.1
 OUTLYING = 10.0
 """Times the median: gaps above count as this in the typical gap, so that a few loud rows hide nothing."""
@@ -64,21 +65,35 @@ class Tolerance:
         exact = not bool(self.rounding.any())
         return replace(self, excused=0.0, resolved=FOUR_UNITS) if exact else self
 
+    def to(self, device: torch.device) -> Tolerance:
+        """The same there."""
+        moved: dict[str, Any] = {
+            name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
+
     def off(self, found: Tensor, wanted: Tensor) -> Tensor:
         """Rows (B,) that differ by more than rounding, in any lane; valid in one and invalid in the other does."""
         both = _valid(found) & _valid(wanted)
         ours, theirs = self._distances(found), self._distances(wanted)
-        gap, top = _gap(wanted), wanted.amax(-1, keepdim=True)
+        gap, top, small = _gap(wanted), wanted.amax(-1, keepdim=True), self._small(wanted)
         sizes = wanted.abs() + top.abs()
         # The more a row is rounded than the middle one, the larger its scores must be.
         rounding = torch.minimum(self.rounding, torch.maximum(self.middle, HALF_OF_ITS_SIZE * sizes))
         scale = torch.where(self.level, self.typical, torch.minimum(gap, self.typical) + theirs.abs())
-        apart = ~((ours - theirs).abs() <= RELATIVE * scale + OF_ITS_SIZE * sizes + self.small + rounding).all(-1)
+        apart = ~((ours - theirs).abs() <= RELATIVE * scale + OF_ITS_SIZE * sizes + small + rounding).all(-1)
         chosen = wanted.argmax(-1, keepdim=True)
         other = found.gather(-1, chosen) < found.amax(-1, keepdim=True)
-        explained = self.resolved * top.abs() + self.small + rounding.gather(-1, chosen)
+        explained = self.resolved * top.abs() + small + rounding.gather(-1, chosen)
         apart |= (other & (gap > explained) & ~self.level).squeeze(-1)
         return ((apart & both) | (_valid(found) != _valid(wanted))).any(1)
+
+    def _small(self, scores: Tensor) -> Tensor:
+        """What is excused near a tie, (B, lanes, 1); two classes have no third that could tell a quiet row."""
+        if scores.shape[-1] < 3:
+            return self.small
+        top = scores.topk(3, -1).values
+        return torch.minimum(self.small, RELATIVE * (top[..., :1] - top[..., 2:]))
 
     def _distances(self, scores: Tensor) -> Tensor:
         return torch.where(self.level, scores, scores - scores.amax(-1, keepdim=True))

@@ -48,6 +48,11 @@ class Checked:
     tolerance: Tolerance
     steady: Tensor
 
+    @property
+    def jumped(self) -> bool:
+        """Whether a valid row had other scores in other company."""
+        return bool((torch.isfinite(self.answer.scores).all(-1).any(1) & ~self.steady).any())
+
 
 @dataclass(frozen=True)
 class _Plain:

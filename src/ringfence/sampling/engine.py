@@ -18,7 +18,7 @@ from ringfence.sampling.counts import IN_FLIGHT, Counts, Finished
 from ringfence.sampling.packing import Packer, Request, Segment
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
-from ringfence.sampling.remembered import Remembered
+from ringfence.sampling.remembered import FIRST, Remembered
 from ringfence.sampling.seeds import CHUNK
 from ringfence.sampling.supply import Prepared, Supply
 
@@ -65,7 +65,9 @@ class Engine:
         if not bool(steady.any()):
             rule, remedy = "must answer some noisy inputs with finite, repeatable scores", "Use fp32, or another model."
             raise ClassifierError("classifier", rule, "none among those asked before the run", remedy)
-        self._remembered = Remembered(checked.sample[steady], checked.answer.scores[steady], checked.tolerance)
+        first = steady.nonzero().flatten()[:FIRST]
+        rows, scores = checked.sample[first], checked.answer.scores[first]
+        self._remembered = Remembered(rows, scores, checked.tolerance, keeps=not checked.jumped)
         self._supply.fill_up_with(self._remembered.rows)
         fuse = self.plan.compile and device.type == "cuda"
         self._counts = Counts(readouts, num_classes, checked.answer, slots, device, fuse)
@@ -130,7 +132,8 @@ class Engine:
         """Ask the remembered rows again, by themselves, unless they were in the last batch; wait for the answer."""
         self._remembered.listen(wait=True)
         while self.confirmed < self.batches:
-            self._run_batch(self._prepare(now=True))
+            if not self._remembered.catch_up(self.batches):
+                self._run_batch(self._prepare(now=True))
             self._remembered.listen(wait=True)
 
     # One batch ------------------------------------------------------------------------------------------
@@ -151,8 +154,7 @@ class Engine:
             self._back_off(prepared.segments)
             return []
         self.batches += 1
-        if prepared.asked:
-            self._remembered.note(answer.scores[prepared.drawn : prepared.drawn + prepared.asked], self.batches)
+        self._remembered.note(answer.scores, prepared.drawn, prepared.filling, self.batches)
         self._counts.add(answer, prepared.rows)
         self._supply.used()
         finished = [segment.slot for segment in prepared.segments if segment.last]
@@ -162,8 +164,8 @@ class Engine:
         return prepared.segments
 
     def _prepare(self, now: bool = False) -> Prepared:
-        asked = self._remembered.due(self.plan.batch, now)
-        return self._supply.prepare(self._packer.take(self.plan.batch - asked), self._forward, asked)
+        filling = self._remembered.next(self.plan.batch, now)
+        return self._supply.prepare(self._packer.take(self.plan.batch - filling.asked), self._forward, filling)
 
     # Housekeeping ------------------------------------------------------------------------------------------
 
@@ -184,6 +186,7 @@ class Engine:
             self._packer.put_back(self._ahead.segments)
             self._ahead = None
         self._packer.put_back(segments)
+        self._remembered.forget_later()
         before = self._forward
         self._forward = self._checked(self._shrunk(self.plan), keep=True).forward
         if self._forward.lanes != before.lanes:

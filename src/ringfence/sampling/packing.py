@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ringfence.sampling.seeds import CHUNK
 
-PADDING = 4
+PADDING = 8
 """Slots behind those of the inputs, for the rows that fill up a batch: they hold rows that are asked again."""
 
 

@@ -14,54 +14,108 @@ from ringfence.sampling.agreement import Tolerance
 from ringfence.sampling.packing import PADDING
 
 LEAST_BATCHES = 8
-"""Between two times: comparing takes a few small kernels, which would be felt in every batch."""
+"""Between two times: comparing takes a few small operations, which would be felt in every batch."""
 ROWS_FOR_ONE = 200
 """Draws for every row that is asked again: half a percent at most."""
+FIRST = PADDING // 2
+"""Rows from before the run, in which nothing may change; the rest are rows of the run itself, ever newer ones."""
+MOST_LATER = 3
+"""Rows of the run that must differ at once to mean a change: one alone may be a vote that rounding decides."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What stands behind the draws of a batch: remembered rows, by their places, in turn.
+
+    asked: how many of them are to be compared, the batch leaving room for them; kept: the place that the batch's last
+    draw takes from then on.
+    """
+
+    places: tuple[int, ...]
+    asked: int = 0
+    kept: int | None = None
 
 
 @dataclass(frozen=True)
 class _Told:
-    """On its way from the device: whether the rows asked in a batch had other scores than before."""
+    """On its way from the device: the scores that rows got in a batch, before them those of the row to keep."""
 
     batch: int
-    changed: Tensor
+    filling: Filling
+    scores: Tensor
     arrived: torch.cuda.Event | None
 
 
 @final
 class Remembered:
-    """Rows of the run's inputs with noise and the scores they got; ``confirmed`` is the last batch known to be sound.
+    """Noisy rows of the run's inputs and the scores they got; ``confirmed`` is the last batch known to be sound.
 
     They stand where a batch is filled up. What was counted in a batch may be used once rows asked in that batch or in
-    a later one had their old scores.
+    a later one had their old scores. All comparing is done by the host: the device only sends the few scores.
+    keeps: whether rows of the run are remembered too; so where no row's scores ever jumped in other company.
     """
 
-    def __init__(self, rows: Tensor, scores: Tensor, within: Tolerance) -> None:
-        count = min(PADDING, len(rows))
-        self.rows, self._scores, self._within = rows[:count].clone(), scores[:count].clone(), within
+    def __init__(self, rows: Tensor, scores: Tensor, within: Tolerance, keeps: bool = True) -> None:
+        self.rows = rows[:FIRST].clone()
+        self._first, self._keeps = len(self.rows), keeps
+        self._scores = torch.zeros(PADDING, *scores.shape[1:])
+        self._scores[: self._first] = scores[:FIRST].cpu()
+        self._within = within.to(torch.device("cpu"))
         self.confirmed = 0
         self._told: deque[_Told] = deque()
-        self._since = 0
+        self._unread: tuple[int, Filling, Tensor] | None = None
+        self._since = self._turn = self._kept = 0
 
-    def due(self, batch: int, now: bool = False) -> int:
-        """How many rows the next batch, of so many, should leave for this: 0 unless it is time, or is to be now."""
+    def next(self, batch: int, now: bool = False) -> Filling:
+        """What fills up the next batch, of so many rows; nothing is asked unless it is time, or is to be now."""
         self._since += 1
-        affordable = max(1, batch * LEAST_BATCHES // ROWS_FOR_ONE)  # of small batches few rows, but as often
-        room = min(len(self.rows), batch if now else affordable)
-        if not now and self._since < max(LEAST_BATCHES, -(-ROWS_FOR_ONE * room // batch)):
-            return 0
-        self._since = 0
-        return room
+        affordable = batch if now else max(1, batch * LEAST_BATCHES // ROWS_FOR_ONE)  # few of small batches, as often
+        places = self._places(affordable)
+        if not now and self._since < max(LEAST_BATCHES, -(-ROWS_FOR_ONE * len(places) // batch)):
+            return Filling(places)
+        self._since, self._turn = 0, self._turn + 1
+        if now or not self._keeps or affordable <= MOST_LATER:
+            return Filling(places, len(places))
+        kept = FIRST + self._kept % (PADDING - FIRST)
+        self._kept += 1
+        return Filling(places, len(places), kept)
 
-    def note(self, scores: Tensor, batch: int) -> None:
-        """Take the scores (n, lanes, K) that the first n rows got in a batch; nothing waits for the device."""
-        changed = self._within.off(scores, self._scores[: len(scores)]).any()
+    def _places(self, room: int) -> tuple[int, ...]:
+        """So many at most: those of the run where enough of them fit in, and at least one from before it."""
+        later = min(self._kept, PADDING - FIRST, room - 1)
+        later = later if later >= MOST_LATER else 0
+        first = [(self._turn + number) % self._first for number in range(min(self._first, room - later))]
+        return (*first, *range(FIRST, FIRST + later))
+
+    def forget_later(self) -> None:
+        """Rows of the run that were to be kept may never have got scores."""
+        self._kept = 0
+
+    def note(self, scores: Tensor, drawn: int, filling: Filling, batch: int) -> None:
+        """Take the scores (B, lanes, K) of a batch with so many draws; nothing waits for the device."""
+        if not filling.asked:
+            whole = drawn + len(filling.places) <= len(scores)
+            self._unread = (batch, filling, scores[drawn : drawn + len(filling.places)]) if whole else None
+            return
+        self._unread = None
+        self._send(batch, filling, scores[drawn - (filling.kept is not None) : drawn + filling.asked])
+
+    def catch_up(self, batch: int) -> bool:
+        """Compare the rows that filled up this batch though nobody asked; False where there were too few."""
+        unread, self._unread = self._unread, None
+        if unread is None or unread[0] != batch:
+            return False
+        self._send(*unread)
+        return True
+
+    def _send(self, batch: int, filling: Filling, scores: Tensor) -> None:
         arrived = None
-        if changed.is_cuda:
-            changed = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(changed, non_blocking=True)
-            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            arrived.record(torch.cuda.current_stream(scores.device))
-        self._told.append(_Told(batch, changed, arrived))
+        if scores.is_cuda:
+            host = torch.empty(scores.shape, dtype=scores.dtype, pin_memory=True)
+            stream = torch.cuda.current_stream(scores.device)
+            scores, arrived = host.copy_(scores, non_blocking=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived.record(stream)
+        self._told.append(_Told(batch, filling, scores, arrived))
 
     def listen(self, wait: bool = False) -> None:
         """Take in what has arrived, or wait for all of it; a network that changed ends the run."""
@@ -73,12 +127,28 @@ class Remembered:
                 elif not told.arrived.query():  # type: ignore[no-untyped-call]
                     return
             self._told.popleft()
-            if bool(told.changed):
-                raise ClassifierError(
-                    "classifier",
-                    "must stay the same while it is certified",
-                    "rows that were asked again had other scores than before",
-                    "Records since it was last seen unchanged are dropped. Find what changes the model (weights that "
-                    "are still trained, state kept between calls) and run again with the same seed.",
-                )
+            if self._changed(told):
+                raise changed("rows that were asked again")
+            if told.filling.kept is not None:
+                self._scores[told.filling.kept] = told.scores[0]
             self.confirmed = told.batch
+
+    def _changed(self, told: _Told) -> bool:
+        found = told.scores[told.filling.kept is not None :]
+        places = torch.tensor(told.filling.places)
+        wanted = self._scores[places]
+        if torch.equal(found, wanted):
+            return False
+        off = self._within.off(found, wanted)
+        return bool(off[places < FIRST].any()) or int(off[places >= FIRST].sum()) >= MOST_LATER
+
+
+def changed(rows: str) -> ClassifierError:
+    """These had other scores than before."""
+    return ClassifierError(
+        "classifier",
+        "must stay the same while it is certified",
+        f"{rows} had other scores than before",
+        "Records since it was last seen unchanged are dropped. Find what changes the model (weights that "
+        "are still trained, state kept between calls) and run again with the same seed.",
+    )

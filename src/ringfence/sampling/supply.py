@@ -14,6 +14,7 @@ from torch import Tensor
 from ringfence.noise import Noise
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.packing import PADDING, Segment
+from ringfence.sampling.remembered import Filling
 from ringfence.sampling.seeds import CHUNK, chunk_key
 
 QUEUED = 4
@@ -33,7 +34,7 @@ def beside_batches(device: torch.device) -> AbstractContextManager[Any]:
 class Prepared:
     """A batch on its way: its segments, the slot of every row (B,), and the noisy inputs (B, *shape).
 
-    drawn: rows that are draws; those behind them fill up the batch. asked: how many of these are to be compared.
+    drawn: rows that are draws; those behind them fill up the batch.
     On CUDA ``wait`` comes before either tensor is used.
     """
 
@@ -42,7 +43,7 @@ class Prepared:
     noisy: Tensor
     ready: torch.cuda.Event | None
     drawn: int
-    asked: int
+    filling: Filling
 
     def wait(self) -> Tensor:
         """The noisy inputs, usable on the current stream."""
@@ -72,7 +73,7 @@ class Supply:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         with self._aside():
             self._clean = torch.zeros(slots + PADDING, *shape, device=device)
-        self._padding = [slots]  # the slots that padding rows take in turn
+        self._slots = slots
 
     @property
     def ahead(self) -> bool:
@@ -91,28 +92,29 @@ class Supply:
             self._clean[slot] = self._sent(lifted.to(torch.float32))
 
     def fill_up_with(self, rows: Tensor) -> None:
-        """From now on the rows that fill up a batch are these (n, *shape), in turn, n at most PADDING."""
-        first = len(self._clean) - PADDING
-        for number, row in enumerate(rows):
-            self.admit(first + number, row)
-        self._padding = list(range(first, first + len(rows)))
+        """These rows (n, *shape) fill up batches, n at most PADDING; their places count from 0."""
+        for place, row in enumerate(rows):
+            self.admit(self._slots + place, row)
 
     def used(self) -> None:
         """The network's work on the last batch is queued."""
         if self._stream is not None:
             self._queued.append(torch.cuda.current_stream(self._device).record_event())
 
-    def prepare(self, segments: list[Segment], forward: Forward, asked: int = 0) -> Prepared:
-        """Start drawing; rows beyond the segments belong to the padding slots."""
+    def prepare(self, segments: list[Segment], forward: Forward, filling: Filling) -> Prepared:
+        """Start drawing; rows beyond the segments are what fills up the batch, in turn."""
+        drawn = sum(one.rows for one in segments)
         while len(self._queued) >= QUEUED:
             self._queued.popleft().synchronize()
         with self._aside():
-            table = self._table(segments, forward.plan.batch)
+            table = self._table(segments, forward.plan.batch, filling)
             noisy = self._draw(segments, table, forward, self._clean)
+            if filling.kept is not None:  # here, where it was drawn: nothing has to wait for anything
+                self._clean[self._slots + filling.kept] = noisy[drawn - 1]
             ready = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
             if ready:
                 ready.record(self._stream)
-        return Prepared(segments, table[0], noisy, ready, sum(one.rows for one in segments), asked)
+        return Prepared(segments, table[0], noisy, ready, drawn, filling)
 
     def _sent(self, value: Tensor) -> Tensor:
         """The value on the device, without waiting for the copy."""
@@ -165,7 +167,7 @@ class Supply:
         clean = torch.stack([one.to(self._device, torch.float32) for one in inputs])
         return drawn.add_(clean[torch.arange(rows, device=self._device) % len(inputs)])
 
-    def _table(self, segments: list[Segment], batch: int) -> Tensor:
+    def _table(self, segments: list[Segment], batch: int, filling: Filling) -> Tensor:
         """Slot, key and place in its chunk of every row (3, B); where a batch is short: padding slots, no place.
 
         On the CPU the slots alone (1, B): there noise is drawn segment by segment.
@@ -174,7 +176,7 @@ class Supply:
         total = int(counts.sum())
         table = np.empty((3 if self.ahead else 1, batch), np.int64)
         table[0, :total] = np.repeat(np.array([one.slot for one in segments], np.int64), counts)
-        table[0, total:] = np.resize(self._padding, batch - total)
+        table[0, total:] = np.resize(self._slots + np.array(filling.places), batch - total)
         if not self.ahead:
             return torch.from_numpy(table)
         keys = [chunk_key(self._seed, one.input_id, one.stage, one.chunk) for one in segments]
