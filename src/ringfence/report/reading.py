@@ -1,9 +1,12 @@
-"""Reading what a report is made of: run folders and logs, part by part, with remarks on what is missing."""
+"""Reading what a report is made of: runs and logs part by part, and what else was named, told by its content."""
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +17,26 @@ from ringfence.analysis.metrics import RunMetrics
 from ringfence.errors import StoreError
 from ringfence.procedures import Given
 from ringfence.record import Record
-from ringfence.report.lanes import Extras, Lane, Material, procedure_of
+from ringfence.report.lanes import Extras, Lane, Material, Stream, Training, procedure_of, streams_of
 from ringfence.report.natural import natural_answers
-from ringfence.report.streams import Stream, streams_of
 from ringfence.store import CohenLog, InputInfo, RunFolder, StoreWarning, read_cohen
+from ringfence.store.atomic import read_file, reading_errors
+from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
 from ringfence.store.parts import read_parts
 from ringfence.store.schema import from_table
 
+_KNOWN = "Name attack.json of ringfence attack --out, or save the output of ringfence variance --json."
 Light = tuple[Record, tuple[Stream, ...], int | None]
 """A record without counts, its streams, and PREDICT's answer where the counts give one."""
+
+
+def load(paths: Sequence[str | Path], without_runs: bool = False) -> Material:
+    """Read what was named: runs and logs, and trainings, variance studies and attacks beside them."""
+    runs, extras = sort_out(paths)
+    if not runs and not without_runs:
+        rule, remedy = "must name at least one run", "Add a run folder; training logs and attacks come beside one."
+        raise StoreError("RUN", rule, ", ".join(map(str, paths)) or "none", remedy)
+    return gather(runs, extras)
 
 
 def gather(paths: Sequence[str | Path], extras: Extras | None = None) -> Material:
@@ -113,30 +127,93 @@ def _shortfall(run: RunFolder, name: str, by_lane: Mapping[str, Sequence[object]
 
 
 def _log_records(log: CohenLog) -> list[Record]:
-    rows: Iterable[tuple[Any, ...]] = zip(
-        log.idx.tolist(),
-        log.label.tolist(),
-        log.predict.tolist(),
-        log.radius.tolist(),
-        log.seconds.tolist(),
-        strict=True,
-    )
+    """A log as records: its radii as printed, everything that it does not hold as unknown."""
+    unknown: dict[str, Any] = {"lane": "", "p_a": math.nan, "p_b": math.nan, "alpha": math.nan, "procedure": "imported"}
+    unknown |= {"sound": False, "seed": 0, "draws": 0, "forwards": 0}
+    columns = (log.idx, log.label, log.predict, log.radius, log.seconds)
     return [
         Record(
             input_id=one,
-            lane="",
             label=None if label < 0 else label,
             prediction=predict,
             radius=radius,
-            p_a=float("nan"),
-            p_b=float("nan"),
-            alpha=float("nan"),
-            procedure="imported",
-            sound=False,
-            seed=0,
-            draws=0,
-            forwards=0,
             seconds=seconds,
+            **unknown,
         )
-        for one, label, predict, radius, seconds in rows
+        for one, label, predict, radius, seconds in zip(*(column.tolist() for column in columns), strict=True)
     ]
+
+
+def sort_out(paths: Sequence[str | Path]) -> tuple[list[Path], Extras]:
+    """(runs and Cohen-style logs, everything else) of what was named."""
+    runs: list[Path] = []
+    training: list[Training] = []
+    studies: list[tuple[str, Mapping[str, Any]]] = []
+    attacks: list[tuple[str, AttackResult]] = []
+    for path, name in zip(map(Path, paths), short_names([str(path) for path in paths]), strict=True):
+        if not path.exists():
+            raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
+        logs, evidence = training_logs(path), path / FILE if path.is_dir() else path
+        if logs:
+            several = len(logs) > 1
+            training += [
+                Training(f"{name}/{log.parent.name}" if several else name, log, objectives(log)) for log in logs
+            ]
+        elif evidence.suffix == ".json" and evidence.is_file():
+            found = _json(evidence)
+            if is_attack(found):
+                attacks.append((name, read_attack(evidence, found)))
+            elif is_variance_study(found) and path.is_file():
+                studies.append((name, found))
+            else:
+                rule = "must be the result of an attack or a variance study"
+                raise StoreError(str(evidence), rule, "other JSON", _KNOWN)
+            if _holds_run(path):  # the evidence lies in the folder of the run it is about
+                runs.append(path)
+        else:
+            runs.append(path)
+    return runs, Extras(training, studies, attacks)
+
+
+def training_logs(path: Path) -> list[Path]:
+    """The logs of a folder that ``ringfence train`` wrote (or of one member in it), or the path itself if it is one."""
+    if _holds_run(path):
+        return []
+    inside = [path / "log.csv", *sorted(path.glob("member-*/log.csv")), path / "joint" / "log.csv"]
+    return [log for log in (inside if path.is_dir() else [path]) if _is_training_log(log)]
+
+
+def objectives(log: Path) -> frozenset[str]:
+    """Names of a training's objective and its base, from the config.json that lies beside or above its log."""
+    names: list[str] = []
+    for folder in (log.parent, log.parent.parent):
+        with suppress(StoreError, KeyError, TypeError):  # without it the curves are shown all the same
+            chosen = _json(folder / "config.json")["plan"]["objective"]
+            names.append(str(chosen["name"]))
+            names.append(str(chosen["base"]["name"]))
+    return frozenset(names)
+
+
+def is_variance_study(found: object) -> bool:
+    """Whether this is what ``ringfence variance --json`` printed."""
+    return isinstance(found, Mapping) and {"zeta_p", "sizes"} <= found.keys()
+
+
+def _holds_run(path: Path) -> bool:
+    return (path / "parts").is_dir()
+
+
+def _is_training_log(log: Path) -> bool:
+    if not log.is_file() or log.suffix != ".csv":
+        return False
+    with reading_errors(log):
+        head = log.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    return {"epoch", "loss"} <= set(head.strip().split(","))
+
+
+def _json(path: Path) -> Any:
+    content = read_file(path)
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(str(path), "must hold JSON", error, _KNOWN) from error
