@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringfence.procedures import Anytime, Fixed, Multinomial, Predict, Sequential, Staged, TwoSided
-from ringfence.report.page import load
+from ringfence.report.reading import load
 from ringfence.report.references import lane_facts, papers, references
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, write_attack

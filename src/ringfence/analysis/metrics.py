@@ -105,8 +105,8 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     """
     if run.config.extra.get("alpha_split") is not True:
         rule = "choosing a lane per input after seeing the radii needs alpha split over the lanes beforehand"
-        remedy = "Certify again with --split-alpha, or compare the lanes as wholes."
-        raise ArgumentError("--best-lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
+        remedy = "Certify again with alpha split over the lanes, or compare the lanes as wholes."
+        raise ArgumentError("best_lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
     columns, ids = columns_of(run), np.asarray(run.records(["input_id"])["input_id"])
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
     first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
@@ -210,5 +210,5 @@ def _checked(radii: Sequence[float], limit: float) -> list[float]:
     above = [radius for radius in asked if radius > limit]
     if above:
         rule = f"this run only tried to prove the radius {limit}, so it says nothing about larger ones"
-        raise ArgumentError("radii", rule, above, f"Ask for radii up to {limit}, or certify with a larger --radius.")
+        raise ArgumentError("radii", rule, above, f"Ask for radii up to {limit}, or certify with a larger radius.")
     return asked

@@ -176,7 +176,7 @@ def _entries(name: str, study: Mapping[str, Any], key: str, kind: str) -> list[t
     try:
         pairs = [(int(size["k"]), float(size[key][kind])) for size in study["sizes"] if key in size]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        remedy = "Save the output of ringfence variance --json once more."
+        remedy = "Save what ringfence variance prints as JSON once more."
         raise StoreError(name, f"must hold {kind} and k of every size", repr(error), remedy) from error
     return [(k, value) for k, value in pairs if math.isfinite(value)]
 

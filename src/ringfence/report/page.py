@@ -18,13 +18,10 @@ from ringfence.report.gallery import gallery
 from ringfence.report.lane_figures import KINDS
 from ringfence.report.lanes import Material
 from ringfence.report.other_figures import Note, attack_notes, broken_badges, other_figures
-from ringfence.report.reading import load
 from ringfence.report.references import references
 from ringfence.report.rendering import specification, vega
 from ringfence.report.summary import lane_guarantee, run_heads, summary_table
 from ringfence.version import __version__
-
-__all__ = ["Section", "load", "report_page", "sections"]
 
 _SCRIPTS = ("page.js", "table.js", "gallery.js", "frontier.js")
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

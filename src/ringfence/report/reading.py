@@ -25,7 +25,7 @@ from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
 from ringfence.store.parts import read_parts
 from ringfence.store.schema import from_table
 
-_KNOWN = "Name attack.json of ringfence attack --out, or save the output of ringfence variance --json."
+_KNOWN = "Name the attack.json that ringfence attack wrote, or save what ringfence variance prints as JSON."
 Light = tuple[Record, tuple[Stream, ...], int | None]
 """A record without counts, its streams, and PREDICT's answer where the counts give one."""
 
@@ -53,6 +53,14 @@ def gather(paths: Sequence[str | Path], extras: Extras | None = None) -> Materia
         lanes += found
         inputs[name] = pictures
     return Material(lanes, inputs, remarks, extras or Extras())
+
+
+def read_names(path: Path) -> list[str]:
+    """One name per line of a text file."""
+    try:
+        return read_file(path).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise StoreError(str(path), "must be text in UTF-8, a name per line", error, "Save it as UTF-8.") from error
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -103,7 +111,7 @@ def _light_records(run: RunFolder) -> dict[str, list[Light]]:
     test, given = procedure_of(run.config), Given(run.config.num_classes, run.config.sigma)
 
     def hear(path: Path, error: Exception) -> None:
-        message = f"{path} is damaged and was left out; certify with the same --out makes it again"
+        message = f"{path} is damaged and was left out; certifying into the same folder makes it again"
         run.damaged.append(path.name)
         warnings.warn(StoreWarning(message), stacklevel=2)
 
