@@ -22,8 +22,9 @@ from result_page import write_or_check
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Radii, compare, summarise
 from ringfence.analysis.simplex import contestant, simplex_map, simplex_points
-from ringfence.analysis.simplex_plots import plot_map, plot_points
 from ringfence.mechanisms import MECHANISMS, Mechanism, neyman_pearson, one_sided
+from ringfence.report.rendering import save_picture
+from ringfence.report.simplex_drawing import simplex_specification
 from ringfence.store import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -251,8 +252,6 @@ def softmax_table() -> str:
 
 def figures() -> None:
     """The paper's figures 2 and 3 again, and a scatter per sigma."""
-    from matplotlib.figure import Figure
-
     IMAGES.mkdir(exist_ok=True)
     maps = {
         "figure2": ("one-sided", "renyi", "difference"),
@@ -261,15 +260,12 @@ def figures() -> None:
         "tight": ("neyman-pearson", ENSEMBLE, "ratio"),
     }
     for name, (left, right, statistic) in maps.items():
-        figure = Figure(figsize=(6.4, 3.4), dpi=90, layout="constrained")
-        plot_map(simplex_map(left, right, statistic), figure.add_subplot())  # type: ignore[arg-type]
-        figure.savefig(IMAGES / f"simplex-{name}.png")
+        drawn = simplex_specification(simplex_map(left, right, statistic))  # type: ignore[arg-type]
+        save_picture(drawn, IMAGES / f"simplex-{name}.png", scale=1.0)
     for run in [*runs_named("multinomial"), *runs_named("softmax")]:
-        figure = Figure(figsize=(6.4, 3.4), dpi=90, layout="constrained")
-        ax = figure.add_subplot()
-        plot_map(simplex_map(ENSEMBLE, "one-sided", "difference", run.sigma), ax)
-        plot_points(simplex_points(run, "one-sided", "renyi+analytic-dp"), ax)
-        figure.savefig(IMAGES / f"simplex-scatter-{Path(run.path).name}.png")
+        found = simplex_map(ENSEMBLE, "one-sided", "difference", run.sigma)
+        drawn = simplex_specification(found, simplex_points(run, "one-sided", "renyi+analytic-dp"))
+        save_picture(drawn, IMAGES / f"simplex-scatter-{Path(run.path).name}.png", scale=1.0)
 
 
 def page(check: bool) -> int:

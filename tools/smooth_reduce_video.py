@@ -16,13 +16,12 @@ from pathlib import Path
 
 from smooth_reduce_pack import pack
 
-from ringfence.analysis.metrics import metrics_by_lane
+from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
 from ringfence.cli.job import Choices
 from ringfence.cli.progress import show_progress
 from ringfence.cli.smooth_reduce_job import Loaded, Reducing, SubVideoChoice, certify, load
 from ringfence.engines import certify_into
-from ringfence.engines.local import default_radii
 from ringfence.store import RunConfig, RunFolder
 
 NETWORKS = "ringfence.classifiers.architectures.video_cnn"

@@ -10,7 +10,6 @@ from simulated_runs import simulated_run, spread
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.simplex import SimplexMap, contestant, simplex_map, simplex_points
-from ringfence.analysis.simplex_plots import plot_map, plot_points
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.mechanisms import best_of, neyman_pearson, one_sided, pixeldp, renyi
 from ringfence.procedures import Multinomial, Softmax
@@ -111,24 +110,43 @@ def test_a_log_has_no_place_on_the_simplex(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("statistic", ["ratio", "difference"])
-def test_drawings_have_borders_and_both_legends(tmp_path: Path, statistic: str) -> None:
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    ax = figure.add_subplot()
+def test_drawings_have_borders_regions_and_dots(tmp_path: Path, statistic: str) -> None:
+    pytest.importorskip("altair")
+    from ringfence.report.simplex_drawing import simplex_specification
+
     found: SimplexMap = simplex_map("one-sided", "renyi+analytic-dp", statistic, step=0.02)  # type: ignore[arg-type]
-    plot_map(found, ax)
-    words = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert any(word.startswith("analytic_dp is the largest") for word in words)
-    assert ("only renyi+analytic_dp certifies" in words) == (statistic == "ratio")
     simulated_run(tmp_path, Multinomial(n=1000), spread(15), range(15))
-    plot_points(simplex_points(RunBounds.load(tmp_path), "one-sided", "renyi"), ax)
-    assert "inputs" in ax.get_legend().get_texts()[0].get_text()
-    assert sum(type(artist).__name__ == "Legend" for artist in ax.get_children()) == 2
-    figure.savefig(tmp_path / "map.png")
+    points = simplex_points(RunBounds.load(tmp_path), "one-sided", "renyi")
+    held = list(simplex_specification(found, points)["datasets"].values())
+    cells, dots = (next(rows for rows in held if name in rows[0]) for name in ("value", "input"))
+    assert len(cells) == found.inside.sum()
+    regions = {row["region"] for rows in held for row in rows if "region" in row}
+    assert any(words.startswith("analytic_dp is the largest") for words in regions)
+    only = {row["only"] for rows in held for row in rows if "only" in row}
+    assert only == ({"only renyi+analytic_dp certifies"} if statistic == "ratio" else set())
+    assert [row["input"] for row in dots] == points.ids.tolist()
 
 
 def test_a_mechanism_against_itself_is_drawn_without_borders() -> None:
-    ax = pytest.importorskip("matplotlib.figure").Figure().add_subplot()
+    pytest.importorskip("altair")
+    from ringfence.report.simplex_drawing import simplex_specification
+
     found = simplex_map("one-sided", "one-sided", step=0.05)
-    plot_map(found, ax)
-    assert ax.get_legend() is None
+    assert len(simplex_specification(found)["layer"]) == 1, "cells only"
     assert found.summary()["equal"] == 1.0
+
+
+def test_borders_follow_the_zeros_of_a_function() -> None:
+    from ringfence.report.simplex_drawing import zero_lines
+
+    x, y = np.linspace(-1, 1, 41), np.linspace(-1, 1, 31)
+    circle = x[None, :] ** 2 + y[:, None] ** 2 - 0.36
+    (path,) = zero_lines(x, y, circle)
+    assert path[0] == path[-1], "closed"
+    np.testing.assert_allclose(np.hypot(*np.array(path).T), 0.6, atol=2e-3)
+    half = np.where(x[None, :] + y[:, None] <= 0.1, circle, np.nan)
+    (path,) = zero_lines(x, y, half)
+    assert path[0] != path[-1], "open, because half of it is not known"
+    # The ends lie in squares of which one corner is not known, half a square from the edge of the rest.
+    assert max(px + py for px, py in path) > 0.05
+    assert zero_lines(x, y, np.ones_like(circle)) == []

@@ -16,7 +16,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ringfence.cli.smooth_reduce import smooth_reduce_app
-from ringfence.cli.smooth_reduce_progress import in_words
 from ringfence.store import RunFolder
 from ringfence.verification import verify
 
@@ -187,10 +186,6 @@ def test_an_interrupted_study_ends_cleanly(program: Callable[..., subprocess.Pop
     assert output == ""
     assert "Run the same command again to continue" in errors
     assert "Traceback" not in errors
-
-
-def test_time_in_words() -> None:
-    assert [in_words(seconds) for seconds in (-1, 42, 100, 600, 6000)] == ["0 s", "42 s", "2 min", "10 min", "1.7 h"]
 
 
 @pytest.mark.parametrize(("words", "message"), [

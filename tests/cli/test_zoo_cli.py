@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Callable
@@ -94,6 +95,23 @@ def test_no_zoo_and_broken_settings_are_refused(call: Call, tmp_path: Path) -> N
     assert "RINGFENCE_ZOO" in call("zoo", "list", "--zoo", tmp_path / "none", code=2).stderr
     (tmp_path / "config.json").write_text("{")
     assert "settings of a training" in call("zoo", "list", "--zoo", tmp_path, code=2).stderr
+
+
+@pytest.mark.parametrize("name", ["config.json", "SHA256SUMS"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "bytes"])
+def test_what_is_no_text_file_is_refused_by_name(call: Call, zoo: Path, tmp_path: Path, name: str, kind: str) -> None:
+    shutil.copytree(zoo, tmp_path / "zoo")
+    path = tmp_path / "zoo" / "mnist" / "pair" / name
+    path.unlink(missing_ok=True)
+    {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "bytes": lambda: path.write_bytes(b"\xff\xfe")}[kind]()
+    told = call("zoo", "list", "--zoo", tmp_path / "zoo", code=2).stderr
+    assert f"{path}: must be a readable text file" in told
+
+
+@pytest.mark.parametrize("plan", ["3", '{"objective": 1}', '{"objective": {"name": "a"}, "sigma": "x", "epochs": 1}'])
+def test_settings_without_a_plan_to_show_are_refused_by_name(call: Call, tmp_path: Path, plan: str) -> None:
+    (tmp_path / "config.json").write_text(f'{{"members": 0, "plan": {plan}}}')
+    assert "must be the settings of a training" in call("zoo", "list", "--zoo", tmp_path, code=2).stderr
 
 
 def jobs() -> list[TrainJob]:

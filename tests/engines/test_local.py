@@ -13,9 +13,10 @@ import torch
 from toys import BucketLanes, Buckets, LittleMemory
 
 import ringfence as rf
+from ringfence.analysis.metrics import default_radii
 from ringfence.data import Dataset, Input
 from ringfence.driver import CHECKED_ON
-from ringfence.engines.local import default_radii, describe, fixed_draws, thumbnail
+from ringfence.engines.local import describe, fixed_draws, thumbnail
 from ringfence.errors import ClassifierError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Procedure

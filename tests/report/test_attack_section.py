@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, StoreError
-from ringfence.report.charts import chart
-from ringfence.report.extras import sort_out
-from ringfence.report.figures import figure
-from ringfence.report.page import load, report_page
-from ringfence.report.sections import other_figures, sections
+from ringfence.report.lane_figures import figure
+from ringfence.report.other_figures import other_figures
+from ringfence.report.page import load, report_page, sections
+from ringfence.report.reading import sort_out
+from ringfence.report.rendering import specification
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken, write_attack
 
@@ -54,7 +54,7 @@ def test_the_figure_is_what_was_stored(fake_run: FakeRun, tmp_path: Path) -> Non
     rows = {(row["kind"], row["radius"]): row["accuracy"] for row in drawn.rows}
     assert rows == {("certified", 0.25): 0.75, ("empirical", 0.25): 0.875, ("empirical", 0.5): 0.8}
     assert drawn.names == ["a, pgd"]
-    spec = chart(drawn)
+    spec = specification(drawn)
     assert [row for rows in spec["datasets"].values() for row in rows] == drawn.rows
 
 

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from ringfence.cli import app
 from ringfence.data import load_dataset
 from ringfence.procedures import Sequential, TwoSided
-from ringfence.report.page import load, report_page
+from ringfence.report.page import report_page
+from ringfence.report.reading import load
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken, write_attack
 

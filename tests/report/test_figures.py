@@ -11,13 +11,11 @@ import pytest
 from ringfence.analysis import metrics, stage_summary
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Fixed, Sequential, TwoSided
-from ringfence.report.accuracy import radius_grid
-from ringfence.report.charts import chart, save
-from ringfence.report.extras import sort_out
 from ringfence.report.figure import drawn
-from ringfence.report.figures import KINDS, figure
-from ringfence.report.gather import gather
-from ringfence.report.lines import training_figures, variance_figures
+from ringfence.report.lane_figures import KINDS, figure, radius_grid
+from ringfence.report.other_figures import training_figures, variance_figures
+from ringfence.report.reading import gather, sort_out
+from ringfence.report.rendering import save, specification
 from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
 from ringfence.store import RunFolder
 
@@ -134,7 +132,7 @@ def test_charts_hold_the_rows_and_nothing_from_a_network(fake_run: FakeRun, tmp_
     lanes = gather([tmp_path / "a"]).lanes
     for kind in ("curve", "ecdf", "mechanisms", "simplex"):
         found = figure(kind, lanes)
-        spec = chart(found)
+        spec = specification(found)
         held = [row for rows in spec["datasets"].values() for row in rows]
         assert len(held) == len(found.rows), "every row is held once"
         assert [row for row in found.rows if row not in held] == []
@@ -154,4 +152,4 @@ def test_training_logs_and_variance_studies_become_lines(tmp_path: Path) -> None
     assert len(trained["training-accuracy"].rows) == 3
     (radius,) = variance_figures(extras.variance).values()
     assert [row["y"] for row in radius.rows] == [0.5, 0.4]
-    assert chart(radius)["height"]
+    assert specification(radius)["height"]

@@ -11,8 +11,8 @@ from ringfence.analysis import metrics
 from ringfence.errors import StoreError
 from ringfence.procedures import Softmax
 from ringfence.record import Record, StageTally
-from ringfence.report.gather import gather, short_names
-from ringfence.report.streams import streams_of
+from ringfence.report.lanes import streams_of
+from ringfence.report.reading import gather, short_names
 from ringfence.store import RunFolder
 from ringfence.types import BINS, SCORE_EDGES
 

@@ -29,7 +29,8 @@ from ringfence.procedures import (
 from ringfence.record import Record, StageTally
 from ringfence.report.lanes import Material
 from ringfence.report.natural import natural_answers, predictor
-from ringfence.report.page import load, report_page
+from ringfence.report.page import report_page
+from ringfence.report.reading import load
 from ringfence.report.summary import summary_table
 from ringfence.stats import rank_test
 from ringfence.store import RunFolder

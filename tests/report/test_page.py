@@ -15,10 +15,8 @@ import pytest
 
 from ringfence.errors import StoreError
 from ringfence.procedures import Multinomial, Predict
-from ringfence.report.embed import script_json
-from ringfence.report.gallery import number
-from ringfence.report.page import load, report_page
-from ringfence.report.pictures import sheets
+from ringfence.report.gallery import number, sheets
+from ringfence.report.page import load, report_page, script_json
 from ringfence.store import RunFolder
 
 FakeRun = Callable[..., RunFolder]

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from ringfence.procedures import Anytime, Fixed, Multinomial, Predict, Sequential, Staged, TwoSided
-from ringfence.report.page import load
-from ringfence.report.references import references
-from ringfence.report.sources import SOURCES
+from ringfence.report.reading import load
+from ringfence.report.references import lane_facts, papers, references
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, write_attack
 
@@ -72,8 +71,8 @@ def test_max_margin_lanes_are_told_from_their_neighbours(fake_run: FakeRun, tmp_
     votes = ensemble(votes=["soft", "max-margin"])
     fake_run(tmp_path / "a", 10, lanes=("soft-2", "max-margin-2"), extra=votes)
     material = load([tmp_path / "a"])
-    (yang,) = [source for source in SOURCES if source.text.startswith("Yang")]
-    assert [yang.applies(lane) for lane in material.lanes] == [False, True]
+    (yang,) = [source for source in papers() if source.text.startswith("Yang")]
+    assert [bool(yang.of & lane_facts(lane)) for lane in material.lanes] == [False, True]
 
 
 def test_users_are_named_with_their_settings(fake_run: FakeRun, tmp_path: Path) -> None:
@@ -123,7 +122,7 @@ def plain(text: str) -> str:
 
 
 CITED_BY_NONE = ("Hung", "Lan and", "Waudby-Smith", "Maurer", "Rony")
-LISTED = [source for source in SOURCES if not source.text.startswith(CITED_BY_NONE)]
+LISTED = [source for source in papers() if not source.text.startswith(CITED_BY_NONE)]
 
 
 @pytest.mark.skipif(not PAPERS.is_dir(), reason="needs the texts of the papers")
@@ -135,4 +134,4 @@ def test_titles_are_spelled_as_the_papers_spell_them(source: Any) -> None:
 
 
 def test_no_paper_is_listed_twice() -> None:
-    assert len({source.text for source in SOURCES}) == len(SOURCES)
+    assert len({source.text for source in papers()}) == len(papers())

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import ast
 import json
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import ringfence
 from ringfence.cli import app
 from ringfence.store import RunFolder
 
@@ -72,12 +76,35 @@ def test_damaged_studies_are_refused_by_name(tmp_path: Path, sizes: str) -> None
     assert "v.json" in said
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe", "bytes"])
+def test_class_names_come_from_a_text_file(fake_run: FakeRun, tmp_path: Path, kind: str) -> None:
+    fake_run(tmp_path / "a")
+    names = tmp_path / "names"
+    {"folder": names.mkdir, "pipe": lambda: os.mkfifo(names), "bytes": lambda: names.write_bytes(b"\xff\xfe")}[kind]()
+    code, said = call("report", tmp_path / "a", "--out", tmp_path / "r.html", "--class-names", names)
+    assert code == 2
+    assert f"{names}: must be" in said.replace("\n  ", " ")
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("package", ["report", "analysis"])
+def test_the_library_speaks_of_arguments_and_the_command_line_of_options(package: str) -> None:
+    files = [path for path in (Path(ringfence.__file__).parent / package).rglob("*.py") if path.name != "compare.py"]
+    assert files
+    for path in files:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        words = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in words:
+                assert not re.search(r"(^|\s)--[a-z]", node.value), f"{path}:{node.lineno}"
+
+
 @pytest.mark.parametrize("words", [["--kind", "pie"], ["--out", "x.gif"], ["--width", "3"], ["--kind", "draws"]])
 def test_bad_plots_are_refused(fake_run: FakeRun, tmp_path: Path, words: list[str]) -> None:
     fake_run(tmp_path / "a")
     code, said = call("plot", tmp_path / "a", "--out", tmp_path / "e.svg", *words)
     assert code == 2
-    assert "error" in said
+    assert f"error: {words[0]}: " in said, "named as it was typed"
     assert not (tmp_path / "e.svg").exists()
 
 

@@ -12,8 +12,6 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.store.component_logs import Component
 from ringfence.types import ABSTAIN, FloatArray, IntArray
 
-USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
-
 
 @dataclass(frozen=True)
 class Answers:

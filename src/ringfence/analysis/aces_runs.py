@@ -114,7 +114,7 @@ class AcesRun:
         """Lower bounds (inputs,) at alpha/2 on what the n0 draws chose, and the state they come from."""
         test = self._test()
         if not isinstance(test, AcesCertify):
-            rule, remedy = "components need a fixed number of draws", "Make the run with --procedure fixed."
+            rule, remedy = "components need a fixed number of draws", "Make the run with the procedure fixed."
             raise StoreError(str(self.run.path), rule, f"a run of {test.name}", remedy)
         state = self._replayed(records, test)
         return clopper_pearson_lower(state[counted], test.n, test.alpha / 2), state
@@ -209,7 +209,7 @@ def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMe
     its sigma."""
     part = plain_component(run)
     if part.natural is None or part.radius is None:
-        rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with --procedure fixed."
+        rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with the procedure fixed."
         raise StoreError(str(run.path), rule, f"a run of {run.config.procedure}", remedy)
     same_inputs(core, part)
     everything = np.ones(len(part.idx), np.int64)

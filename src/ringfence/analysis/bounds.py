@@ -38,12 +38,12 @@ class RunBounds:
         target = records[0].target
         if target is not None:
             rule = "must have bounds from which radii follow"
-            remedy = "Use ringfence metrics for it, or certify with --procedure two-sided or multinomial."
+            remedy = "Use ringfence metrics for it, or certify with the procedure two-sided or multinomial."
             raise StoreError(str(path), rule, f"a run that only tried to prove the radius {target:g}", remedy)
         lanes = sorted({record.lane for record in records})
         chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
         if chosen not in lanes:
-            raise ArgumentError("--lane", f"must be one of {lanes}", repr(lane), "Name one lane of the run.")
+            raise ArgumentError("lane", f"must be one of {lanes}", repr(lane), "Name one lane of the run.")
         return cls(str(path), run.config, [record for record in records if record.lane == chosen])
 
     def __len__(self) -> int:

@@ -13,12 +13,14 @@ import numpy as np
 from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.consensus_stats import ConsensusStats, consensus_of, consensus_stats
 from ringfence.errors import ArgumentError, StoreError
+from ringfence.procedures import Procedure
 from ringfence.store import CohenLog, RunFolder, read_cohen
 from ringfence.types import ABSTAIN
 
 Format = Literal["auto", "run", "cohen"]
 
 USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
+MOST_RADII = 17
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     """
     if run.config.extra.get("alpha_split") is not True:
         rule = "choosing a lane per input after seeing the radii needs alpha split over the lanes beforehand"
-        remedy = "Certify again with --split-alpha, or compare the lanes as wholes."
-        raise ArgumentError("--best-lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
+        remedy = "Certify again with alpha split over the lanes, or compare the lanes as wholes."
+        raise ArgumentError("best_lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
     columns, ids = columns_of(run), np.asarray(run.records(["input_id"])["input_id"])
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
     first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
@@ -129,6 +131,30 @@ def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format
         raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
     as_run = path.is_dir() if format == "auto" else format == "run"
     return metrics_by_lane(RunFolder.open(path) if as_run else read_cohen(path), radii, str(path))
+
+
+def guarantee(test: Procedure, sound: bool, each: str = "input") -> str:
+    """What the numbers of a run promise, in one sentence; each: what the promise is about."""
+    if not sound:
+        return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
+    if test.largest_radius(1.0) > 0:
+        claim = "no perturbation of l2 norm below its radius changes the smoothed classifier's answer"
+    elif "selection" in test.needs:
+        claim = "each answer is that of the network which the smoothed selector chooses"
+    else:
+        claim = "each answer is the smoothed classifier's most probable class"
+    return f"for each {each}, with probability at least {1 - test.alpha:.10g} over the noise, {claim}."
+
+
+def default_radii(run: RunFolder) -> list[float]:
+    """0, .25, .5, ... as far as the run reaches; a known-radius run knows its target and 0 alone."""
+    table = run.records(["radius", "target"])
+    targets = [value for value in table["target"].to_pylist() if value is not None]
+    if targets:
+        return sorted({0.0, *targets, *run.config.procedure_settings.get("larger", ())})
+    radius = np.asarray(table["radius"])
+    largest = float(radius.max()) if len(radius) else 0.0
+    return [0.25 * step for step in range(min(MOST_RADII, int(largest / 0.25) + 1))] or [0.0]
 
 
 def metrics_json(runs: Sequence[RunMetrics]) -> str:
@@ -184,5 +210,5 @@ def _checked(radii: Sequence[float], limit: float) -> list[float]:
     above = [radius for radius in asked if radius > limit]
     if above:
         rule = f"this run only tried to prove the radius {limit}, so it says nothing about larger ones"
-        raise ArgumentError("radii", rule, above, f"Ask for radii up to {limit}, or certify with a larger --radius.")
+        raise ArgumentError("radii", rule, above, f"Ask for radii up to {limit}, or certify with a larger radius.")
     return asked

@@ -69,7 +69,9 @@ def holdout_scores(
         copies = noisy_copies(item.x.to(device, torch.float32), noise, draws, seed, item.id)
         scores.append(torch.cat([ensemble(batch).float().cpu() for batch in copies]))
     if not scores:
-        raise DataError(dataset.name, "needs at least one hold-out input", "none", "Choose another --first or --skip.")
+        raise DataError(
+            dataset.name, "needs at least one hold-out input", "none", "Choose another first input or a smaller skip."
+        )
     return Holdout(torch.stack(scores), torch.tensor(labels), ensemble.kinds)
 
 

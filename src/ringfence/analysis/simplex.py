@@ -95,9 +95,9 @@ def simplex_map(
 ) -> SimplexMap:
     """Compare two mechanisms or sets on the grid k * step of the simplex."""
     if statistic not in ("ratio", "difference"):
-        raise ArgumentError("--statistic", "must be ratio or difference", repr(statistic), "Use ratio.")
+        raise ArgumentError("statistic", "must be ratio or difference", repr(statistic), "Use ratio.")
     if not 0.0005 <= step <= 0.1:
-        raise ArgumentError("--step", "must lie between 0.0005 and 0.1", step, "The usual value is 0.005.")
+        raise ArgumentError("step", "must lie between 0.0005 and 0.1", step, "The usual value is 0.005.")
     first, second = contestant(left), contestant(right)
     axis: FloatArray = np.arange(1, round(1 / step) + 1, dtype=np.float64) * step
     e0, e1 = axis[axis <= 1], axis[axis < 0.5 + step / 2]

@@ -64,7 +64,7 @@ def grid_weights(holdout: Holdout, on: ScoreKind = "logits", step: float = 0.1) 
     points = comb(parts + members - 1, members - 1)
     if points > MOST_POINTS:
         rule = f"tries at most {MOST_POINTS} weightings"
-        raise ArgumentError("grid", rule, points, "Use gradient descent, or a larger --step.")
+        raise ArgumentError("grid", rule, points, "Use gradient descent, or a larger step.")
     used, labels, kinds = _multiplied(holdout, on)
     tried = (
         _judged("grid", torch.tensor(point, dtype=torch.float32) / parts, used, labels, kinds)

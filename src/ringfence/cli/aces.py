@@ -161,33 +161,20 @@ def _draw(
     run: AcesRun, points: Sequence[ThetaMetrics], others: Sequence[ThetaMetrics], radii: Sequence[float], out: Path
 ) -> list[Path]:
     """frontier.png, entropy.png and selection.png."""
-    from ringfence.analysis.aces_plots import plot_frontier, plot_medians, plot_selection
-    from ringfence.report import need
-    from ringfence.store.atomic import writing_errors
+    from ringfence.report.aces_drawing import frontier_specification, medians_specification, selection_specification
+    from ringfence.report.rendering import save_picture
 
-    shapes = need("matplotlib.figure").Figure
     positive = [r for r in radii if r > 0 and points[-1].certified_accuracy[r] > 0][:2]
-    frontier = shapes(figsize=(3.6 * (1 + len(positive)), 3.4), dpi=110, layout="constrained")
-    for place, radius in enumerate([None, *positive]):
-        plot_frontier(points, frontier.add_subplot(1, 1 + len(positive), place + 1), radius, others)
-    frontier.legend(*frontier.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=8)
     answers = run.answers()
-    everything = answers[-1]
-    at = positive[0] if positive else 0.0
+    everything, at = answers[-1], positive[0] if positive else 0.0
     certifiable = (everything.prediction == everything.label) & (everything.radius >= at)
-    medians = shapes(figsize=(4.6, 3.2), dpi=110, layout="constrained")
-    ax = medians.add_subplot()
-    plot_medians(
-        run.medians(), certifiable, list(run.lanes), ax, f"certified at {at:g} with theta {everything.theta:g}"
-    )
-    ax.set_xlabel(f"median {run.measured} over the noise")
-    selection = shapes(figsize=(4.6, 3.4), dpi=110, layout="constrained")
-    plot_selection(answers[:: max(1, (len(answers) - 1) // 10)], selection.add_subplot())
-    written = []
-    for name, figure in (("frontier", frontier), ("entropy", medians), ("selection", selection)):
-        path = out / f"{name}.png"
-        with writing_errors(path):
-            out.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path)
-        written.append(path)
+    what = f"certified at {at:g} with theta {everything.theta:g}"
+    pictures = {
+        "frontier": frontier_specification(points, [None, *positive], others),
+        "entropy": medians_specification(run.medians(), certifiable, list(run.lanes), what, run.measured),
+        "selection": selection_specification(answers[:: max(1, (len(answers) - 1) // 10)]),
+    }
+    written = [out / f"{name}.png" for name in pictures]
+    for path, picture in zip(written, pictures.values(), strict=True):
+        save_picture(picture, path)
     return written

@@ -9,7 +9,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from ringfence.analysis.aces import USUAL_RADII, Answers, ThetaMetrics, measure
+from ringfence.analysis.aces import Answers, ThetaMetrics, measure
+from ringfence.analysis.metrics import USUAL_RADII
 from ringfence.cli.console import remark, results
 from ringfence.cli.tables import number, percent
 

@@ -224,9 +224,8 @@ def certify_folder(choices: Choices, out: Path, quiet: bool) -> RunFolder:
 def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:
     """Certify into the folder, print the result."""
     from ringfence.analysis.aces_runs import AcesRun, is_aces
-    from ringfence.analysis.metrics import metrics_by_lane
+    from ringfence.analysis.metrics import default_radii, metrics_by_lane
     from ringfence.cli.tables import metrics_table
-    from ringfence.engines.local import default_radii
 
     run = certify_folder(choices, out, quiet)
     if is_aces(run):
@@ -252,7 +251,7 @@ def print_aces(choices: Choices, run: AcesRun, as_json: bool, quiet: bool) -> No
         return
     print_points(points)
     if not quiet:
-        remark(guarantee(choices, choices.test.sound).replace("each input", "each input and theta"))
+        remark(guarantee(choices, choices.test.sound, "input and theta"))
         if len(points) > 1 and not choices.split_alpha:
             remark("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
         remark(f"run folder: {out}" + ("" if points[0].acr is None else f"; see ringfence aces frontier {out}"))
@@ -274,17 +273,8 @@ def result_json(lanes: list[Any], out: str) -> dict[str, Any]:
     return {**entries[0], "runs": entries}
 
 
-def guarantee(choices: Choices, sound: bool) -> str:
+def guarantee(choices: Choices, sound: bool, each: str = "input") -> str:
     """What the numbers mean, in one sentence."""
-    from ringfence.procedures import AcesPredict, Predict
+    from ringfence.analysis.metrics import guarantee
 
-    test = choices.test
-    if not sound:
-        return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
-    if isinstance(test, AcesPredict):
-        claim = "each answer is that of the network which the smoothed selector chooses"
-    elif isinstance(test, Predict):
-        claim = "each answer is the smoothed classifier's most probable class"
-    else:
-        claim = "no perturbation of l2 norm below its radius changes the smoothed classifier's answer"
-    return f"guarantee: for each input, with probability at least {1 - test.alpha:g} over the noise, {claim}."
+    return ("guarantee: " if sound else "") + guarantee(choices.test, sound, each)

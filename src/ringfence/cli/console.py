@@ -83,7 +83,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
         try:
             yield
         except RingfenceError as error:
-            fail(str(error))
+            fail(in_options(error))
         except SystemExit as error:
             # Our own ways to leave are typer's: this came from a model or a factory, and must not look like success.
             fail(f"code that this command ran called sys.exit({error.code!r}), so it did not finish.")
@@ -93,6 +93,21 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
             hint = f" {continue_with}" if continue_with else ""
             remarks.print(Text.assemble("\n", ("stopped", "yellow"), told, hint), soft_wrap=True)
             raise typer.Exit(code) from None
+
+
+def in_options(error: RingfenceError) -> str:
+    """The message as this command's user typed it: arguments of the library that are options here are named so."""
+    words = str(error)
+    named = ", ".join(_options().get(name, name) for name in error.argument.split(", "))
+    return named + words.removeprefix(error.argument) if words.startswith(error.argument) else words
+
+
+def _options() -> dict[str, str]:
+    """Parameter -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command that runs."""
+    current = vars(typer.main).get("get_current_context")  # older versions keep it elsewhere: names stay as they are
+    context = current(silent=True) if current else None
+    parameters = context.command.params if context else []
+    return {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
 
 
 def numbers(text: str, name: str) -> list[float]:

@@ -31,13 +31,13 @@ def plot_command(
     """Write one figure of the report as a picture; --json also prints the numbers behind it."""
     with friendly():
         from ringfence.errors import ArgumentError
-        from ringfence.report.charts import save
-        from ringfence.report.figures import figure
-        from ringfence.report.page import load
-        from ringfence.report.sections import other_figures
+        from ringfence.report.lane_figures import figure
+        from ringfence.report.other_figures import other_figures
+        from ringfence.report.reading import load
+        from ringfence.report.rendering import save
 
         if not 100 <= width <= 4000:
-            raise ArgumentError("--width", "must lie between 100 and 4000 pixels", width, "The usual value is 640.")
+            raise ArgumentError("width", "must lie between 100 and 4000 pixels", width, "The usual value is 640.")
         material = load(paths, without_runs=True)
         found = figure(kind, material.lanes, other_figures(material))
         save(found, out, width)

@@ -1,11 +1,11 @@
-"""Progress with rate and time left: a bar on a terminal, plain lines elsewhere."""
+"""How far a command is, with the time left: bars on a terminal, plain lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from ringfence.cli.console import is_terminal, remark, remarks
 
@@ -13,76 +13,81 @@ if TYPE_CHECKING:
     from ringfence.driver import Progress
 
 LINE_SECONDS = 10.0
-Shown = TypeVar("Shown")
 
 
-def shown(
-    quiet: bool, silent: Shown, bar: Callable[[], Iterator[Shown]], lines: Callable[[], Shown]
-) -> Iterator[Shown]:
-    """What shows progress: nothing when quiet, a bar on a terminal, plain lines elsewhere."""
-    if quiet:
-        yield silent
-    elif is_terminal():
-        yield from bar()
-    else:
-        yield lines()
+class Meter(Protocol):
+    """Shows how far the work of this name is; every name has its own bar, or its own lines."""
 
-
-class Report(Protocol):
-    """Takes how far a run is."""
-
-    def __call__(self, progress: Progress, /) -> None:
-        """Show it."""
+    def __call__(
+        self, name: str, done: float, total: float, told: str, left: float | None = None, now: bool = False
+    ) -> None:
+        """Done of total; told: more about it; left: seconds, None if unknown; now: a line even if one is recent."""
 
 
 @contextmanager
-def show_progress(total: int, done: int, quiet: bool, doing: str = "certifying") -> Iterator[Report]:
-    """A callback for certify; total inputs, done of them already before this session."""
-    settings = (total, done, doing)
-    yield from shown(quiet, lambda progress: None, lambda: _bar(*settings), lambda: _Lines(*settings))
+def meter(quiet: bool) -> Iterator[Meter]:
+    """What shows progress here."""
+    if quiet:
+        yield lambda *told, **more: None
+    elif is_terminal():
+        yield from _bars()
+    else:
+        yield _Lines()
 
 
-def _bar(total: int, done: int, doing: str) -> Iterator[Report]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def _bars() -> Iterator[Meter]:
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
+    from rich.table import Column
 
-    columns = (
-        TextColumn(doing),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=remarks, transient=True) as bar:
-        task = bar.add_task(doing, total=total, completed=done, rate="")
-        yield lambda progress: bar.update(task, completed=done + progress.inputs, rate=_rate(progress))
+    # In a narrow window the words are cut, never the name, the bar and the time left.
+    words = TextColumn("{task.fields[told]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+    columns = (TextColumn("{task.description}"), BarColumn(20), words, TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=remarks, transient=True, expand=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(name: str, done: float, total: float, told: str, left: float | None = None, now: bool = False) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total, told="", left="")
+            bars.update(tasks[name], completed=done, told=told, left="" if left is None else f"{in_words(left)} left")
+
+        yield show
 
 
 class _Lines:
-    """One line every few seconds, for logs."""
+    """One line for each name every few seconds, for logs."""
 
-    def __init__(self, total: int, done: int, doing: str) -> None:
-        self._total, self._done, self._doing, self._last = total, done, doing, time.monotonic()
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._last: dict[str, float] = {}
 
-    def __call__(self, progress: Progress, /) -> None:
+    def __call__(
+        self, name: str, done: float, total: float, told: str, left: float | None = None, now: bool = False
+    ) -> None:
         """A line, unless the last one is recent."""
-        if time.monotonic() - self._last < LINE_SECONDS:
+        if not now and time.monotonic() - self._last.get(name, self._begin) < LINE_SECONDS:
             return
-        self._last = time.monotonic()
-        done = self._done + progress.inputs
-        told = f"{self._doing}: {done}/{self._total} inputs, {_rate(progress)}"
-        if progress.inputs:  # before the first is decided nobody knows how long one takes
-            told += f", about {(self._total - done) * progress.seconds / progress.inputs:.0f} s left"
-        remark(told)
+        self._last[name] = time.monotonic()
+        remark(f"{name}: {told}" + ("" if left is None else f", about {in_words(left)} left"))
 
 
-def _rate(progress: Progress) -> str:
-    return f"{progress.draws / max(progress.seconds, 1e-9):,.0f} draws/s"
+@contextmanager
+def show_progress(
+    total: int, done: int, quiet: bool, doing: str = "certifying"
+) -> Iterator[Callable[[Progress], None]]:
+    """A callback for certify; total inputs, done of them already before this session."""
+    with meter(quiet) as show:
+
+        def report(progress: Progress) -> None:
+            there, seconds = done + progress.inputs, max(progress.seconds, 1e-9)
+            # Before the first is decided nobody knows how long one takes.
+            left = (total - there) * progress.seconds / progress.inputs if progress.inputs else None
+            show(doing, there, total, f"{there}/{total} inputs, {progress.draws / seconds:,.0f} draws/s", left)
+
+        yield report
+
+
+def in_words(seconds: float) -> str:
+    """Seconds, minutes or hours, as a person says it."""
+    if seconds < 100:
+        return f"{max(seconds, 0):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"

@@ -27,13 +27,11 @@ def report_command(
     """Write one self-contained page about the runs: curves, tables, every input; no network needed."""
     with friendly():
         from ringfence.cli.tables import metrics_table
-        from ringfence.report.page import load, report_page
-        from ringfence.store.atomic import reading_errors, write_atomically, writing_errors
+        from ringfence.report.page import report_page
+        from ringfence.report.reading import load, read_names
+        from ringfence.store.atomic import write_atomically, writing_errors
 
-        names = None
-        if class_names is not None:
-            with reading_errors(class_names):
-                names = class_names.read_text(encoding="utf-8").splitlines()
+        names = None if class_names is None else read_names(class_names)
         material = load(paths)
         page = report_page(material, title, names).encode()
         with writing_errors(out):

@@ -38,8 +38,9 @@ def map_command(
     """Draw the ratio or difference of two mechanisms, or sets of them, over the simplex."""
     with friendly():
         from ringfence.analysis.simplex import simplex_map
+        from ringfence.report.rendering import check_picture
 
-        _check_picture(out)
+        check_picture(out)
         found = simplex_map(left, right, statistic, sigma, step)  # type: ignore[arg-type]
         _draw(found, None, out, page)
         facts = found.summary()
@@ -66,8 +67,9 @@ def scatter_command(
     with friendly():
         from ringfence.analysis.bounds import RunBounds
         from ringfence.analysis.simplex import simplex_map, simplex_points
+        from ringfence.report.rendering import check_picture
 
-        _check_picture(out)
+        check_picture(out)
         bounds = RunBounds.load(run, lane)
         points = simplex_points(bounds, left, right)
         found = simplex_map(left, right, statistic, bounds.sigma, step)  # type: ignore[arg-type]
@@ -106,33 +108,14 @@ def at_command(
             results.print(f"{name:<15} {radius:.6f}")
 
 
-def _check_picture(out: Path) -> None:
-    from ringfence.errors import ArgumentError
-
-    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ArgumentError("--out", "must end in .png, .svg or .pdf", repr(str(out)), "Write e.g. --out map.png.")
-
-
 def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path | None) -> None:
-    from ringfence.analysis.simplex_plots import plot_map, plot_points
-    from ringfence.report import need
-    from ringfence.store.atomic import write_atomically, writing_errors
+    from ringfence.report.rendering import save_page, save_picture
+    from ringfence.report.simplex_drawing import simplex_specification, simplex_title
 
-    figure = need("matplotlib.figure").Figure(figsize=(7.2, 3.9), dpi=110, layout="constrained")
-    ax = figure.add_subplot()
-    plot_map(found, ax)
-    if points is not None:
-        plot_points(points, ax)
-    with writing_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
+    drawn = simplex_specification(found, points)
+    save_picture(drawn, out)
     if page is not None:
-        from ringfence.report.simplex_page import map_page
-
-        html = map_page(found, points)
-        with writing_errors(page):
-            page.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(page, html.encode())
+        save_page(drawn, page, simplex_title(found))
 
 
 def _print_map(facts: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
+from ringfence.analysis.metrics import RunMetrics, default_radii, metrics_by_lane
 from ringfence.classifiers.patches import Patches, Reduction, check_reduction
 from ringfence.classifiers.video import Chunks
 from ringfence.cli.job import Choices
@@ -17,7 +17,6 @@ from ringfence.data import Dataset, load_dataset
 from ringfence.data.video import motion_dataset
 from ringfence.driver import Progress
 from ringfence.engines import certify_into
-from ringfence.engines.local import default_radii
 from ringfence.errors import ArgumentError
 from ringfence.lift import Identity, Lift, noise_place
 from ringfence.models import LoadedModel, load_model

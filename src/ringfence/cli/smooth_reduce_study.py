@@ -14,9 +14,9 @@ import torch
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.classifiers.patches import REDUCTIONS
 from ringfence.cli.job import Choices
+from ringfence.cli.progress import in_words, meter
 from ringfence.cli.smooth_reduce_histograms import draw_histograms, forwards, histogram
 from ringfence.cli.smooth_reduce_job import Loaded, Reducing, certify
-from ringfence.cli.smooth_reduce_progress import in_words, show_forwards
 from ringfence.driver import Progress
 from ringfence.errors import ArgumentError
 from ringfence.lift import MODES
@@ -109,11 +109,14 @@ def run_study(
         )
     rows: list[dict[str, Any]] = []
     before = 0
-    with show_forwards(total, quiet=tell is None) as meter:
+    begin = time.monotonic()
+    with meter(quiet=tell is None or total <= 0) as show:
         for arm, cost in zip(planned, costs, strict=True):
 
             def report(progress: Progress, arm: Arm = arm, before: int = before) -> None:
-                meter(arm.name, before + progress.draws * arm.patches)
+                forwards = before + progress.draws * arm.patches
+                left = (total - forwards) * (time.monotonic() - begin) / forwards if forwards else None
+                show("study", forwards, total, arm.name, left)
 
             # A study is of the data, wherever they lie.
             ours = replace(choices, settings=arm.settings(choices), data=loaded.dataset.name)
@@ -126,7 +129,7 @@ def run_study(
                 tell(f"{arm.name}: ACR {found.acr or 0:.3f}, factor {rows[-1]['factor']:.4g}{label}")
         drawn = []
         for index in shown:
-            meter("histograms", before)
+            show("study", before, total, "histograms")
             drawn.append(histogram(choices, loaded, crops, index))
             before += forwards(crops, loaded.dataset.shape)
     weights = choices.weights.name if choices.weights else None

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ringfence.analysis.metrics import metrics_by_lane
+from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.data import Dataset, Input
 from ringfence.driver import Execution, Progress, certify
 from ringfence.lift import Lift
@@ -111,17 +111,6 @@ def summarise(run: RunFolder, seconds: float, start: float) -> dict[str, Any]:
     """
     lanes = metrics_by_lane(run, default_radii(run), run.path.name)  # folders move
     return {"lanes": [lane.to_dict() for lane in lanes], "last_session_seconds": seconds, "last_start_seconds": start}
-
-
-def default_radii(run: RunFolder) -> list[float]:
-    """0, .25, .5, ... as far as the run reaches; a known-radius run knows its target and 0 alone."""
-    table = run.records(["radius", "target"])
-    targets = [value for value in table["target"].to_pylist() if value is not None]
-    if targets:
-        return sorted({0.0, *targets, *run.config.procedure_settings.get("larger", ())})
-    radius = np.asarray(table["radius"])
-    largest = float(radius.max()) if len(radius) else 0.0
-    return [0.25 * step for step in range(min(17, int(largest / 0.25) + 1))] or [0.0]
 
 
 def describe(item: Input) -> InputInfo:

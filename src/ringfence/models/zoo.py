@@ -59,9 +59,7 @@ def zoo_root(given: Path | None = None) -> Path:
         if place.is_dir():
             return place
     rule = "must be a folder of trained networks"
-    raise ModelError(
-        "--zoo", rule, ", ".join(map(str, places)), f"Name it by --zoo or {PLACE}; the repository has one."
-    )
+    raise ModelError("zoo", rule, ", ".join(map(str, places)), f"Name it, or set {PLACE}; the repository has one.")
 
 
 def zoo_entries(root: Path) -> list[ZooEntry]:
@@ -70,12 +68,14 @@ def zoo_entries(root: Path) -> list[ZooEntry]:
     for config in sorted(root.rglob("config.json")):
         folder = config.parent
         try:
-            settings = json.loads(config.read_text(encoding="utf-8"))
+            settings = json.loads(_text(config))
             members = int(settings["members"])
-        except (ValueError, KeyError, TypeError) as error:
+            if plan := settings.get("plan"):
+                _ = (plan["objective"]["name"], float(plan["sigma"]), int(plan["epochs"]))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ModelError(str(config), "must be the settings of a training", error, "Copy it anew.") from error
         every = [folder / f"final-{i}.safetensors" for i in range(members)]
-        files, known = tuple(takewhile(Path.exists, every)), read_sums(folder)
+        files, known = tuple(takewhile(Path.is_file, every)), read_sums(folder)
         absent = {file.name: known[file.name] for file in every[len(files) :] if file.name in known}
         if len(files) + len(absent) == members:
             found.append(ZooEntry(folder.relative_to(root).as_posix(), files, settings, absent))
@@ -89,8 +89,18 @@ def zoo_entries(root: Path) -> list[ZooEntry]:
 def read_sums(folder: Path) -> dict[str, str]:
     """Hashes by file name from SHA256SUMS, as ``sha256sum`` writes it; empty where there is none."""
     path = folder / SUMS
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = _text(path).splitlines() if path.exists() else []
     return {name.strip(): digest for digest, _, name in (line.partition(" ") for line in lines)}
+
+
+def _text(path: Path) -> str:
+    """What a file says; a folder or a pipe in its place, or other bytes, are refused."""
+    try:
+        if not path.is_file():  # opening a pipe would wait for its writer
+            raise OSError("not a file")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(str(path), "must be a readable text file", error, "Copy it anew.") from error
 
 
 def zoo_file(name: str, root: Path | None = None) -> Path:
@@ -100,14 +110,18 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
     if training not in entries:
         near = difflib.get_close_matches(training, entries, 3, 0.3) or list(entries)
         rule = "must be a name that ringfence zoo list shows"
-        raise ModelError("zoo", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty.")
+        raise ModelError(
+            "model", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty."
+        )
     entry = entries[training]
     here, every = len(entry.files), entry.members
     number = int(member or 0) if (member or "0").isdigit() else every
     if number >= every:
         rule = f"{training} has the members 0 to {every - 1}"
-        raise ModelError("zoo", rule, repr(member), f"Write zoo:{training}:0.")
+        raise ModelError("model", rule, repr(member), f"Write zoo:{training}:0.")
     if number >= here:
         kept = f"the first {here} members are kept" if here else "no weights are kept here"
-        raise ModelError("zoo", f"of {training} {kept}", f"member {number}", "Train it: zoo/README.md has the command.")
+        raise ModelError(
+            "model", f"of {training} {kept}", f"member {number}", "Train it: zoo/README.md has the command."
+        )
     return entry.files[number]

@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
+import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, final
 
-from ringfence.errors import StoreError
 from ringfence.report import need
-from ringfence.report.attacks import broken_badges
-from ringfence.report.chart_parts import PALETTE
-from ringfence.report.charts import chart
-from ringfence.report.embed import SCRIPTS, packed, policy, script_json, static, vega
-from ringfence.report.extras import sort_out
+from ringfence.report.drawing import PALETTE
+from ringfence.report.figure import Figure
 from ringfence.report.gallery import gallery
-from ringfence.report.gather import gather
+from ringfence.report.lane_figures import KINDS
 from ringfence.report.lanes import Material
-from ringfence.report.overview import guarantee, run_heads
+from ringfence.report.other_figures import Note, attack_notes, broken_badges, other_figures
 from ringfence.report.references import references
-from ringfence.report.sections import sections
-from ringfence.report.summary import summary_table
+from ringfence.report.rendering import specification, vega
+from ringfence.report.summary import lane_guarantee, run_heads, summary_table
 from ringfence.version import __version__
 
+_SCRIPTS = ("page.js", "table.js", "gallery.js", "frontier.js")
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_PLACES = {"curve": "accuracy", "ecdf": "accuracy", "draws": "time", "stages": "time", "simplex": "mechanisms"}
+_TITLES = {
+    "accuracy": "How much is certified",
+    "time": "Where the time went",
+    "mechanisms": "Mechanisms and bounds",
+    "frontier": "ACES frontier",
+    "attacks": "Attacks",
+    "training": "Training",
+    "variance": "Variance model",
+}
 
-def load(paths: Sequence[str | Path], without_runs: bool = False) -> Material:
-    """Read what was named: runs and logs, and trainings, variance studies and attacks beside them."""
-    runs, extras = sort_out(paths)
-    if not runs and not without_runs:
-        rule, remedy = "must name at least one run", "Add a run folder; training logs and attacks come beside one."
-        raise StoreError("RUN", rule, ", ".join(map(str, paths)) or "none", remedy)
-    return gather(runs, extras)
+
+@final
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: its figures, and what is said above them."""
+
+    id: str
+    title: str
+    figures: list[Figure] = field(default_factory=list)
+    notes: Sequence[Note] = ()
+
+
+def sections(material: Material) -> list[Section]:
+    """The sections there is data for, in the order of the page."""
+    figures: dict[str, list[Figure]] = {}
+    for kind, figure in ({kind: of(material.lanes) for kind, of in KINDS.items()} | other_figures(material)).items():
+        if figure is not None:
+            figures.setdefault(_PLACES.get(kind, kind.partition("-")[0]), []).append(figure)
+    notes = {"attacks": attack_notes(material.extras.attacks, material.lanes)}
+    there = [*figures, *(place for place in notes if notes[place] and place not in figures)]
+    return [Section(place, _TITLES[place], figures.get(place, []), notes.get(place, ())) for place in there]
 
 
 def report_page(
@@ -44,20 +71,22 @@ def report_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    scripts = [vega(), *(static(name) for name in SCRIPTS)]
+    # Harmless as markup: our own files, and JSON that script_json escaped.
+    safe = need("markupsafe").Markup
+    scripts = [vega(), *(_static(name) for name in _SCRIPTS)]
     made = sections(material)
-    specs = {f"{section.id}-{n}": chart(one) for section in made for n, one in enumerate(section.figures)}
-    frontier = next((one for section in made for one in section.figures if one.kind == "frontier"), None)
+    specs = {f"{section.id}-{n}": specification(one) for section in made for n, one in enumerate(section.figures)}
+    frontier = next((one.rows for section in made for one in section.figures if one.kind == "frontier"), [])
     inputs, table = gallery(material, class_names), summary_table(material)
     page: str = environment.get_template("report.html.j2").render(
         title=title,
         version=__version__,
-        policy=policy(scripts),
-        style=_safe(jinja, static("report.css")),
-        scripts=[_safe(jinja, script) for script in scripts],
+        policy=_policy(scripts),
+        style=safe(_static("report.css")),
+        scripts=[safe(script) for script in scripts],
         runs=run_heads(material),
         broken=broken_badges(material.extras.attacks, material.lanes),
-        guarantees=list(dict.fromkeys(guarantee(lane) for lane in material.lanes)),
+        guarantees=list(dict.fromkeys(lane_guarantee(lane) for lane in material.lanes)),
         remarks=list(material.remarks),
         table=table,
         judged=any(lane.labelled.any() for lane in material.lanes),
@@ -67,11 +96,11 @@ def report_page(
         pictured=inputs["pictures"] is not None,
         count=len(inputs["items"]["id"]),
         references=references(material),
-        figures=_safe(jinja, script_json(specs)),
-        table_data=_safe(jinja, script_json(table)),
-        frontier=_safe(jinja, script_json(frontier.rows if frontier else [])),
-        thetas=sorted({row["theta"] for row in frontier.rows}) if frontier else [],
-        gallery=packed({**inputs, "palette": list(PALETTE)}),
+        figures=safe(script_json(specs)),
+        table_data=safe(script_json(table)),
+        frontier=safe(script_json(frontier)),
+        thetas=sorted({row["theta"] for row in frontier}),
+        gallery=_packed({**inputs, "palette": list(PALETTE)}),
     )
     return page
 
@@ -83,6 +112,31 @@ def _comparable(material: Material) -> int:
     return alike.index(True, 1) if True in alike[1:] else -1
 
 
-def _safe(jinja: Any, text: str) -> Any:
-    """Mark as markup what is known to be harmless: our own files, and JSON that script_json escaped."""
-    return need("markupsafe").Markup(text)
+def script_json(value: Any) -> str:
+    """JSON that may stand inside a script element: no tag, comment or entity can begin in it."""
+    text = _json(value)
+    return "".join(_UNSAFE.get(letter, letter) for letter in text) if any(c in text for c in _UNSAFE) else text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+
+
+def _packed(value: Any) -> str:
+    """Gzipped JSON in base64: what the browser unpacks itself; equal values give equal text."""
+    return base64.b64encode(gzip.compress(_json(value).encode(), compresslevel=6, mtime=0)).decode()
+
+
+def _static(name: str) -> str:
+    """A style sheet or script of this package."""
+    return (files("ringfence.report") / "static" / name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: list[str]) -> str:
+    """Nothing may be loaded from anywhere and only these scripts may run, whatever a page's data says."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    own = " ".join(f"'sha256-{one}'" for one in hashes)
+    return (
+        "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+        f"script-src {own}"
+    )

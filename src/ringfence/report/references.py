@@ -1,29 +1,86 @@
-"""The reference list of a report: the papers it rests on, each with the runs and settings that used it."""
+"""The reference list of a report: the papers it rests on (papers.toml), each with the runs that used it."""
 
 from __future__ import annotations
 
-from ringfence.report.attacks import titles
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import final
+
 from ringfence.report.lanes import Lane, Material
-from ringfence.report.sources import SOURCES, Source
+from ringfence.report.other_figures import titles
+
+
+@final
+@dataclass(frozen=True)
+class Paper:
+    """A paper, what it is used for, and the facts of lanes, trainings, attacks and studies that rest on it."""
+
+    text: str
+    used_for: str
+    of: frozenset[str]
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """Every paper, in the order of a report."""
+    held = tomllib.loads((files("ringfence.report") / "papers.toml").read_text(encoding="utf-8"))
+    return tuple(Paper(one["text"], one["used_for"], frozenset(one["of"])) for one in held["paper"])
 
 
 def references(material: Material) -> list[dict[str, str]]:
-    """The sources this report rests on: text, use, and who used it with which settings."""
-    using = [(source, list(dict.fromkeys(_users(source, material)))) for source in SOURCES]
+    """The papers this report rests on: text, use, and who used it with which settings."""
+    users = list(_users(material))
+    using = [(paper, dict.fromkeys(name for name, facts in users if facts & paper.of)) for paper in papers()]
     return [
-        {"text": source.text, "used_for": source.used_for, "runs": "; ".join(users)} for source, users in using if users
+        {"text": paper.text, "used_for": paper.used_for, "runs": "; ".join(names)} for paper, names in using if names
     ]
 
 
-def _users(source: Source, material: Material) -> list[str]:
+def _users(material: Material) -> Iterator[tuple[str, set[str]]]:
+    """Everything on the page that may rest on a paper: how it is called, and its facts."""
     extras = material.extras
-    attacks = zip(titles(extras.attacks, material.lanes), extras.attacks, strict=True)
-    return [
-        *(f"{lane.run} ({_settings(lane)})" for lane in material.lanes if source.applies(lane)),
-        *(f"{title} ({one.steps} steps)" for title, (_, one) in attacks if source.attacks(one)),
-        *(f"{one.name} (training)" for one in extras.training if one.objectives & set(source.objectives)),
-        *(f"{name} (variance model)" for name, _ in extras.variance if source.variance),
-    ]
+    for lane in material.lanes:
+        yield f"{lane.run} ({_settings(lane)})", lane_facts(lane)
+    for title, (_, attack) in zip(titles(extras.attacks, material.lanes), extras.attacks, strict=True):
+        yield f"{title} ({attack.steps} steps)", {"attack", f"attack={attack.attack}"}
+    for training in extras.training:
+        yield f"{training.name} (training)", {f"objective={name}" for name in training.objectives}
+    for name, _ in extras.variance:
+        yield f"{name} (variance model)", {"variance"}
+
+
+def lane_facts(lane: Lane) -> set[str]:
+    """What a lane rests on, in the words of papers.toml."""
+    config, facts = lane.config, {"lane"}
+    if config is None:
+        return facts
+    facts.add(f"procedure={config.procedure}")
+    if lane.test is not None:
+        facts |= {f"{config.procedure}.{name}={value}" for name, value in lane.test.settings().items()}
+    facts |= {f"mechanism={name}" for name in (config.mechanism, *config.mechanisms)}
+    facts |= {f"vote={vote}" for vote in _votes(lane)}
+    reducing = config.reduced
+    holds = {
+        "several mechanisms": len(lane.records[0].radii) > 1,
+        "ensemble": bool(config.ensemble),
+        "thresholds": lane.lane.startswith("theta="),
+        "reduced": bool(reducing.get("crops") or reducing.get("clips")),  # wherever the noise enters
+        "split alpha": config.extra.get("alpha_split") is True,
+        "predicted": lane.natural is not None,
+    }
+    return facts | {name for name, held in holds.items() if held}
+
+
+def _votes(lane: Lane) -> list[str]:
+    """The vote by which a lane decides: by its name where a run has several, else the run's only one."""
+    chosen = lane.config.ensemble if lane.config else {}
+    if lane.lane != "main":
+        return [lane.lane.rpartition("-")[0]] if chosen else []
+    votes: list[str] = chosen.get("votes") or []
+    return votes if len(votes) == 1 and not chosen.get("consensus") else []
 
 
 def _settings(lane: Lane) -> str:

@@ -1,17 +1,84 @@
-"""The summary table of a report: one row per lane, from the metrics that ``ringfence metrics`` prints."""
+"""The words and the table of a report: what was certified, how, what that guarantees, and the metrics of each lane."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ringfence.analysis.metrics import guarantee
 from ringfence.analysis.stages import SEQUENTIAL, STAGED, stage_summary
 from ringfence.report.lanes import Lane, Material
+from ringfence.store import RunFolder
+
+PAPER_BADGE = "paper mode: no proven guarantee"
 
 Cell = tuple[str, float | str | None]
 """What is shown, and what it is sorted by (None last)."""
 
 NATURAL = "natural"
+
+
+def lane_guarantee(lane: Lane) -> str:
+    """What the lane's numbers promise, in one sentence."""
+    if lane.test is None:
+        return "An imported log: its radii are taken as printed and could not be checked against counts."
+    told = guarantee(lane.test, lane.metrics.sound, "input by itself")
+    return told[0].upper() + told[1:]
+
+
+def facts(lanes: Sequence[Lane], material: Material) -> list[tuple[str, str]]:
+    """What was certified and how: settings, seed and versions of one run."""
+    lane, run = lanes[0], lanes[0].source
+    if lane.config is None or not isinstance(run, RunFolder):
+        return [("source", f"a log of {len(lane.records)} rows"), ("radii", "as printed, rounded to nearest")]
+    config = lane.config
+    settings = ", ".join(
+        f"{name} {value}" for name, value in config.procedure_settings.items() if value not in (None, [], "")
+    )
+    found = [
+        ("model", config.model),
+        ("weights", config.weights_hash or "-"),
+        ("data", f"{config.data}, {len(lane.records)} inputs"),
+        ("classes", str(config.num_classes)),
+        ("noise", f"{config.noise}, sigma {config.sigma:g}"),
+        ("alpha", f"{lane.records[0].alpha:g} per input"),
+        ("procedure", f"{config.procedure} ({settings})" if settings else config.procedure),
+        ("mechanism", config.mechanism),
+        ("precision", config.precision + (", compiled" if config.compile else "")),
+        ("seed", str(config.seed)),
+        ("lanes", ", ".join(config.lanes) or "main"),
+        ("natural", _how_natural(material, lane)),
+    ]
+    if float(config.lift.get("norm_bound", 1.0)) != 1.0:
+        found.append(("lift", f"{config.lift.get('name')}, norm at most {config.lift['norm_bound']:.6g}"))
+    for place in run.environments():
+        parts = [f"{name} {place[name]}" for name in ("ringfence", "torch", "numpy", "python") if place.get(name)]
+        parts += [str(place[name]) for name in ("gpu", "cpu") if place.get(name)][:1]
+        found.append(("made with", ", ".join(parts)))
+    return [*found, ("config", config.digest)]
+
+
+def run_heads(material: Material) -> list[dict[str, Any]]:
+    """One entry per run for the page's head."""
+    return [
+        {
+            "name": name,
+            "facts": facts(lanes, material),
+            "guarantee": lane_guarantee(lanes[0]),
+            "sound": all(lane.metrics.sound for lane in lanes),
+            "badge": "imported: no counts to check" if lanes[0].test is None else PAPER_BADGE,
+        }
+        for name, lanes in material.runs.items()
+    ]
+
+
+def _how_natural(material: Material, lane: Lane) -> str:
+    """Which draws natural accuracy comes from, or why it is not known."""
+    found = material.natural(lane)
+    if found is None:
+        return "not known: PREDICT does not answer for this procedure's classifier"
+    whose = "this run's" if found.run == lane.run else f"those of {found.run}"
+    return f"PREDICT with {found.draws:,} draws per input ({whose}) at alpha {found.alpha:g}"
 
 
 def summary_table(material: Material) -> dict[str, Any]:

@@ -1,0 +1,147 @@
+"""Pictures of an ACES run: its frontier beside the certification network alone, its selector's medians and radii."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ringfence.analysis.aces import Answers, ThetaMetrics
+from ringfence.report import need
+from ringfence.report.drawing import of_rows
+from ringfence.report.figure import Row
+from ringfence.report.rendering import plain
+from ringfence.types import BoolArray, FloatArray
+
+BLUE, ORANGE, GREEN = "#1f5fbf", "#d9772b", "#2e8b57"
+OURS, THEIRS = "ACES, by theta", "certification network alone, by sigma"
+APART = 0.07
+"""Of the axes' height and width: labels nearer than that to another one are left out."""
+MOST_BINS = 25
+
+
+def frontier_specification(
+    points: Sequence[ThetaMetrics], radii: Sequence[float | None] = (None,), baseline: Sequence[ThetaMetrics] = ()
+) -> dict[str, Any]:
+    """Natural accuracy against ACR (None) and against certified accuracy at radii; baseline's points name a sigma."""
+    alt = need("altair")
+    groups = {OURS: list(points), THEIRS: sorted(baseline, key=lambda point: point.theta)}
+    shown = {name: some for name, some in groups.items() if some}
+    return plain(alt.hconcat(*(_panel(alt, shown, radius) for radius in radii)))
+
+
+def _panel(alt: Any, groups: dict[str, list[ThetaMetrics]], radius: float | None) -> Any:
+    title = "average certified radius" if radius is None else f"certified accuracy at {radius:g} (%)"
+    places = {name: _places(points, radius) for name, points in groups.items()}
+    low, high = (of(np.concatenate(list(places.values())), axis=0) for of in (np.min, np.max))
+    room = np.maximum(high - low, 1e-9) * (0.12, 0.08)
+    ends = np.stack([low - room, high + room])
+    taken: list[FloatArray] = []
+    rows: list[Row] = []
+    for name, points in groups.items():
+        side = -1.0 if name == OURS else 1.0  # the frontier falls to the right and the baseline rises: room on each
+        named = _named((places[name] - ends[0]) / (ends[1] - ends[0]), taken, side)
+        for at, (point, (x, y)) in enumerate(zip(points, places[name].tolist(), strict=True)):
+            label = f"{point.theta:g}" if at in named else ""
+            rows.append({"run": name, "x": x, "y": y, "at": point.theta, "label": label})
+    colours = {OURS: BLUE, THEIRS: GREEN}
+    scale = alt.Scale(domain=list(groups), range=[colours[name] for name in groups])
+    dashes = alt.Scale(domain=list(groups), range=[[1, 0] if name == OURS else [2, 3] for name in groups])
+    shapes = alt.Scale(domain=list(groups), range=["circle" if name == OURS else "triangle" for name in groups])
+    legend = alt.Legend(title=None, orient="top", labelLimit=420, symbolStrokeWidth=0)
+    bounds = [alt.Scale(domain=ends[:, axis].tolist(), nice=False) for axis in (0, 1)]
+    base = of_rows(alt, rows).encode(
+        x=alt.X("x:Q", title="natural accuracy (%)", scale=bounds[0], axis=alt.Axis(tickCount=6)),
+        y=alt.Y("y:Q", title=title, scale=bounds[1], axis=alt.Axis(tickCount=8)),
+        color=alt.Color("run:N", scale=scale, legend=legend),
+    )
+    line = base.mark_line(strokeWidth=1.5).encode(
+        order="at:Q", strokeDash=alt.StrokeDash("run:N", scale=dashes, legend=None)
+    )
+    dots = base.mark_point(filled=True, size=30, opacity=1).encode(shape=alt.Shape("run:N", scale=shapes))
+    names = [
+        base.transform_filter(f"datum.run == '{name}'")
+        .mark_text(align="right", dx=-5, dy=9 if name == OURS else -7, fontSize=10)
+        .encode(text="label:N")
+        for name in groups
+    ]
+    return alt.layer(line, dots, *names).properties(width=260, height=260)
+
+
+def medians_specification(
+    medians: FloatArray, certifiable: BoolArray, thetas: Sequence[float], what: str, measured: str
+) -> dict[str, Any]:
+    """Inputs by the median of what their selector measured, those certified (what) and the others: Horváth et al.,
+    compositional architectures, figure 3.
+
+    medians: the smallest threshold that half of the draws reach, so that the grid's thresholds are the only edges.
+    """
+    alt = need("altair")
+    grid = np.unique([0.0, *(theta for theta in thetas if theta < medians.max()), medians.max()])
+    edges = np.unique([*grid[:: -(-(len(grid) - 1) // MOST_BINS)], medians.max()])
+    below = np.zeros(len(edges) - 1, np.int64)
+    rows: list[Row] = []
+    for group, name in ((certifiable, what), (~certifiable, "others")):
+        # A bin holds what lies above its lower and up to its upper edge.
+        above = below + np.bincount(np.searchsorted(edges, medians[group]) - 1, minlength=len(below))
+        bars = zip(edges[:-1].tolist(), edges[1:].tolist(), below.tolist(), above.tolist(), strict=True)
+        rows += [{"group": name, "x": x, "x2": x2, "y": y, "y2": y2} for x, x2, y, y2 in bars if y2 > y]
+        below = above
+    colour = alt.Color(
+        "group:N",
+        scale=alt.Scale(domain=[what, "others"], range=[BLUE, ORANGE]),
+        legend=alt.Legend(title=None, orient="top-right"),
+    )
+    bars = (
+        of_rows(alt, rows)
+        .mark_bar()
+        .encode(
+            x=alt.X("x:Q", title=f"median {measured} over the noise", scale=alt.Scale(domain=[0, float(edges[-1])])),
+            x2="x2:Q",
+            y=alt.Y("y:Q", title="inputs"),
+            y2="y2:Q",
+            color=colour,
+        )
+    )
+    return plain(bars.properties(width=400, height=260))
+
+
+def selection_specification(answers: Sequence[Answers]) -> dict[str, Any]:
+    """Radii of the selection by percentile, negative where the core is selected, 0 for abstentions: figure 6 there."""
+    alt = need("altair")
+    rows: list[Row] = []
+    for one in answers:
+        signed = np.sort(np.where(one.bit == 1, one.bit_radius, np.where(one.bit == 0, -one.bit_radius, 0.0)))
+        at = 100 * (np.arange(len(signed)) + 0.5) / len(signed)
+        rows += [{"theta": one.theta, "x": x, "y": y} for x, y in zip(at.tolist(), signed.tolist(), strict=True)]
+    tie = of_rows(alt, [{"y": 0}]).mark_rule(color="#999999", strokeWidth=0.6).encode(y="y:Q")
+    lines = (
+        of_rows(alt, rows)
+        .mark_line(strokeWidth=1.5)
+        .encode(
+            x=alt.X("x:Q", title="percentile of inputs", scale=alt.Scale(domain=[0, 100])),
+            y=alt.Y("y:Q", title="signed radius of the selection"),
+            # The largest theta has the highest line, and the highest place in the legend.
+            color=alt.Color("theta:O", sort="descending", scale=alt.Scale(scheme="viridis", reverse=True)),
+        )
+    )
+    return plain(alt.layer(tie, lines).properties(width=360, height=280))
+
+
+def _places(points: Sequence[ThetaMetrics], radius: float | None) -> FloatArray:
+    """Natural accuracy and height (points, 2)."""
+    heights = [point.acr or 0.0 if radius is None else 100 * point.certified_accuracy[radius] for point in points]
+    natural = [100 * (point.natural_accuracy or 0.0) for point in points]
+    return np.array([natural, heights]).T.reshape(-1, 2)
+
+
+def _named(shares: FloatArray, taken: list[FloatArray], side: float) -> set[int]:
+    """Points whose name is written, the ends first, each only where no other name is near; taken grows by them."""
+    found = set()
+    for at in sorted(range(len(shares)), key=lambda at: at not in (0, len(shares) - 1)):
+        place = shares[at] + (0.0, side * APART / 2)
+        if all((np.abs(place - other) > APART).any() for other in taken):
+            taken.append(place)
+            found.add(at)
+    return found

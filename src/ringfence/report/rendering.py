@@ -1,0 +1,109 @@
+"""From a drawing to what a reader opens: its specification for the page, a picture, or a page of its own."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import ArgumentError
+from ringfence.printable import one_line
+from ringfence.report import need
+from ringfence.report.drawing import DRAW
+from ringfence.report.figure import Figure, Row
+
+SUFFIXES = (".png", ".svg", ".pdf")
+_HEIGHT = 320
+
+
+def specification(figure: Figure, width: int | str = "container") -> dict[str, Any]:
+    """The Vega-Lite specification of a figure; ``container`` takes the width of the page."""
+    made = DRAW[figure.kind](need("altair"), figure).properties(
+        width=width, height=_HEIGHT, description=f"{figure.title}. {figure.caption}"
+    )
+    return {**plain(made), "autosize": {"type": "fit-x", "contains": "padding"}}
+
+
+def plain(chart: Any) -> dict[str, Any]:
+    """The specification of a chart: printable names, data held once, no colours or sizes of any place it is shown."""
+    spec: dict[str, Any] = chart.to_dict()
+    spec.pop("config", None)
+    shown: dict[str, Any] = _printable(_share_data(spec))
+    return shown
+
+
+def _printable(part: Any) -> Any:
+    """The same with every name in it printable: a control character makes the renderer abort the whole process."""
+    if isinstance(part, dict):
+        return {key: _printable(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_printable(value) for value in part]
+    return one_line(part) if isinstance(part, str) else part
+
+
+def _share_data(spec: dict[str, Any]) -> dict[str, Any]:
+    """The specification with equal data of its layers held once, by name."""
+    names: list[list[Row]] = []
+    for part in (spec, *spec.get("layer", ())):
+        rows = part.get("data", {}).get("values")
+        if rows is not None:
+            if rows not in names:
+                names.append(rows)
+            part["data"] = {"name": f"rows-{names.index(rows)}"}
+    return {**spec, "datasets": {f"rows-{place}": rows for place, rows in enumerate(names)}}
+
+
+def save(figure: Figure, out: Path, width: int = 640) -> None:
+    """Write the figure as .png, .svg or .pdf, with its title and without the page around it."""
+    check_picture(out)
+    save_picture({**specification(figure, width), "title": figure.title}, out, {"legend": {"columns": 3}})
+
+
+def save_picture(spec: dict[str, Any], out: Path, config: dict[str, Any] | None = None, scale: float = 2.0) -> None:
+    """Write a specification as the picture that the name's ending says; scale: pixels of a .png for each of its own."""
+    check_picture(out)
+    shown = {**spec, "background": "white", "config": config or {}}
+    convert, settings = need("vl_convert"), {"vl_version": _version()}
+    match out.suffix.lower():
+        case ".svg":
+            content = convert.vegalite_to_svg(shown, **settings).encode()
+        case ".pdf":
+            content = convert.vegalite_to_pdf(shown, **settings)
+        case _:
+            content = convert.vegalite_to_png(shown, **settings, scale=scale)
+    _write(out, content)
+
+
+def check_picture(out: Path) -> None:
+    """Refuse a name that no picture can have, before anything is computed for it."""
+    if out.suffix.lower() not in SUFFIXES:
+        raise ArgumentError("out", "must end in .png, .svg or .pdf", repr(str(out)), "Write e.g. curve.pdf.")
+
+
+def save_page(spec: dict[str, Any], out: Path, title: str) -> None:
+    """Write a specification as one HTML file with its scripts inside, which opens without a network."""
+    # Vega's menu may save the picture, but not send the data to an editor on the network.
+    menu = {"actions": {"export": True, "source": False, "compiled": False, "editor": False}}
+    spec = {**spec, "usermeta": {"embedOptions": menu}}
+    page: str = need("vl_convert").vegalite_to_html(spec, vl_version=_version(), bundle=True)
+    _write(out, page.replace("<head>", f"<head>\n  <title>{title}</title>", 1).encode())
+
+
+@cache
+def vega() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that sets window.vegaEmbed; no part of it loads anything."""
+    bundle: str = need("vl_convert").javascript_bundle(vl_version=_version())
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("\r", "")
+
+
+def _version() -> str:
+    """The Vega-Lite that Altair writes for, as its renderer names it."""
+    return ".".join(str(need("altair").SCHEMA_VERSION).removeprefix("v").split(".")[:2])
+
+
+def _write(out: Path, content: bytes) -> None:
+    from ringfence.store.atomic import write_atomically, writing_errors
+
+    with writing_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, content)

@@ -1,0 +1,90 @@
+"""Progress: one meter for certifying and training; bars on a terminal, lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ringfence.cli import progress
+from ringfence.cli.train_progress import show_training
+from ringfence.driver import Progress
+from ringfence.training.course import Status
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is told where there is no terminal, and every line is due."""
+    told: list[str] = []
+    monkeypatch.setattr(progress, "remark", told.append)
+    monkeypatch.setattr(progress, "is_terminal", lambda: False)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    return told
+
+
+def status(epoch: int, epochs: int = 9) -> Status:
+    return Status(epoch, epochs, 4, 4, 0.5, math.nan, {"loss": 0.5}, 0.75, left=3.0)
+
+
+def test_a_run_tells_inputs_rate_and_time_left(lines: list[str]) -> None:
+    with progress.show_progress(50, 10, quiet=False) as report:
+        report(Progress(0, 2000, 2.0))
+        report(Progress(10, 4000, 2.0))
+    assert lines == [
+        "certifying: 10/50 inputs, 1,000 draws/s",
+        "certifying: 20/50 inputs, 2,000 draws/s, about 6 s left",
+    ]
+
+
+def test_the_first_and_the_last_line_of_a_training_are_always_told(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
+    job: Any = SimpleNamespace(joint=False)
+    with show_training(job, quiet=False) as report:
+        for member in (0, 1):
+            for epoch in (1, 2, 9):
+                report(member, status(epoch))
+    assert [line.split(" step")[0] for line in lines] == [
+        f"member {member}: epoch {epoch}/9" for member in (0, 1) for epoch in (1, 9)
+    ]
+    assert lines[0].endswith("step 4/4: loss 0.5, held out 75.00%, about 3 s left")
+
+
+def test_quiet_tells_nothing(lines: list[str]) -> None:
+    with progress.show_progress(5, 0, quiet=True) as report:
+        report(Progress(1, 100, 1.0))
+    assert lines == []
+
+
+def test_a_recent_line_is_not_repeated(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
+    with progress.meter(quiet=False) as show:
+        show("a", 1, 2, "half", 1.0)
+        show("a", 2, 2, "whole", 0.0, now=True)
+    assert lines == ["a: whole, about 0 s left"]
+
+
+def test_a_terminal_has_a_bar_of_its_own_for_each_name(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rich.console import Console
+
+    console = Console(force_terminal=True, width=60)
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "remarks", console)
+    with console.capture() as seen, progress.meter(quiet=False) as show:
+        show("member 0", 1, 2, "a long story " * 9, 300.0)
+        show("member 1", 1, 2, "short", None)
+    told = seen.get()
+    assert "member 0" in told
+    assert "member 1" in told
+    assert "5 min left" in told, "words are cut, the time left is not"
+    assert lines == []
+
+
+def test_time_in_words() -> None:
+    found = [progress.in_words(seconds) for seconds in (-1, 42, 100, 600, 6000)]
+    assert found == ["0 s", "42 s", "2 min", "10 min", "1.7 h"]
