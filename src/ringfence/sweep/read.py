@@ -5,8 +5,9 @@
     data: what the folder after --data must hold, where jobs name it (cifar10:data)
     shared:
       images: {data: cifar10:data}         settings that entries take by `use`; texts are written {images}
-    always: {train: {precision: bf16}}     settings of every job of a command, unless it has its own
-    tiny: {train: {epochs: 1}}             settings of every job instead, with --tiny
+    always: {train: {batch: 256}}          settings of every job of a command, unless it has its own
+    full: {train: {precision: bf16}}       the same, left out with --tiny
+    tiny: {train: {epochs: 1}}             with --tiny: settings of every job, whatever it has
     train:
     - name: gaussian-{sigma}
       each: {sigma: [0.25, 0.5]}           all combinations; of a list of mappings those of each
@@ -36,7 +37,7 @@ from ringfence.sweep.document import Lines, read_document
 from ringfence.sweep.grid import combinations, filled, is_plain, text_of
 from ringfence.sweep.job import Commands, Job, found_in
 
-SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "tiny": dict}
+SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "full": dict, "tiny": dict}
 ENTRY = {"name": str, "each": (dict, list), "use": list, "settings": (dict, str), "arguments": list, "needs": list}
 ENTRY |= {"minutes": str, "tiny": dict, "about": str, "published": (dict, str)}
 """What a sweep and its entries hold; `published` is for the page that compares."""
@@ -157,15 +158,14 @@ class _Reader:
 
     def _settings(self, entry: Lines, command: str, known: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Settings, those nearer to the job before those farther away, and further words."""
-        general = self.document.get("tiny" if self._tiny else "always", {}).get(command) or {}
-        near = [self._mappings[name] for name in entry.get("use", ())]
+        always, full, tiny = (self.document.get(key, {}).get(command) or {} for key in ("always", "full", "tiny"))
+        if not all(isinstance(part, dict) for part in (always, full, tiny)):
+            raise ValueError(f"always, full and tiny hold a mapping of settings for {command}")
         own = entry.get("settings", {})
-        parts = [*near, own if isinstance(own, dict) else {}]
-        parts = [*parts, general, entry.get("tiny", {})] if self._tiny else [general, *parts]
+        parts = [always, {} if self._tiny else full, *(self._mappings[name] for name in entry.get("use", ()))]
+        parts += [own if isinstance(own, dict) else {}, *([tiny, entry.get("tiny", {})] if self._tiny else [])]
         merged: dict[str, Any] = {}
         for part in parts:
-            if not isinstance(part, dict):
-                raise ValueError(f"tiny and always hold a mapping of settings for {command}")
             merged |= part
         text = shlex.split(text_of(filled(own, known))) if isinstance(own, str) else []
         if "out" in merged or any(word.startswith("--out") for word in text):
