@@ -10,6 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, say
+from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
     from ringfence.store.attack import AttackResult
@@ -75,6 +76,7 @@ def attack_command(
             seed=seed,
             trust=trust,
         )
+        ready(job)
         found, points = run_attack(job, (lambda text: None) if quiet else remark)
         if out is not None:
             write_attack(found, points, out)

@@ -12,6 +12,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers
 from ringfence.cli.groups import InputOptions, RunningOptions, grouped
+from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces_runs import AcesRun
@@ -227,6 +228,7 @@ def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> No
     from ringfence.analysis.metrics import default_radii, metrics_by_lane
     from ringfence.cli.tables import metrics_table
 
+    ready(choices)
     run = certify_folder(choices, out, quiet)
     if is_aces(run):
         print_aces(choices, AcesRun.read(run), as_json, quiet)

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ringfence.cli.ready import is_check
 from ringfence.errors import RingfenceError
 from ringfence.printable import one_line, printable
 from ringfence.signals import Terminated
@@ -83,6 +84,8 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
         try:
             yield
         except RingfenceError as error:
+            if is_check():
+                raise
             fail(in_options(error))
         except SystemExit as error:
             # Our own ways to leave are typer's: this came from a model or a factory, and must not look like success.

@@ -10,6 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, say
+from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
     from ringfence.training.job import TrainJob
@@ -124,6 +125,7 @@ def train_command(
             devices=devices,
             tensorboard=tensorboard,
         )
+        ready(job)
         count_labels(job, quiet)
         with show_training(job, quiet) as report:
             files = run_parallel(job, parallel, report)

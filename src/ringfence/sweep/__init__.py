@@ -1,0 +1,21 @@
+"""Sweeps: many trainings and certifications from one file, in one go or in many sittings."""
+
+from ringfence.sweep.job import Checked, Commands, Job, Work
+from ringfence.sweep.packing import pack, unpack
+from ringfence.sweep.read import Sweep, read_sweep
+from ringfence.sweep.schedule import Estimates, Schedule, State, Watch
+
+__all__ = [
+    "Checked",
+    "Commands",
+    "Estimates",
+    "Job",
+    "Schedule",
+    "State",
+    "Sweep",
+    "Watch",
+    "Work",
+    "pack",
+    "read_sweep",
+    "unpack",
+]

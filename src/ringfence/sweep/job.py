@@ -1,0 +1,153 @@
+"""A job of a sweep, and the folder that a sweep works in: what is there, what is done, what it took."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ringfence.errors import ArgumentError
+from ringfence.store.atomic import write_json, writing_errors
+
+MARKS = Path("jobs")
+"""Folder of a note and a log for each job."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a command said once all its settings were checked, nothing having been loaded.
+
+    makes: what exists once it is done. shares: jobs with the same text may run in one process; None: each in its own.
+    """
+
+    makes: tuple[Path, ...]
+    shares: str | None = None
+
+
+class Commands(Protocol):
+    """The commands that jobs are made of."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order in which a file's jobs are run."""
+
+    def words(self, command: str, settings: dict[str, Any]) -> list[str]:
+        """Settings by the names of options as words; a RingfenceError for those that the command does not have."""
+
+    def check(self, words: Sequence[str]) -> Checked:
+        """Check a whole command without running it; a RingfenceError says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command of a sweep. All paths are relative to the work folder, so that settings name no machine.
+
+    entry: its name as the file has it, braces and all. needs: keys of the jobs that come before it.
+    """
+
+    name: str
+    command: str
+    words: tuple[str, ...]
+    out: Path
+    entry: str
+    line: int
+    needs: tuple[str, ...] = ()
+    minutes: float | None = None
+    checked: Checked = Checked(())
+
+    @property
+    def key(self) -> str:
+        """Names it among all jobs: a training and a run may have the same name."""
+        return f"{self.command} {self.name}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """The folder of a sweep: ``zoo`` (trained networks), ``runs``, ``jobs`` (notes and logs), ``data``, ``here``."""
+
+    path: Path
+
+    def prepare(self, here: Path, data: Path | None, given: Iterable[Path], zoos: Iterable[Path]) -> None:
+        """Make it; links lead to the data and to the sweep file's folder, and trainings made elsewhere are copied."""
+        with writing_errors(self.path):
+            for folder in (MARKS, Path("zoo"), Path("runs")):
+                (self.path / folder).mkdir(parents=True, exist_ok=True)
+            for name, target in (("here", here), ("data", data)):
+                if target is not None:
+                    self._link(name, target)
+            for one in given:
+                if not (self.path / "zoo" / one).exists():
+                    _copy(found_in(zoos, one), self.path / "zoo" / one)
+
+    def _link(self, name: str, target: Path) -> None:
+        link = self.path / name
+        if link.exists() and not link.is_symlink():
+            rule = f"leads to {'the sweep file' if name == 'here' else 'the data'} and is made by the sweep"
+            raise ArgumentError(str(link), rule, "a file or folder", "Move it away, or choose another --out.")
+        link.unlink(missing_ok=True)
+        link.symlink_to(target.resolve(), target_is_directory=True)
+
+    def note_of(self, job: Job) -> Path:
+        """The note that it is done."""
+        return self.path / MARKS / f"{job.command}-{job.name}.json"
+
+    def log_of(self, job: Job) -> Path:
+        """What it printed the last time, relative to the work folder."""
+        return MARKS / f"{job.command}-{job.name}.log"
+
+    def done(self, job: Job) -> bool:
+        """Whether it ended well with the settings that the file has now, and what it made is still there."""
+        return self._note(job).get("words") == list(job.words) and self.there(job)
+
+    def there(self, job: Job) -> bool:
+        """Whether what it makes is there, whoever made it."""
+        return all((self.path / one).exists() for one in job.checked.makes)
+
+    def measured(self, job: Job) -> float | None:
+        """The minutes it took, if it is done."""
+        minutes = self._note(job).get("minutes")
+        return float(minutes) if isinstance(minutes, int | float) else None
+
+    def end(self, job: Job, minutes: float) -> None:
+        """Note that it ended well."""
+        write_json(self.note_of(job), {"words": list(job.words), "minutes": minutes})
+
+    def last_words(self, job: Job, lines: int = 1) -> str:
+        """The end of its log."""
+        try:
+            with (self.path / self.log_of(job)).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+    def _note(self, job: Job) -> dict[str, Any]:
+        try:
+            note = json.loads(self.note_of(job).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # half a note is none: the command itself finds out what is left to do
+            return {}
+        return note if isinstance(note, dict) else {}
+
+
+def found_in(zoos: Iterable[Path], name: Path) -> Path | None:
+    """Where a training, or a lone file of weights, lies in one of the zoos."""
+    for zoo in zoos:
+        for place in (zoo / name, zoo / name.parent / f"{name.name}.safetensors"):
+            if place.exists():
+                return place
+    return None
+
+
+def _copy(source: Path | None, target: Path) -> None:
+    if source is None:  # it was there when the file was read
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target.parent / source.name)

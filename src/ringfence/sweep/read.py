@@ -1,0 +1,220 @@
+"""A sweep file as jobs, checked as a whole before anything starts: all that is wrong is told at once.
+
+    about: what it is for
+    zoo: digits                            trained networks are zoo:digits/NAME:0, zoo:digits/NAME:1, ...
+    data: what the folder after --data must hold, where jobs name it (cifar10:data)
+    shared:
+      images: {data: cifar10:data}         settings that entries take by `use`; texts are written {images}
+    always: {train: {batch: 256}}          settings of every job of a command, unless it has its own
+    full: {train: {precision: bf16}}       the same, left out with --tiny
+    tiny: {train: {epochs: 1}}             with --tiny: settings of every job, whatever it has
+    train:
+    - name: gaussian-{sigma}
+      each: {sigma: [0.25, 0.5]}           all combinations; of a list of mappings those of each
+      use: [images]
+      settings: {sigma: "{sigma}"}         options of `ringfence train` without dashes, or one text of words
+      minutes: 9                           device minutes, for the estimate
+    certify:
+    - name: gaussian-{sigma}-fixed
+      settings: {model: "zoo:digits/gaussian-{sigma}:0", sigma: "{sigma}"}
+
+A job that names zoo:digits/NAME, zoo/digits/NAME or runs/NAME waits for the job that makes it; `needs` adds others.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import DataError, RingfenceError
+from ringfence.sweep.document import Lines, read_document
+from ringfence.sweep.grid import combinations, filled, is_plain, text_of
+from ringfence.sweep.job import Commands, Job, found_in
+
+SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "full": dict, "tiny": dict}
+ENTRY = {"name": str, "each": (dict, list), "use": list, "settings": (dict, str), "arguments": list, "needs": list}
+ENTRY |= {"minutes": str, "tiny": dict, "about": str, "published": (dict, str)}
+"""What a sweep and its entries hold; `published` is for the page that compares."""
+KINDS = {dict: "a mapping", list: "a list", str: "text", (dict, list): "a mapping or a list"}
+KINDS |= {(dict, str): "a mapping or a text"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_PART = _NAME.pattern
+_MADE = re.compile(rf"(?<![\w./-])(zoo|runs)(?:(?<=zoo)[:/]({_PART}(?:/{_PART})?)|(?<=runs)/({_PART}))")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A file that can run. given: trainings that its jobs use and that it does not make, below a zoo's folder."""
+
+    file: Path
+    about: str
+    data: str | None
+    jobs: tuple[Job, ...]
+    given: tuple[Path, ...]
+
+
+def read_sweep(file: Path, commands: Commands, tiny: bool = False, zoos: Iterable[Path] = ()) -> Sweep:
+    """The file, checked as a whole; a DataError lists everything that is wrong with it."""
+    reader = _Reader(read_document(file), commands, tiny, list(zoos))
+    jobs = reader.jobs()
+    if reader.problems:
+        count = len(reader.problems)
+        told = "\n".join([f"{count} problem{'s'[: count != 1]}", *dict.fromkeys(reader.problems)])
+        raise DataError(
+            str(file), "must be a sweep that can run", f"{told}\n", "docs/sweep.md says what may stand there"
+        )
+    about, data = reader.document.get("about"), reader.document.get("data")
+    return Sweep(file, str(about or "").strip(), data, jobs, tuple(sorted(reader.given)))
+
+
+class _Reader:
+    """Collects jobs and problems."""
+
+    def __init__(self, document: Lines, commands: Commands, tiny: bool, zoos: list[Path]) -> None:
+        self.document, self.problems, self.given = document, list[str](), set[Path]()
+        self._commands, self._tiny, self._zoos = commands, tiny, zoos
+        self._kinds = {**SWEEP, **dict.fromkeys(commands.names, list)}
+        for key in list(document):
+            self._typed(document, key, self._kinds, "")
+        self._zoo = document.get("zoo", "sweep")
+        if not _NAME.fullmatch(self._zoo):
+            self.problems.append(f"zoo: must be a plain name such as cifar10; got {self._zoo!r}")
+        shared = document.get("shared", {})
+        self._texts = {key: value for key, value in shared.items() if is_plain(value)}
+        self._mappings = {key: value for key, value in shared.items() if isinstance(value, dict)}
+        for key in shared.keys() - self._texts.keys() - self._mappings.keys():
+            self.problems.append(f"shared, {key}: must be a text, or a mapping of settings")
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Every job in the order of the file, each after those it needs."""
+        found: list[Job] = []
+        for command in self._commands.names:
+            for at, entry in enumerate(self.document.get(command, ())):
+                where = f"{command} {at + 1}"
+                if not isinstance(entry, Lines):
+                    self.problems.append(f"{where}: must be a mapping with a name and settings")
+                    continue
+                where = f"line {entry.line}, {command} {text_of(entry.get('name', '?'))[:60]}"
+                if self._entry_fits(entry, where):
+                    found += self._spread(entry, command, where)
+        if not found and not self.problems:
+            self.problems.append("it holds no job: a job stands under train or certify")
+        self._refuse_twins(found)
+        return self._ordered([self._connected(one, found) for one in found])
+
+    def _entry_fits(self, entry: Lines, where: str) -> bool:
+        before = len(self.problems)
+        for key in list(entry):
+            self._typed(entry, key, ENTRY, f"{where}: ")
+        if "name" not in entry:
+            self.problems.append(f"{where}: a job needs a name")
+        for name in entry.get("use", ()):
+            if name not in self._mappings:
+                known = ", ".join(self._mappings) or "none"
+                self.problems.append(f"{where}: use: {name!r} is no mapping under shared; there are: {known}")
+        return len(self.problems) == before
+
+    def _typed(self, mapping: Lines, key: str, kinds: Mapping[str, Any], where: str) -> None:
+        """Refuse a key that nothing reads, and a value of a kind that nothing can read; an empty value is none."""
+        if key not in kinds:
+            self.problems.append(f"{where}unknown key {key!r}; known: {', '.join(kinds)}")
+        elif mapping[key] is None:
+            del mapping[key]
+        elif not isinstance(mapping[key], kinds[key]):
+            self.problems.append(f"{where}{key}: must be {KINDS[kinds[key]]}")
+            del mapping[key]
+
+    def _spread(self, entry: Lines, command: str, where: str) -> Iterator[Job]:
+        """One job for each value of its braces."""
+        try:
+            for values in combinations(entry.get("each")):
+                known = {**self._texts, **values}
+                name = filled(entry["name"], known)
+                if not _NAME.fullmatch(name):
+                    raise ValueError(f"{name[:60]!r} is no name of a folder: letters, digits and . _ + - alone")
+                yield from self._job(entry, command, f"{where} ({name})" if values else where, name, known)
+        except ValueError as error:
+            self.problems.append(f"{where}: {error}")
+
+    def _job(self, entry: Lines, command: str, where: str, name: str, known: dict[str, Any]) -> Iterator[Job]:
+        out = Path("zoo", self._zoo, name) if command == "train" else Path("runs", name)
+        settings, text = self._settings(entry, command, known)
+        try:
+            words = [*command.split(), *map(text_of, filled(entry.get("arguments", []), known))]
+            words += [*self._commands.words(command, settings), *text, "--out", out.as_posix()]
+            needs = tuple(text_of(filled(one, known)) for one in entry.get("needs", ()))
+            minutes = _minutes(entry["minutes"]) if "minutes" in entry else None
+            checked = self._commands.check(words)
+        except RingfenceError as error:
+            self.problems.append(f"{where}: {error}")
+            return
+        yield Job(name, command, tuple(words), out, entry["name"], entry.line, needs, minutes, checked)
+
+    def _settings(self, entry: Lines, command: str, known: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Settings, those nearer to the job before those farther away, and further words."""
+        always, full, tiny = (self.document.get(key, {}).get(command) or {} for key in ("always", "full", "tiny"))
+        if not all(isinstance(part, dict) for part in (always, full, tiny)):
+            raise ValueError(f"always, full and tiny hold a mapping of settings for {command}")
+        own = entry.get("settings", {})
+        parts = [always, {} if self._tiny else full, *(self._mappings[name] for name in entry.get("use", ()))]
+        parts += [own if isinstance(own, dict) else {}, *([tiny, entry.get("tiny", {})] if self._tiny else [])]
+        merged: dict[str, Any] = {}
+        for part in parts:
+            merged |= part
+        text = shlex.split(text_of(filled(own, known))) if isinstance(own, str) else []
+        if "out" in merged or any(word.startswith("--out") for word in text):
+            raise ValueError("out: the sweep says where results go")
+        return filled(merged, known), text
+
+    def _refuse_twins(self, jobs: list[Job]) -> None:
+        first: dict[Path, Job] = {}
+        for job in jobs:
+            if (other := first.setdefault(job.out, job)) is not job:
+                self.problems.append(f"line {job.line}, {job.key}: the job of line {other.line} has the same name")
+
+    def _connected(self, job: Job, jobs: list[Job]) -> Job:
+        """The job with the keys of those it needs: those it names, and those that make what its words name."""
+        by_out = {one.out: one.key for one in jobs}
+        needed: dict[str, None] = {}
+        for name in job.needs:
+            places = (Path("zoo", self._zoo, name), Path("runs", name))
+            key = next((by_out[place] for place in places if place in by_out and place != job.out), None)
+            if key is None:
+                self.problems.append(f"line {job.line}, {job.key}: needs: no job is called {name!r}")
+            else:
+                needed[key] = None
+        for word in job.words[: job.words.index("--out")]:
+            for kind, training, run in _MADE.findall(word):
+                name = training or run
+                if (place := Path(kind, name)) in by_out:
+                    needed[by_out[place]] = None
+                elif run or found_in(self._zoos, Path(name)) is None:
+                    told = f"{place.as_posix()} is made by no job of this file{'' if run else ', and no zoo has it'}"
+                    self.problems.append(f"line {job.line}, {job.key}: {told}")
+                else:
+                    self.given.add(Path(name))
+        return replace(job, needs=tuple(needed))
+
+    def _ordered(self, jobs: list[Job]) -> tuple[Job, ...]:
+        """In the order of the file; a ring of jobs that wait for each other is a problem."""
+        try:
+            TopologicalSorter({job.key: job.needs for job in jobs}).prepare()
+        except CycleError as error:
+            self.problems.append(f"jobs wait for each other: {' <- '.join(error.args[1])}")
+        return tuple(jobs)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 <= minutes < math.inf:
+        raise ValueError(f"minutes: must be a number of at least 0; got {text!r}")
+    return minutes

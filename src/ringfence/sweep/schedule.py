@@ -1,0 +1,162 @@
+"""Runs the jobs of a sweep as far as the time goes: each after those it needs, several side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Literal, Protocol
+
+from ringfence.sweep.job import Job, Work
+from ringfence.sweep.worker import Worker
+
+State = Literal["done", "failed", "stopped", "waiting"]
+LOOK = 0.1
+"""Seconds between two looks at the workers."""
+
+
+class Watch(Protocol):
+    """Is told what happens."""
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """These start now, together."""
+
+    def end(self, job: Job, state: State, minutes: float) -> None:
+        """It ended."""
+
+    def look(self, running: Sequence[Job], left: float | None) -> None:
+        """These are running; left: minutes until all is done, as far as that can be said."""
+
+
+@dataclass
+class _Group:
+    """Jobs that one worker runs at the same time."""
+
+    jobs: list[Job]
+    worker: Worker
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def minutes(self) -> float:
+        """Device minutes that each of them has taken."""
+        return (time.monotonic() - self.begun) / 60 / len(self.jobs)
+
+
+class Estimates:
+    """Device minutes of jobs: what it took, what the file says, or what others of the same entry took."""
+
+    def __init__(self, every: Sequence[Job], work: Work) -> None:
+        measured = [(job, minutes) for job in every if (minutes := work.measured(job)) is not None]
+        self._measured = {job.key: minutes for job, minutes in measured}
+        self._like = {job.entry: fmean(m for one, m in measured if one.entry == job.entry) for job, _ in measured}
+
+    def of(self, job: Job) -> float | None:
+        """The minutes; None where nobody knows."""
+        for known in (self._measured.get(job.key), job.minutes, self._like.get(job.entry)):
+            if known is not None:
+                return known
+        return None
+
+    def total(self, jobs: Sequence[Job]) -> float | None:
+        """The minutes of all; None where those of one are not known."""
+        found = [self.of(job) for job in jobs]
+        return None if None in found else sum(one for one in found if one is not None)
+
+
+class Schedule:
+    """The chosen jobs of a sweep. every: all of its jobs; program: how a worker is started."""
+
+    def __init__(
+        self, chosen: Sequence[Job], every: Sequence[Job], work: Work, program: Sequence[str], side_by_side: int
+    ) -> None:
+        self.chosen, self.work = tuple(chosen), work
+        self.states: dict[str, State] = {job.key: "done" if work.done(job) else "waiting" for job in chosen}
+        self._there = {job.key for job in every if job.key not in self.states and work.there(job)}
+        self._estimates = Estimates(every, work)
+        self._idle = [Worker(program, work.path) for _ in range(side_by_side)]
+        self._running: list[_Group] = []
+        self._alone: set[str] = set()
+        self._finished = 0.0
+
+    def waiting(self) -> list[Job]:
+        """Chosen jobs that are not begun, or were stopped."""
+        return [job for job in self.chosen if self.states[job.key] in ("waiting", "stopped")]
+
+    def missing(self, job: Job) -> list[str]:
+        """Keys of what it needs that is not there."""
+        return [key for key in job.needs if key not in self._there and self.states.get(key) != "done"]
+
+    def run(self, watch: Watch, seconds: float | None = None) -> None:
+        """Run what is not done until the seconds are over: then what is running is stopped, and goes on next time."""
+        begun = time.monotonic()
+        try:
+            while seconds is None or time.monotonic() - begun < seconds:
+                while (group := self._next()) is not None:
+                    group.worker.begin([job.words for job in group.jobs], self.work.log_of(group.jobs[0]))
+                    self._running.append(group)
+                    watch.begin(group.jobs)
+                if not self._running:
+                    return
+                for one in list(self._running):
+                    if (code := one.worker.code()) is not None:
+                        self._end(one, code, watch)
+                watch.look([job for one in self._running for job in one.jobs], self._left(begun))
+                time.sleep(LOOK)
+        finally:
+            self._stop(watch)
+
+    def _next(self) -> _Group | None:
+        """The next jobs that can begin: the first of them, with those that may share its process."""
+        busy = {job.key for group in self._running for job in group.jobs}
+        ready = [job for job in self.chosen if self.states[job.key] == "waiting" and job.key not in busy]
+        ready = [job for job in ready if not self.missing(job)]
+        free = len(self._idle) + len(self._running) - len(busy)
+        if not ready or free < 1 or not self._idle:
+            return None
+        first = ready[0]
+        group = [first]
+        if first.checked.shares is not None and first.key not in self._alone:
+            alike = [job for job in ready if job.checked.shares == first.checked.shares and job.key not in self._alone]
+            group = alike[:free]
+        return _Group(group, self._idle.pop(0))
+
+    def _end(self, group: _Group, code: int, watch: Watch) -> None:
+        """Note how it ended; those that failed together are tried alone, so that one does not stop the others."""
+        self._running.remove(group)
+        self._idle.append(group.worker)
+        if code and len(group.jobs) > 1:
+            self._alone |= {job.key for job in group.jobs}
+            return
+        for job in group.jobs:
+            if code == 0 and self.work.there(job):
+                self.states[job.key] = "done"
+                self._finished += self._estimates.of(job) or 0.0
+                self.work.end(job, group.minutes)
+            else:
+                self.states[job.key] = "failed"
+            watch.end(job, self.states[job.key], group.minutes)
+
+    def _stop(self, watch: Watch) -> None:
+        """End all workers; what they were at keeps its checkpoints and records."""
+        workers = [*self._idle, *(group.worker for group in self._running)]
+        for worker in workers:
+            worker.ask_to_end()
+        for worker in workers:
+            worker.end()
+        for group in self._running:
+            for job in group.jobs:
+                self.states[job.key] = "stopped"
+                watch.end(job, "stopped", group.minutes)
+        self._running = []
+
+    def _left(self, begun: float) -> float | None:
+        """Minutes until all is done, at the pace of this session: the file's minutes may be another machine's."""
+        ahead = self._estimates.total(self.waiting())
+        if ahead is None:
+            return None
+        ahead -= sum(
+            min(group.minutes, self._estimates.of(job) or 0.0) for group in self._running for job in group.jobs
+        )
+        pace = self._finished / max((time.monotonic() - begun) / 60, 1e-9)
+        return ahead / pace if pace > 0 else ahead
