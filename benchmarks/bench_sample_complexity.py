@@ -7,18 +7,31 @@ from collections.abc import Callable
 
 import numpy as np
 from common import LOGS, Bar, Grid, Report, arguments, finish
-from scipy.special import bdtr, xlogy
+from scipy.special import bdtr, ndtr, xlogy
 
-from ringfence.analysis.published import rebuilt_p_a
 from ringfence.mechanisms import one_sided
 from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper, group_sequential_design
-from ringfence.store.cohen import read_cohen
-from ringfence.types import FloatArray
+from ringfence.store.cohen import CohenLog, read_cohen
+from ringfence.types import ABSTAIN, FloatArray
 
 ALPHA, FIXED, N0 = 1e-3, 100_000, 100
 COLUMNS = [(0.25, 0.25), (0.25, 0.5), (0.25, 0.75), (0.5, 0.5), (0.5, 1.0), (0.5, 1.5)]
 Expectation = Callable[[float, FloatArray], FloatArray]
 """(p0, true p (rows,)) -> mean draws (rows,)."""
+
+
+def rebuilt_p_a(log: CohenLog, sigma: float, n: int = 100_000, alpha: float = 1e-3) -> FloatArray:
+    """p_A of each row (rows,): the least k/n whose bound L(k, n, alpha) reaches the logged radius.
+
+    Saturated rows get 1 - 1/(2n); abstentions, which say only that the bound stayed below 1/2, are spread
+    evenly over (.3, .5). Estimates to draw from, never bounds to certify with.
+    """
+    bounds = clopper_pearson_lower(np.arange(n + 1), n, alpha)
+    rates = np.minimum(np.searchsorted(bounds, ndtr(log.radius / sigma)) / n, 1 - 0.5 / n)
+    abstained = log.predict == ABSTAIN
+    count = int(np.count_nonzero(abstained))
+    rates[abstained] = 0.3 + 0.2 * (np.arange(count) + 0.5) / max(count, 1)
+    return np.asarray(rates, np.float64)
 
 
 def staged(stages: tuple[int, ...], beta: float = 1e-4) -> Expectation:

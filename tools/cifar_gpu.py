@@ -122,7 +122,7 @@ def resolved(words: tuple[str, ...], work: Path) -> list[str]:
 
 def learned_weights(file: Path) -> str:
     """What ``--member-weights`` takes, from what ``ringfence weights --json`` printed."""
-    from ringfence.analysis.sween import written
+    from ringfence.analysis.holdout import written
 
     found = json.loads(file.read_text(encoding="utf-8"))["learned"]
     return written(next(one["weights"] for one in found if one["method"] == "gradient"))

@@ -106,8 +106,7 @@ def table_lanes(models: list[Any], ensemble: bool, weights: list[float] | None) 
 
 def sween_weights(models: list[Any], sigma: float, options: argparse.Namespace) -> list[float]:
     """Weights on the simplex that minimise the noisy cross-entropy of the weighted softmax on training images."""
-    from ringfence.analysis.ranking import holdout_scores
-    from ringfence.analysis.sween import gradient_weights
+    from ringfence.analysis.holdout import gradient_weights, holdout_scores
     from ringfence.data import load_dataset
     from ringfence.noise import Gaussian
     from ringfence.sampling import pick_device

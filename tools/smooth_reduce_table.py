@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from ringfence.cli.smooth_reduce_histograms import draw_histograms
+from ringfence.cli.smooth_reduce_study import table
 from scipy.stats import norm
 
 from ringfence.analysis.metrics import metrics_by_lane
-from ringfence.cli.smooth_reduce_histograms import draw_histograms
-from ringfence.cli.smooth_reduce_study import table
 from ringfence.lift import MODES, noise_place
 from ringfence.operators import Crops
 from ringfence.store import RunFolder

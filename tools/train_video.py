@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ringfence.classifiers.architectures.video_cnn import motion_cnn, shapes_cnn
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ringfence.classifiers.architectures.video_cnn import motion_cnn, shapes_cnn
 from ringfence.classifiers.video import Chunks
 from ringfence.data import Dataset, load_dataset
 from ringfence.data.video import motion_dataset

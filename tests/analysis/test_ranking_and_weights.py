@@ -9,8 +9,16 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.analysis.ranking import HOLDOUT_STAGE, Holdout, holdout_scores, rank
-from ringfence.analysis.sween import equal_weights, gradient_weights, grid_weights, written
+from ringfence.analysis.holdout import (
+    Holdout,
+    equal_weights,
+    gradient_weights,
+    grid_weights,
+    holdout_scores,
+    rank,
+    written,
+)
+from ringfence.analysis.member_scores import HOLDOUT_STAGE
 from ringfence.errors import ArgumentError, DataError
 
 

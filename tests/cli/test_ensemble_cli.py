@@ -106,6 +106,17 @@ def test_variance_predicts_and_measures(call: Call) -> None:
     assert three["success"]["predicted"] == pytest.approx(three["success"]["measured"], abs=0.05)
 
 
+def test_conditions_judge_the_votes_of_given_members(call: Call) -> None:
+    options = ("--members", MEMBERS, "--sigma", "0.5", "--radius", "0.1", "--limit", "2", "--draws", "20")
+    found = json.loads(call("conditions", *options, "--json").stdout)
+    assert found["inputs"] == len(found["each"]) == sum(found["softmax"].values()) == 2
+    assert {one["softmax"] for one in found["each"]} <= {"robust", "undecided"}
+    assert -1 <= found["cosine"] <= 1
+    shown = call("conditions", *options)
+    assert "max-margin vote:" in shown.stdout
+    assert "never a certificate" in shown.stderr
+
+
 BAD = {
     "no members": (("certify", "--members", ",", *SMALL), "at least one member"),
     "K > k": (("certify", "--members", MEMBERS, "--consensus", "4", *SMALL), "number of members, 3"),
@@ -132,6 +143,12 @@ BAD = {
         ("weights", "--members", MEMBERS, "--sigma", "0.5", "--limit", "2", "--step", "0.3"),
         "must divide 1",
     ),
+    "variance draws": (("variance", "--members", MEMBERS, "--sigma", "0.5", "--draws", "1"), "must be at least 2"),
+    "conditions of one": (
+        ("conditions", "--members", "default:0", "--sigma", "0.5", "--radius", "0.1", "--limit", "1"),
+        "at least two members",
+    ),
+    "conditions nowhere": (("conditions", "--members", MEMBERS, "--sigma", "0.5", "--radius", "0"), "--radius"),
     "variance of one": (("variance", "--members", "default:0", "--sigma", "0.5"), "at least two"),
     "variance of too many": (("variance", "--members", MEMBERS, "--sigma", "0.5", "--k", "4"), "--k"),
 }  # fmt: skip

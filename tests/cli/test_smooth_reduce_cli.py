@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,80 +108,6 @@ def test_random_patches_in_every_mode(reduce: Call, tmp_path: Path, mode: str) -
     assert all(record.forwards == 3 * record.draws for record in run.read())
     assert all(record.lift_norm == facts["lift"]["norm_bound"] for record in run.read())
     assert verify(run) == []
-
-
-STUDY = ("study", "--sigma", "0.5", "--limit", 1, "--n0", 8, "--n", 40, "--batch", 20, "--counts", "4")
-SMALL_STUDY = (*STUDY, "--resizes", "32,35")
-
-
-def test_a_study(reduce: Call, tmp_path: Path) -> None:
-    facts = json.loads(reduce(*SMALL_STUDY, "--out", tmp_path / "s", "--json", "--quiet").stdout)
-    rows = {row["name"]: row for row in facts["arms"]}
-    modes = ("resized", "patch", "per-patch-input")
-    both = [f"{name}-{reduce}" for name in ("k4", "random", *modes) for reduce in ("mean", "max")]
-    fair = [f"k4-{reduce}-fair" for reduce in ("mean", "max")]
-    paper = [f"paper-{mode}-{reduce}" for mode in modes[1:] for reduce in ("mean", "max")]
-    assert set(rows) == {"base", "resize35", *both, *fair, *paper, "paper-calibrated"}
-    for name, row in rows.items():
-        assert row["sound"] == ("paper" not in name)
-        assert row["alpha"] == (0.01 if name == "paper-calibrated" else 0.001)
-        assert row["forwards"] == (4 * 48 if name in ("k4-mean", "k4-max") else 48)  # the rest at equal compute
-        assert 0 <= row["abstention"] <= 1
-    assert rows["patch-mean"]["factor"] == rows["paper-patch-mean"]["factor_left_out"] > 2
-    text = (tmp_path / "s" / "study.md").read_text()
-    for name in rows:
-        assert (f"**{name} (unsound: no guarantee)**" if "paper" in name else f"| {name} |") in text
-    assert (tmp_path / "s" / "histograms.png").exists()
-    panels = facts["histograms"][0]["panels"]
-    assert list(panels) == ["base logits", "mean logits", "base softmax", "mean softmax", "max softmax"]
-    for panel in panels.values():
-        assert [sum(counts) for counts in panel["counts"]] == [1000, 1000]
-        assert panel["means"][0] > panel["means"][1]
-
-
-def test_a_study_says_what_it_will_cost_and_goes_on(reduce: Call, tmp_path: Path) -> None:
-    words = (*SMALL_STUDY, "--no-paper", "--strict", "--histograms", 0, "--out", tmp_path / "s")
-    first = reduce(*words)
-    # Base, four with equal numbers of draws or forwards, one resize, two random and six noise modes of 48 forwards.
-    assert "14 runs of 1 inputs, 960 network forwards to do: roughly" in first.stderr
-    assert "--limit, --n and --counts" in first.stderr
-    assert not list((tmp_path / "s" / "runs").glob("paper*"))
-    again = reduce(*words)
-    assert "to do" not in again.stderr
-    assert again.stdout == first.stdout
-    shutil.rmtree(tmp_path / "s" / "runs" / "k4-max")
-    assert "192 network forwards to do" in reduce(*words).stderr
-
-
-def test_a_study_refuses_before_anything_is_sampled(reduce: Call, tmp_path: Path) -> None:
-    cases = {
-        ("--strict",): "--strict: refuses the paper forms",
-        ("--counts", ","): "--counts: needs at least one whole number",
-        ("--resizes", "20"): "must not be larger than the image, 20 x 20; got 28",
-        ("--resizes", "32,20"): "must not be larger than the image, 20 x 20; got 28",
-        ("--counts", "4,100"): "at most 5 different patches fit along an axis",
-        ("--counts", "0"): "needs at least one patch; got 0",
-    }
-    for words, message in cases.items():
-        refused = reduce(*STUDY, *words, "--out", tmp_path / "s", code=2)
-        assert message in refused.stderr
-        assert not (tmp_path / "s").exists()
-
-
-def test_an_interrupted_study_ends_cleanly(program: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    out = tmp_path / "s"
-    process = program("smooth-reduce", *SMALL_STUDY, "--n", 100_000, "--out", out)
-    deadline = time.monotonic() + 300
-    while not (out / "runs" / "base" / "forward.json").exists():  # sampling begins now
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 130, errors
-    assert output == ""
-    assert "Run the same command again to continue" in errors
-    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize(("words", "message"), [

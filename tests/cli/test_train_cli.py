@@ -1,4 +1,4 @@
-"""train, attack and study from the command line: tiny data, tiny networks, every path once."""
+"""train and attack from the command line: tiny data, tiny networks, every path once."""
 
 from __future__ import annotations
 
@@ -181,26 +181,6 @@ def test_the_attack_refuses_another_model(call: Call, tiny: list[str], tmp_path:
     call("certify", *common, "--n", 100, "--batch", 100, "--limit", 2, "--out", tmp_path / "run", "--quiet")
     told = call("attack", tmp_path / "run", "--trust", "--weights", other, "--device", "cpu", code=2)
     assert "must be the model the run certified" in told.output
-
-
-def test_the_study_of_drt_has_every_ablation(call: Call, tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    x = random.random((32, 28, 28), dtype=np.float32)
-    np.savez(tmp_path / "noise.npz", x_train=x, y_train=np.arange(32) % 10, x_test=x[:2], y_test=np.arange(2))
-    words = ["study", "drt", "--data", tmp_path / "noise.npz", "--out", tmp_path / "study", "--members", 2]
-    small = ["--epochs", 1, "--batch", 16, "--n", 100, "--skip", 1, "--sweep", "1.0", "--holdout", 8, "--quiet"]
-    rows = json.loads(call(*words, *small, "--radii", "0,0.5", "--device", "cpu", "--json").stdout)["rows"]
-    assert {row["variant"] for row in rows} == {
-        "base",
-        "drt",
-        "drt-grid",
-        "gradient-diversity",
-        "margin",
-        "summed",
-        "rho1=1",
-    }
-    votes = {row["vote"] for row in rows if row["variant"] == "drt"}
-    assert votes == {"member-1", "member-2", "softmax-2", "max-margin-2"}
 
 
 def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_built_in_networks_are_attacked_as_before(call: Call, finished: dict[str
         ("zoo:mnist/gaussian-0.5:0", []),
         ("resnet20@weights.safetensors", []),
         ("checkpoint.pth.tar", []),
-        ("ringfence.classifiers.architectures.video_cnn:motion_cnn", []),
+        ("ringfence.classifiers.architectures.lenet:wide_lenet", []),
         ("ringfence.cli:main", ["the module ringfence.cli, and main() in it"]),
         ("pkg.module:make@weights.pt", ["the module pkg.module, and make() in it"]),
         ("dir/file.py:make", ["dir/file.py, and make() in it"]),

@@ -16,8 +16,7 @@ from by_hand import Linear2, Row, Sometimes
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.analysis.ranking import Holdout
-from ringfence.analysis.sween import equal_weights
+from ringfence.analysis.holdout import Holdout, equal_weights
 from ringfence.attacks import smoothed_loss
 from ringfence.classifiers import (
     Chunks,

@@ -24,6 +24,7 @@ from ringfence.store.attack import AttackResult, Broken, write_attack
 FakeRun = Callable[..., RunFolder]
 pytestmark = pytest.mark.slow
 
+VIDEO_CNN = Path(__file__).resolve().parents[2] / "reproduce" / "joshi2022-smooth-reduce" / "video_cnn.py"
 THETAS = ("theta=0.10", "theta=0.50", "theta=0.90")
 HOSTILE = "<img src=x onerror=alert(1)></script>"
 
@@ -293,7 +294,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "mnist.npz", x_test=x, y_test=y, x_train=x, y_train=y)
     words = ["smooth-reduce", "certify", "--data", f"mnist-motion:{folder / 'mnist.npz'}", "--frames", 16, "--limit", 3]
     words += ["--chunk", 4, "--clips", 2, "--clip-frames", 8, "--classes", 8]
-    words += ["--model", "ringfence.classifiers.architectures.video_cnn:motion_cnn"]
+    words += ["--model", f"{VIDEO_CNN}:motion_cnn"]
     words += ["--sigma", 0.25, "--n0", 10, "--n", 20, "--batch", 10, "--device", "cpu", "--out", folder / "run"]
     done = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
     assert done.exit_code == 0, done.output

@@ -8,6 +8,7 @@ from ringfence.cli.aces import aces_app
 from ringfence.cli.attack import attack_command
 from ringfence.cli.certify import certify_command, predict_command
 from ringfence.cli.compare import compare_command
+from ringfence.cli.conditions import conditions_command
 from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
@@ -17,7 +18,6 @@ from ringfence.cli.rank import rank_command
 from ringfence.cli.report import report_command
 from ringfence.cli.simplex import simplex_app
 from ringfence.cli.smooth_reduce import smooth_reduce_app
-from ringfence.cli.study import study_app
 from ringfence.cli.sweep import sweep_command
 from ringfence.cli.train import train_command
 from ringfence.cli.variance import variance_command
@@ -62,12 +62,12 @@ app.command("attack")(attack_command)
 app.command("rank")(rank_command)
 app.command("variance")(variance_command)
 app.command("weights")(weights_command)
+app.command("conditions")(conditions_command)
 app.command("verify")(verify_command)
 app.command("info")(info_command)
 app.add_typer(aces_app, name="aces")
 app.add_typer(simplex_app, name="simplex")
 app.add_typer(smooth_reduce_app, name="smooth-reduce")
-app.add_typer(study_app, name="study")
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(import_app, name="import")
 app.add_typer(export_app, name="export")

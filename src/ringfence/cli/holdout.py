@@ -12,7 +12,7 @@ from ringfence.cli import options as o
 if TYPE_CHECKING:
     from torch import nn
 
-    from ringfence.analysis.ranking import Holdout
+    from ringfence.analysis.holdout import Holdout
     from ringfence.data import Dataset
 
 
@@ -74,7 +74,7 @@ class HoldoutChoice:
 
     def scores(self) -> Holdout:
         """All members' scores on the noisy hold-out inputs."""
-        from ringfence.analysis.ranking import holdout_scores
+        from ringfence.analysis.holdout import holdout_scores
         from ringfence.noise import Gaussian
         from ringfence.sampling import check_seed, pick_device
 

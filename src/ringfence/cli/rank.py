@@ -24,7 +24,7 @@ def rank_command(
         from rich import box
         from rich.table import Table
 
-        from ringfence.analysis.ranking import rank
+        from ringfence.analysis.holdout import rank
 
         scores, specs = choice.scores(), choice.specs
         ranked = rank(scores)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results, whole_numbers
+from ringfence.cli.console import friendly, remark, results
 from ringfence.cli.groups import InputOptions, RunningOptions, grouped
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ ClipStride = Annotated[int | None, typer.Option(help="Videos: frames between the
 Chunk = Annotated[int | None, typer.Option(help="Videos: average the logits of consecutive chunks of m frames.")]
 Frames = Annotated[int, typer.Option(help="mnist-motion: frames of a video, 64 or 128.")]
 N0 = Annotated[int, typer.Option("--n0", "--N0", help="Draws that choose the class.")]
+
+
+@smooth_reduce_app.callback()
+def _root() -> None:
+    """One network on overlapping patches or clips: Smooth-Reduce, made sound."""
 
 
 @smooth_reduce_app.command("certify")
@@ -171,56 +176,3 @@ def in_words(lift: Lift) -> str:
         return f"paper form (UNSOUND): radii are not divided by {left_out:.6g}, so they prove nothing."
     mode = "input" if facts["name"] == "identity" else facts["name"]
     return f"noise mode {mode}: every radius is divided by {lift.norm_bound:.6g}."
-
-
-@smooth_reduce_app.command("study")
-@grouped
-def study_command(
-    sigma: o.Sigma,
-    out: Annotated[Path, typer.Option(help="Folder of the study: one run each, study.json, study.md, figures.")],
-    model: o.Model = "default",
-    data: o.Data = "default",
-    patch_size: PatchSize = None,
-    counts: Annotated[str, typer.Option(help="Numbers of patches to compare.")] = "4,9,16",
-    resizes: Annotated[str | None, typer.Option(help="Sides to compare (default: 9/8, 5/4, 3/2 of the patch).")] = None,
-    n0: N0 = 100,
-    n: Annotated[
-        int, typer.Option("--n", "--N", help="Forwards per input at equal compute: k patches, n/k draws.")
-    ] = 10000,
-    alpha: o.Alpha = 0.001,
-    paper: Annotated[
-        bool, typer.Option("--paper/--no-paper", help="Also the published forms, which prove nothing, labelled.")
-    ] = True,
-    strict: Strict = False,
-    histograms: Annotated[int, typer.Option(help="Inputs whose scores of the two top classes are drawn.")] = 2,
-    weights: o.Weights = None,
-    inputs: InputOptions = InputOptions(),
-    running: RunningOptions = RunningOptions(),
-    as_json: o.Json = False,
-    quiet: o.Quiet = False,
-) -> None:
-    """The paper's ablations in one go: patches, resizing, sampling, reductions, noise modes, equal compute."""
-    with friendly("Run the same command again to continue."):
-        from ringfence.cli.job import Choices
-        from ringfence.cli.smooth_reduce_job import load
-        from ringfence.cli.smooth_reduce_study import arms, run_study
-        from ringfence.errors import ArgumentError
-
-        if strict and paper:
-            raise ArgumentError("--strict", "refuses the paper forms", "--paper", "Add --no-paper.")
-        choices = Choices(
-            model,
-            data,
-            sigma,
-            "fixed",
-            {"alpha": alpha, "n0": n0, "n": n},
-            weights=weights,
-            **vars(inputs),
-            **vars(running),
-        )
-        loaded = load(choices)
-        side = min(loaded.dataset.shape[-2:]) if patch_size is None else patch_size
-        larger = whole_numbers(resizes, "--resizes") if resizes else tuple(round(side * f) for f in (1.125, 1.25, 1.5))
-        planned = arms(side, whole_numbers(counts, "--counts"), larger, n, paper, running.seed)
-        facts = run_study(choices, planned, loaded, out, histograms, None if quiet else remark)
-        typer.echo(json.dumps(facts, indent=2, allow_nan=False) if as_json else (out / "study.md").read_text())

@@ -1,4 +1,4 @@
-"""``ringfence variance``: what paper 000's model predicts of an ensemble, beside what certification then measures."""
+"""``ringfence variance``: what the variance model predicts of an ensemble, beside what certification measures."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ def variance_command(
     n: Annotated[int, typer.Option("--n", "--N", help="Draws of the certification that follows.")] = 1000,
     alpha: o.Alpha = 0.001,
     centre: Annotated[
-        str, typer.Option(help="noisy: model the logits around their mean under noise; clean: paper 000's form.")
+        str, typer.Option(help="noisy: model the logits around their mean under noise; clean: as published.")
     ] = "noisy",
     as_json: o.Json = False,
 ) -> None:
     """Predict margin variance, success probability and radius of soft votes of k members, then certify and compare."""
     with friendly():
-        from ringfence.cli.variance_study import Study
+        from ringfence.analysis.variance_check import VarianceCheck, certified_sizes
+        from ringfence.classifiers import Lanes
+        from ringfence.driver import Execution, certify
         from ringfence.errors import ArgumentError
+        from ringfence.mechanisms import one_sided
         from ringfence.noise import Gaussian
         from ringfence.procedures import Fixed
         from ringfence.sampling import check_seed
@@ -51,14 +54,23 @@ def variance_command(
         sizes = whole_numbers(k, "--k") if k else tuple(range(1, count + 1))
         if not sizes or not all(1 <= one <= count for one in sizes):
             raise ArgumentError("--k", f"must lie between 1 and the {count} members", k, "Ask for fewer.")
-        if choice.draws < 2:
-            raise ArgumentError("--draws", "must be at least 2", choice.draws, "A thousand give a stable model.")
-        if centre not in ("noisy", "clean"):
-            raise ArgumentError("--centre", "must be noisy or clean", repr(centre), "noisy is the default.")
         check_seed(choice.seed)
-        Gaussian(choice.sigma), Fixed(alpha, n=n)  # refused here, before anything is loaded
-        study = Study(*choice.load(), choice.sigma, sizes, choice.draws, n, alpha, centre, choice.seed, choice.device)
-        found = study.compare()
+        noise, procedure = Gaussian(choice.sigma), Fixed(alpha, n=n)  # refused here, before anything is loaded
+        check = VarianceCheck(sizes, choice.sigma, choice.draws, n, alpha, centre, choice.seed)
+        members, dataset = choice.load()
+        votes = Lanes(members, ("soft",), prefixes=True)
+        records = certify(
+            votes,
+            dataset,
+            noise=noise,
+            procedure=procedure,
+            mechanism=one_sided,
+            lanes=votes.names,
+            seed=choice.seed,
+            execution=Execution(choice.device),
+        )
+        size_of = {name: place + 1 for place, name in enumerate(votes.names)}
+        found = check.compare(members, dataset, certified_sizes(records, size_of))
         if as_json:
             typer.echo(
                 json.dumps({"sigma": choice.sigma, "n": n, "draws": choice.draws, **found}, indent=2, allow_nan=False)
@@ -73,7 +85,7 @@ def print_comparison(found: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
 
-    from ringfence.cli.variance_study import COMPARED
+    from ringfence.analysis.variance_check import COMPARED
 
     title = "predicted / measured ± error of the difference"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0)

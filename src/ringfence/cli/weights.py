@@ -14,7 +14,7 @@ from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import HoldoutChoice
 
 if TYPE_CHECKING:
-    from ringfence.analysis.sween import LearnedWeights
+    from ringfence.analysis.holdout import LearnedWeights
 
 
 @grouped
@@ -27,7 +27,7 @@ def weights_command(
 ) -> None:
     """Learn the members' weights on noisy hold-out inputs: by gradient descent and by grid search (SWEEN)."""
     with friendly():
-        from ringfence.analysis.sween import equal_weights, gradient_weights, grid_weights, written
+        from ringfence.analysis.holdout import equal_weights, gradient_weights, grid_weights, written
         from ringfence.errors import ArgumentError
 
         if on not in ("logits", "softmax"):
@@ -64,7 +64,7 @@ def print_weights(found: list[LearnedWeights]) -> None:
     from rich import box
     from rich.table import Table
 
-    from ringfence.analysis.sween import written
+    from ringfence.analysis.holdout import written
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method")

@@ -7,18 +7,11 @@ import pytest
 from slabs import max_margin_prediction, weighted_prediction
 
 from ringfence.analysis.conditions import (
-    always_max_margin_above,
     max_margin_bound,
     portion,
     preferred_ensemble,
     single_bound,
     threshold,
-    uniform_deviation_ratio,
-    uniform_max_margin_bound,
-    uniform_minimum_deviation,
-    uniform_preferred_ensemble,
-    uniform_single_bound,
-    uniform_weighted_bound,
     weight_concentration,
     weighted_bound,
     weighted_hoeffding_bound,
@@ -80,26 +73,6 @@ def test_the_bounds_say_something() -> None:
     assert portion(1.0) == 0.5
 
 
-@pytest.mark.parametrize("members", [2, 5, 20])
-def test_uniform_bounds_hold_and_are_the_general_ones(members: int) -> None:
-    rng, low, high, lam = np.random.default_rng(members), 0.3, 0.6, 0.55
-    label = rng.uniform(low, high, (DRAWS, members))
-    scores = worst_scores(label, lam, 0.02, rng)
-    weights = np.ones(members)
-    sound, paper = (uniform_weighted_bound(low, high, lam, 0.02, weights, form) for form in ("sound", "paper"))  # type: ignore[arg-type]
-    assert sound == pytest.approx(weighted_bound(0.45, 0.3 / np.sqrt(12), lam, 0.02, weights))
-    assert 0.98 - paper == pytest.approx(2 * (0.98 - sound))
-    assert (weighted_prediction(scores, weights) == 0).mean() > sound - NOISE
-    widest = uniform_max_margin_bound(low, high, lam, 0.02, members)
-    factor = 2 / (members + 1) * (2 / (members + 2) - 1 / (members + 1))
-    assert widest == pytest.approx(max(0, 0.98 - factor * (0.3 / (0.45 - portion(lam))) ** 2 / 4))
-    assert (max_margin_prediction(scores) == 0).mean() > widest - NOISE
-    assert label.min(1).std() == pytest.approx(uniform_minimum_deviation(low, high, members), rel=0.03)
-    assert (scores[:, 0].argmax(1) == 0).mean() == pytest.approx(
-        uniform_single_bound(low, high, lam, 0.02), abs=NOISE + 0.02
-    )
-
-
 def test_threshold_separates_the_bounds_exactly() -> None:
     rng, seen = np.random.default_rng(0), {"weighted": 0, "max_margin": 0, "undecided": 0}
     for _ in range(3000):
@@ -121,39 +94,10 @@ def test_threshold_separates_the_bounds_exactly() -> None:
     assert threshold(1.0, 0.7, 0.8) == pytest.approx(1.0)
 
 
-def test_uniform_ratio_is_that_of_the_deviations() -> None:
-    for members in (2, 7, 30):
-        exact = np.sqrt(1 / 12) / uniform_minimum_deviation(0.0, 1.0, members)
-        assert uniform_deviation_ratio(members) == pytest.approx(exact)
-        assert uniform_deviation_ratio(members, "paper") == pytest.approx(np.sqrt(2) * exact)
-
-
-def test_printed_number_of_members_is_too_small() -> None:
-    low, high, lam2 = 0.4, 0.6, 0.5
-    printed, corrected = always_max_margin_above(0.5, lam2, "paper"), always_max_margin_above(0.5, lam2)
-    assert (printed, corrected) == (pytest.approx(52.0), pytest.approx(106.0))
-    members, lam1 = 60, 0.01
-    assert members > printed
-    weighted = uniform_weighted_bound(low, high, lam1, 0.0, np.ones(members))
-    widest = uniform_max_margin_bound(low, high, lam2, 0.0, members)
-    assert weighted > widest  # the printed corollary denies this
-    assert (1 - weighted, 1 - widest) == (pytest.approx(0.00012, abs=5e-6), pytest.approx(0.00019, abs=5e-6))
-    assert uniform_preferred_ensemble(lam1, lam2, 0.5, members, "paper") == "max_margin"
-    assert uniform_preferred_ensemble(lam1, lam2, 0.5, members) == "undecided"
-    for lam1 in (1e-6, 0.01, 0.3, 0.9):
-        assert uniform_preferred_ensemble(lam1, lam2, 0.5, 107) == "max_margin"
-
-
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match="lam"):
         portion(1.5)
     with pytest.raises(ArgumentError, match="p: must lie"):
         single_bound(0.5, 0.1, 0.5, 1.2)
-    with pytest.raises(ArgumentError, match="low < high"):
-        uniform_single_bound(0.5, 0.5, 0.5, 0.0)
     with pytest.raises(ArgumentError, match="mean"):
         threshold(1.0, 0.2, 0.9)
-    with pytest.raises(ArgumentError, match="mean"):
-        always_max_margin_above(0.2, 0.9)
-    with pytest.raises(ArgumentError, match="members"):
-        uniform_minimum_deviation(0.0, 1.0, 0)

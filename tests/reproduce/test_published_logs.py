@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from bench_sample_complexity import rebuilt_p_a
 from scipy.special import ndtri
 
-from ringfence.analysis.published import rebuilt_p_a
 from ringfence.stats import clopper_pearson_lower
 from ringfence.store.cohen import read_cohen
 

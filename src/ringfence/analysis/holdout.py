@@ -1,4 +1,8 @@
-"""Weights of an ensemble's members, learned on noisy hold-out inputs (SWEEN, Liu et al. 2020; paper 001's WE)."""
+"""Which member is best under noise, and how to weigh them: decided on inputs held out from certification.
+
+Ranking by noisy accuracy (Horvath et al. 2022, ensembles, appendix D.4); weights learned by gradient descent or on a
+grid (SWEEN, Liu et al. 2020; the weighted ensembles of Yang et al. 2022).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,83 @@ from dataclasses import dataclass
 from math import comb
 from typing import final
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ringfence.analysis.ranking import Holdout
-from ringfence.classifiers import PROBABILITIES, Kinds, probabilities
+from ringfence.analysis.member_scores import HOLDOUT_STAGE, noisy_copies
+from ringfence.classifiers import LOGITS, PROBABILITIES, Kinds, Members, probabilities
 from ringfence.classifiers.votes import ScoreKind, kinds_of_vote
+from ringfence.data import Dataset
 from ringfence.errors import ArgumentError, DataError
+from ringfence.noise import Noise
 
 MOST_POINTS = 100_000
 """Grid points that a search tries at most: 10 members have 92,378 weights of step 0.1."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Holdout:
+    """Scores (inputs, draws, members, K) on noisy copies, float32 on the host, labels (inputs,) int64, and what kind
+    of scores each member gives."""
+
+    scores: Tensor
+    labels: Tensor
+    kinds: Kinds = LOGITS
+
+    @property
+    def flat(self) -> tuple[Tensor, Tensor]:
+        """Every noisy copy on its own: scores (inputs * draws, members, K) and labels (inputs * draws,)."""
+        return self.scores.flatten(0, 1), self.labels.repeat_interleave(self.scores.shape[1])
+
+
+@final
+@dataclass(frozen=True)
+class Ranked:
+    """A member's place: its position as given, noisy hold-out accuracy, and standard error over inputs."""
+
+    member: int
+    accuracy: float
+    error: float
+
+
+@torch.inference_mode()
+def holdout_scores(
+    members: Sequence[nn.Module],
+    dataset: Dataset,
+    noise: Noise,
+    draws: int,
+    seed: int = 0,
+    device: torch.device | None = None,
+) -> Holdout:
+    """All members' scores on draws noisy copies of every input, the same copies for all members."""
+    device = device or torch.device("cpu")
+    ensemble = Members(members).to(device).eval()
+    scores: list[Tensor] = []
+    labels: list[int] = []
+    for item in dataset:
+        if item.label is None:
+            raise DataError(dataset.name, "a hold-out set needs labels", f"input {item.id} without one", "Add labels.")
+        labels.append(item.label)
+        copies = noisy_copies(item.x.to(device), noise, draws, seed, item.id, HOLDOUT_STAGE)
+        scores.append(torch.cat([ensemble(batch).float().cpu() for batch in copies]))
+    if not scores:
+        remedy = "Choose another first input or a smaller skip."
+        raise DataError(dataset.name, "needs at least one hold-out input", "none", remedy)
+    return Holdout(torch.stack(scores), torch.tensor(labels), ensemble.kinds)
+
+
+def rank(holdout: Holdout) -> list[Ranked]:
+    """Members from best to worst by noisy accuracy, ties in the order given; invalid scores are wrong answers."""
+    valid = torch.isfinite(holdout.scores).all(-1)
+    right = valid & (holdout.scores.argmax(-1) == holdout.labels[:, None, None])
+    per_input = right.double().mean(1).numpy()  # (inputs, members): copies of one input are not independent
+    accuracy = per_input.mean(0)
+    count = len(per_input)
+    error = per_input.std(0, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(accuracy), np.nan)
+    order = np.argsort(-accuracy, kind="stable")
+    return [Ranked(int(member), float(accuracy[member]), float(error[member])) for member in order]
 
 
 @final

@@ -1,25 +1,90 @@
-"""The numerical studies of paper 001's figures 4, 5 and 6."""
+"""Figures 4, 5 and 6 of Yang et al. 2022: bounds for uniform scores, the numerical studies, and drawings.
+
+The bounds and comparisons are special cases of those in ``ringfence.analysis.conditions``, for label scores that are
+uniform on [low, high]; ``form="paper"`` has the printed factor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, factorial
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ringfence.analysis.conditions.forms import Form
-from ringfence.analysis.conditions.statistical import (
-    uniform_max_margin_bound,
-    uniform_single_bound,
-    uniform_weighted_bound,
+from ringfence.analysis.conditions import (
+    Form,
+    Preference,
+    max_margin_bound,
+    portion,
+    preferred_ensemble,
+    weighted_bound,
 )
+from ringfence.analysis.conditions.verdicts import check_form, check_probability
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import one_sided
 from ringfence.stats import clopper_pearson_lower
 from ringfence.types import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def uniform_single_bound(low: float, high: float, lam: float, p: float) -> float:
+    """1 - p - clip((Lam3 - a) / (b - a), 0, 1) for scores uniform on [a, b] = [low, high], proposition D.2."""
+    check_probability("p", p)
+    _check_interval(low, high)
+    return max(0.0, 1 - p - float(np.clip((portion(lam) - low) / (high - low), 0.0, 1.0)))
+
+
+def uniform_weighted_bound(
+    low: float, high: float, lam: float, p: float, weights: ArrayLike, form: Form = "sound"
+) -> float:
+    """1 - p - dw K1^2 / 24, K1 = (b-a) / (mu - Lam1); theorem 8 prints 12, twice what theorem 6 gives."""
+    check_form(form)
+    _check_interval(low, high)
+    factor = 1.0 if form == "sound" else 2.0
+    return weighted_bound((low + high) / 2, (high - low) * np.sqrt(factor / 12), lam, p, weights)
+
+
+def uniform_max_margin_bound(low: float, high: float, lam: float, p: float, members: int) -> float:
+    """1 - p - cN K2^2 / 4, K2 = (b-a) / (mu - Lam2), cN = 2/(N+1) (2/(N+2) - 1/(N+1)), theorem 9."""
+    _check_interval(low, high)
+    return max_margin_bound((low + high) / 2, uniform_minimum_deviation(low, high, members), lam, p)
+
+
+def uniform_minimum_deviation(low: float, high: float, members: int) -> float:
+    """sf = (b-a) sqrt(N / ((N+1)^2 (N+2))): deviation of the smallest of N scores uniform on [a, b]."""
+    if members < 1:
+        raise ArgumentError("members", "must be at least 1", members, "Give the number of members.")
+    return float((high - low) * np.sqrt(members / (members + 2)) / (members + 1))
+
+
+def _check_interval(low: float, high: float) -> None:
+    if not 0 <= low < high <= 1:
+        raise ArgumentError("low, high", "must satisfy 0 <= low < high <= 1", (low, high), "Scores are probabilities.")
+
+
+def uniform_deviation_ratio(members: int, form: Form = "sound") -> float:
+    """s0/sf = (N+1) sqrt((N+2) / (12 N)) for uniform scores; the paper's 12 in theorem 8 turns this 12 into 6."""
+    check_form(form)
+    return float((members + 1) * np.sqrt((members + 2) / ((12 if form == "sound" else 6) * members)))
+
+
+def uniform_preferred_ensemble(lam1: float, lam2: float, mean: float, members: int, form: Form = "sound") -> Preference:
+    """Corollary 6's first two cases: corollary 5 with the deviations of uniform scores."""
+    return preferred_ensemble(lam1, lam2, mean, uniform_deviation_ratio(members, form), 1.0, members)
+
+
+def always_max_margin_above(mean: float, lam2: float, form: Form = "sound") -> float:
+    """Uniform scores: with more than 12 (1 - Lam2/mu)^(-2) - 2 members max-margin wins for all lam1; paper prints 6."""
+    check_form(form)
+    gap = 1 - portion(lam2) / mean
+    if gap <= 0:
+        raise ArgumentError("mean", "must exceed lam2/(1+lam2)", mean, "Below that no bound says anything.")
+    return (12 if form == "sound" else 6) / gap**2 - 2
 
 
 @final
@@ -138,3 +203,28 @@ def _radius(counts: IntArray, n: int, alpha: float, sigma: float) -> FloatArray:
     """What CERTIFY reports for these counts; 0 for abstention."""
     lower = clopper_pearson_lower(counts, n, alpha)
     return one_sided(lower, 1.0 - lower, sigma)
+
+
+def plot_figure4(data: RadiusDifference, ax: Axes) -> None:
+    """Radius difference against transferability: red where max-margin is larger, blue where the average is."""
+    colours = np.where(data.difference > 0, "tab:red", "tab:blue")
+    ax.scatter(data.transferability, data.difference, c=colours, s=6)
+    ax.axhline(0.0, color="black", linewidth=0.8)
+    ax.set(xlabel=r"$\lambda_1/\lambda_2$", ylabel="radius of max-margin minus weighted")
+
+
+def plot_figure5(data: RadiusByMembers, ax: Axes) -> None:
+    """Radius against the number of members; the single model is a line."""
+    ax.plot(data.members, data.weighted, label="weighted")
+    ax.plot(data.members, data.max_margin, label="max-margin")
+    ax.axhline(data.single, color="tab:red", linestyle="--", label="single")
+    ax.set(xlabel="members", ylabel="radius")
+    ax.legend()
+
+
+def plot_figure6(data: RocCurve, ax: Axes) -> None:
+    """ROC curve with its area."""
+    ax.plot(data.false_positive, data.true_positive, label=f"area {data.area:.2f}")
+    ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="false positive rate", ylabel="true positive rate")
+    ax.legend()

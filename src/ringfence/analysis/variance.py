@@ -1,19 +1,142 @@
-"""MarginModel: the Gaussian model of a soft vote's margins at one input (paper 000, section 5 and appendix B)."""
+"""Why ensembles enlarge radii: a Gaussian model of the vote's margins under noise, and the radii it predicts.
+
+Horvath et al. 2022 (ensembles), section 5 and appendix B. ``collect_logits`` gives what ``estimate`` needs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri
+from scipy.stats import binom, qmc
 
-from ringfence.analysis.variance.orthant import positive_orthant
-from ringfence.analysis.variance.radii import RadiusDistribution, radius_distribution
+from ringfence.analysis.member_scores import collect_logits
 from ringfence.errors import ArgumentError
+from ringfence.mechanisms import one_sided
+from ringfence.stats import clopper_pearson_lower
 from ringfence.types import FloatArray
+
+__all__ = [
+    "MarginModel",
+    "RadiusDistribution",
+    "certified_radii",
+    "collect_logits",
+    "estimate",
+    "expected_radius",
+    "measured_variance_ratio",
+    "positive_orthant",
+    "radius_distribution",
+    "variance_ratio",
+]
+
+_SCRAMBLES = 8
+_SMALLEST = 1e-300
+_RIDGE = 1e-12
+"""Added to the covariance, relative to its largest variance: estimated covariances may be singular."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RadiusDistribution:
+    """radii ascending (m,), the first 0 for abstention; probabilities (m,), their sum 1."""
+
+    radii: FloatArray
+    probabilities: FloatArray
+
+    @property
+    def mean(self) -> float:
+        """Expected radius, abstention counted as 0."""
+        return float(self.radii @ self.probabilities)
+
+    @property
+    def abstention(self) -> float:
+        """P(no radius is certified)."""
+        return float(self.probabilities[0])
+
+    def at_least(self, radius: float) -> float:
+        """P(R >= radius) for a positive radius."""
+        return float(self.probabilities[self.radii >= radius].sum())
+
+
+def certified_radii(n: int, alpha: float, sigma: float) -> FloatArray:
+    """Radius for n1 = 0..n successes (n+1,): sigma PhiInv(L(n1, n, alpha)), 0 where L <= 1/2; rounded down."""
+    return _unit_radii(n, alpha) * sigma
+
+
+@lru_cache(maxsize=32)
+def _unit_radii(n: int, alpha: float) -> FloatArray:
+    """The radii at sigma = 1; read-only because they are shared."""
+    # Half the draws or fewer never certify, so only the upper half is inverted.
+    first = n // 2 + 1
+    lower = clopper_pearson_lower(np.arange(first, n + 1), n, alpha)
+    radii = np.zeros(n + 1)
+    radii[first:] = one_sided(lower, 1.0 - lower, 1.0)
+    radii.flags.writeable = False
+    return radii
+
+
+def radius_distribution(p: ArrayLike, n: int, alpha: float, sigma: float) -> RadiusDistribution:
+    """P(R = sigma PhiInv(L(n1, n, alpha))) = Binom(n1; n, p), averaged over the success probabilities p (any shape).
+
+    The class is taken as already chosen, rightly; all counts that certify nothing are one outcome, radius 0.
+    """
+    successes = np.atleast_1d(np.asarray(p, np.float64)).ravel()
+    radii, counts = certified_radii(n, alpha, sigma), np.arange(n + 1)
+    mass = np.zeros(n + 1)
+    for success in successes:
+        mass += binom.pmf(counts, n, success) / len(successes)
+    certified = radii > 0
+    return RadiusDistribution(np.append(0.0, radii[certified]), np.append(mass[~certified].sum(), mass[certified]))
+
+
+def expected_radius(p: ArrayLike, n: int, alpha: float, sigma: float) -> FloatArray:
+    """Mean radius CERTIFY reports at success probability p (any shape) with n draws, abstention counted as 0."""
+    successes = np.asarray(p, np.float64)
+    means = [radius_distribution(success, n, alpha, sigma).mean for success in successes.ravel()]
+    return np.array(means).reshape(successes.shape)
+
+
+def positive_orthant(
+    mean: FloatArray, covariance: FloatArray, points: int = 4096, seed: int = 0
+) -> tuple[float, float]:
+    """(p, error): P(Z > 0 in all coordinates) for Z ~ N(mean (m,), covariance (m, m)), and three standard errors of p.
+
+    Genz's transformation to the unit cube, averaged over independently scrambled Sobol sequences of ``points``
+    (a power of two); their spread gives the error. One coordinate is exact: p = Phi(mean/sd), error 0.
+    """
+    scale = float(covariance.diagonal().max(initial=0.0))
+    if scale == 0.0:
+        return float((mean > 0).all()), 0.0
+    if len(mean) == 1:
+        return float(ndtr(mean[0] / np.sqrt(covariance[0, 0]))), 0.0
+    # The hardest coordinate first: the later factors then vary little.
+    order = np.argsort(mean / np.sqrt(covariance.diagonal() + _RIDGE * scale))
+    limit = mean[order]
+    ridged = covariance + _RIDGE * scale * np.eye(len(mean))
+    root = np.linalg.cholesky(ridged[np.ix_(order, order)]).astype(np.float64)
+    seeds = np.random.SeedSequence(seed).spawn(_SCRAMBLES)
+    cubes = (qmc.Sobol(len(mean) - 1, rng=np.random.default_rng(child)).random(points) for child in seeds)
+    estimates = [_genz(limit, root, cube) for cube in cubes]
+    return float(np.mean(estimates)), float(3 * np.std(estimates, ddof=1) / np.sqrt(_SCRAMBLES))
+
+
+def _genz(limit: FloatArray, root: FloatArray, cube: FloatArray) -> float:
+    """Mean over cube (points, m-1) of the product of the conditional probabilities P(X_i < limit_i | X_1..X_{i-1})."""
+    shifted = np.broadcast_to(limit, (len(cube), len(limit))).copy()
+    product = np.ones(len(cube))
+    for i in range(len(limit)):
+        factor = ndtr(shifted[:, i] / root[i, i])
+        product *= factor
+        if i + 1 < len(limit):
+            normal = ndtri(np.clip(cube[:, i] * factor, _SMALLEST, 1 - 1e-16))
+            shifted[:, i + 1 :] -= np.outer(normal, root[i + 1 :, i])
+    return float(product.mean())
 
 
 def variance_ratio(k: int, zeta: float) -> float:
