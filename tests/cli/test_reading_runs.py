@@ -13,7 +13,8 @@ import pytest
 from click.testing import Result
 
 import ringfence as rf
-from ringfence.store.parts import part_paths
+from ringfence.store.guarded import Guarded
+from ringfence.store.parts import part_bytes, part_paths, read_part
 from ringfence.store.schema import from_table, to_table
 
 Call = Callable[..., Result]
@@ -62,18 +63,17 @@ def test_verify_agrees_with_honest_runs(call: Call, finished: dict[str, Path]) -
     result = call("verify", *finished.values())
     assert result.stdout.count("every claim follows from its counts") == 3
     answer = document(call("verify", finished["fixed"], "--json"))
-    assert answer["runs"] == [{"run": str(finished["fixed"]), "records": 6, "damaged": [], "disagreements": []}]
+    counts = {"records": 6, "inputs": 6, "expected_inputs": 6, "schema": 2}
+    assert answer["runs"] == [{"run": str(finished["fixed"]), **counts, "damaged": [], "disagreements": []}]
 
 
 def rewritten(run: Path, change: Callable[[rf.Record], rf.Record]) -> None:
-    """Change the first record that claims something, in place, as somebody who knows the format could."""
-    import pyarrow.parquet as pq
-
+    """Change the first record that claims something, manifest and all, as somebody who knows the format could."""
     (part,) = part_paths(run / "parts")
-    records = from_table(pq.read_table(part))
+    records = from_table(read_part(part))
     victim = next(k for k, record in enumerate(records) if not record.abstained)
     records[victim] = change(records[victim])
-    pq.write_table(to_table(records), part)
+    Guarded(run).replace_parts([f"parts/{part.name}"], part_bytes(to_table(records), 0, 0), len(records))
 
 
 @pytest.mark.parametrize("kind", ["radius", "count"])
@@ -93,7 +93,7 @@ def test_verify_finds_what_was_changed(call: Call, finished: dict[str, Path], tm
     rewritten(run, radius if kind == "radius" else count)
     result = call("verify", run, code=1)
     assert "do not follow from their counts" in result.stdout
-    assert "radius is stored as" in result.stdout
+    assert ": radius is stored as" in result.stdout
     found = document(call("verify", run, "--json", code=1))["runs"][0]["disagreements"]
     assert len({one["input_id"] for one in found}) == 1
     assert "radius" in {one["what"] for one in found}
@@ -106,16 +106,19 @@ def test_a_damaged_part_is_named_skipped_and_made_again(call: Call, tmp_path: Pa
     run = rf.RunFolder.open(tmp_path / "run")
     before = run.records()
     run.append([replace(run.read()[0], input_id=7777)])  # a second part, which stays readable
+    run.settle()
     first, second = part_paths(tmp_path / "run" / "parts")
     first.write_bytes(first.read_bytes()[:-20])
     result = call("verify", tmp_path / "run", code=1)
-    assert f"damaged part, not read: {first.name}" in result.stdout
-    assert "1 records" in result.stdout  # the rest is still read
-    assert first.name in result.stderr
-    assert document(call("metrics", tmp_path / "run", "--json"))["runs"][0]["count"] == 1
+    assert f"parts/{first.name} is stored as was changed after it was written" in result.stdout
+    assert "1 records, 1 of 3 inputs" in result.stdout  # the rest is still read
+    metrics = call("metrics", tmp_path / "run", "--json")
+    assert document(metrics)["runs"][0]["count"] == 1
+    assert "the run is not whole, 1 of 3 inputs are there" in metrics.stderr
     second.unlink()
     mended = call(*words)
-    assert f"{first.name} is damaged" in mended.stderr
+    assert f"{second.name} is missing" in mended.stderr
+    assert f"{first.name} was changed" in mended.stderr
     call("verify", tmp_path / "run")
     after = rf.RunFolder.open(tmp_path / "run").records()
     assert after.drop_columns(["seconds"]).equals(before.drop_columns(["seconds"]))

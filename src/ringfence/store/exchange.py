@@ -55,6 +55,7 @@ def import_cohen(
     run = RunFolder.create_or_resume(out, config)
     done = run.done_ids()
     with RecordWriter(run) as writer:
+        run.note_inputs(len(log), {})
         writer.add([one for one in _records(log, config, n0 + n) if one.input_id not in done])
     return run
 
