@@ -28,7 +28,8 @@ def document(result: Result) -> dict[str, Any]:
 def test_metrics_of_a_published_log(call: Call) -> None:
     words = ["metrics", LOG, "--radii", "0,0.25,0.5,0.75", "--sigma", 0.25, "--json"]
     (run,) = document(call(*words))["runs"]
-    assert list(run) == ["path", "count", "acr", "abstention", "certified_accuracy"]
+    assert list(run) == ["path", "count", "sound", "acr", "abstention", "certified_accuracy"]
+    assert run["sound"] is False  # its radii were rounded to nearest
     shares = run["certified_accuracy"]
     assert {radius: round(share, 3) for radius, share in shares.items()} == {
         "0.0": 0.748,
@@ -141,9 +142,11 @@ def test_logs_in_and_out(call: Call, tmp_path: Path) -> None:
     as_log = document(call("metrics", LOG, "--radii", "0,0.5", "--json"))["runs"][0]
     assert as_run | {"path": ""} == as_log | {"path": ""}
     written = call("export", "cohen", tmp_path / "run").stdout
-    call("export", "cohen", tmp_path / "run", "--out", tmp_path / "log")
-    assert (tmp_path / "log").read_text() == written
-    again = document(call("metrics", tmp_path / "log", "--radii", "0,0.5", "--json"))["runs"][0]
+    said = call("export", "cohen", tmp_path / "run", "--out", tmp_path / "log").stderr
+    assert "no proven guarantee, so its log is" in said
+    assert (tmp_path / "log.unproved").read_text() == written
+    assert written.splitlines()[0].startswith("# no proven guarantee")
+    again = document(call("metrics", tmp_path / "log.unproved", "--radii", "0,0.5", "--json"))["runs"][0]
     assert again | {"path": ""} == as_log | {"path": ""}
     assert "kept no counts" in call("verify", tmp_path / "run", code=2).stderr
 
@@ -156,6 +159,27 @@ def test_export_of_an_own_run(call: Call, finished: dict[str, Path]) -> None:
         assert (int(index), int(label), int(predict)) == (record.input_id, record.label, record.prediction)
         assert record.radius * (1 - 1e-5) <= float(radius) <= record.radius
         assert int(correct) == record.correct
+
+
+def test_metrics_tell_where_staged_runs_stopped(call: Call, finished: dict[str, Path]) -> None:
+    runs = document(call("metrics", *finished.values(), "--json"))["runs"]
+    stages = {Path(run["path"]).name: run.get("stages") for run in runs}
+    assert stages["fixed"] is None
+    shares = stages["sequential"]["shares"]
+    assert sum(one["asa"] + one["asc"] for one in shares) == pytest.approx(100)
+    assert stages["sequential"]["sample_rf"] > 1
+    table = call("metrics", *finished.values()).stdout
+    assert all(word in table for word in ("ASA", "ASC", "SampleRF", "published SampleRF"))
+
+
+def test_the_envelope_is_labelled(call: Call, finished: dict[str, Path]) -> None:
+    paths = [finished["fixed"], finished["sequential"]]
+    found = document(call("compare", *paths, "--envelope", "--radii", "0,0.3", "--json"))
+    assert found["envelope"] == "chosen per radius"
+    runs = document(call("metrics", *paths, "--radii", "0,0.3", "--json"))["runs"]
+    best = [max(run["certified_accuracy"][radius] for run in runs) for radius in ("0.0", "0.3")]
+    assert [point["certified_accuracy"] for point in found["points"]] == best
+    assert "chosen per radius" in call("compare", *paths, "--envelope").stdout
 
 
 def test_plan(call: Call) -> None:
