@@ -17,7 +17,7 @@ from ringfence.mechanisms import MECHANISMS
 from ringfence.procedures import Procedure
 from ringfence.record import StageTally
 from ringfence.sampling import ForwardPlan
-from ringfence.store import RunConfig, import_cohen
+from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
 
 FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
 PROCEDURES: list[Procedure] = [
@@ -104,7 +104,15 @@ def moved(votes: list[int]) -> list[int]:
         ("procedure", lambda r: replace(r, procedure="sequential")),
         ("radius by renyi", lambda r: replace(r, radii={**r.radii, "renyi": 3.0})),
         ("radius by renyi", lambda r: replace(r, radii={k: v for k, v in r.radii.items() if k != "renyi"})),
-        ("config_hash", lambda r: replace(r, config_hash="0" * 16)),
+        ("sound", lambda r: replace(r, sound=False)),
+        ("seed", lambda r: replace(r, seed=1)),
+        ("spent", lambda r: replace(r, spent={"lower bound": r.alpha / 2})),
+        ("norm", lambda r: replace(r, norm="linf")),
+        ("forwards", lambda r: replace(r, forwards=2 * r.forwards)),
+        ("names of radii", lambda r: replace(r, radii={**r.radii, "wishful": 9.0})),
+        ("lanes", lambda r: replace(r, lane="side")),
+        ("counts that cannot be", lambda r: with_votes(r, 1, lambda v: [2**62] * 4 + [800])),
+        ("cells of votes of request 1", lambda r: with_votes(r, 1, lambda v: [*v, 0])),
         ("votes of request 1", lambda r: with_votes(r, 1, lambda v: [v[0] + 1, *v[1:]])),
         ("votes of request 1", lambda r: with_votes(r, 1, lambda v: [v[0] - 801, *v[1:-1], v[-1] + 801])),
         ("radius", lambda r: with_votes(r, 1, moved)),
@@ -154,8 +162,8 @@ def test_the_norm_of_the_lift_is_verified(tmp_path: Path, procedure: Procedure) 
     run.append(rows)
     assert rf.verify(run) == []
     other = rf.RunFolder.create_or_resume(tmp_path / "other", config(procedure))
-    other.append(rows)
-    assert {one.what for one in rf.verify(other)} >= {"lift_norm", "config_hash"}
+    other.append([replace(one, config_hash=other.config.digest) for one in rows])
+    assert "lift_norm" in {one.what for one in rf.verify(other)}
 
 
 def test_stopping_a_sequential_test_early_is_found(tmp_path: Path) -> None:
@@ -173,5 +181,51 @@ def test_imported_logs_cannot_be_verified(tmp_path: Path) -> None:
         rf.verify(run)
 
 
-def test_an_empty_run_has_nothing_to_contradict(tmp_path: Path) -> None:
-    assert rf.verify(rf.RunFolder.create_or_resume(tmp_path / "run", config(rf.Fixed(n=800)))) == []
+def test_an_empty_run_verifies_nothing_and_says_so(tmp_path: Path) -> None:
+    (found,) = rf.verify(rf.RunFolder.create_or_resume(tmp_path / "run", config(rf.Fixed(n=800))), partial=True)
+    assert "nothing was verified" in found.what
+
+
+def test_a_run_that_is_not_whole_is_a_finding_unless_it_is_known(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run", rf.Fixed(n=800), records(rf.Fixed(n=800)))
+    run.note_inputs(11, {40: "cannot be decoded"})
+    assert [(one.input_id, one.what, one.stored, one.recomputed) for one in rf.verify(run)] == [
+        (None, "inputs", 9, 11),
+        (40, "failed", "cannot be decoded", "a record"),
+    ]
+    assert rf.verify(run, partial=True) == []
+
+
+def test_ids_and_labels_are_those_of_the_inputs(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run", rf.Fixed(n=800), records(rf.Fixed(n=800)))
+    run.write_inputs([InputInfo(one, 2 if one == 3 else 1) for one in range(8)])
+    assert {(one.input_id, one.what, one.recomputed) for one in rf.verify(run)} == {
+        (3, "label", 2),
+        (8, "input_id", "one of inputs.parquet"),
+    }
+
+
+def test_a_lane_that_is_missing_and_a_row_that_stands_twice_are_found(tmp_path: Path) -> None:
+    test = rf.Fixed(n=800)
+    two = config(test).model_copy(update={"lanes": ["main", "other"]})
+    rows = [replace(one, config_hash=two.digest) for one in records(test)]
+    run = rf.RunFolder.create_or_resume(tmp_path / "run", two)
+    run.append([*rows, *(replace(one, lane="other") for one in rows[1:])])
+    run.append(rows[:2])
+    found = {(one.input_id, one.what) for one in rf.verify(run)}
+    assert found == {(0, "lanes"), (None, "rows, some of them twice")}
+
+
+def test_rows_of_other_settings_do_not_count(tmp_path: Path) -> None:
+    """Not even where the manifest lists them: a folder put together from two runs."""
+    test = rf.Fixed(n=800)
+    rows = records(test)
+    run = stored(tmp_path / "run", test, rows[:5])
+    other = rf.RunFolder.create_or_resume(tmp_path / "other", config(test).model_copy(update={"seed": 1}))
+    part = other.append([replace(one, config_hash=other.config.digest) for one in rows[5:]])
+    run._files.add_part(part.read_bytes(), 4)
+    with pytest.warns(StoreWarning, match=r"part-000001\.parquet is damaged \(4 rows are of other settings\)"):
+        assert run.done_ids() == {0, 1, 2, 3, 4}
+    assert [one.what for one in rf.verify(run)] == ["parts/part-000001.parquet"]
+    with pytest.raises(StoreError, match="own settings"):
+        run.append([replace(rows[5], config_hash="0" * 16)])

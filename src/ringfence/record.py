@@ -27,11 +27,12 @@ class StageTally:
 class Record:
     """One row of a run.
 
-    radius is the l2 radius in input units by the run's main mechanism, rounded down and already divided
+    radius is in input units by the run's main mechanism, rounded down and already divided
     by lift_norm; radii holds every mechanism's. A procedure with a target stores radius = target for the
     certified and 0 otherwise. p_a is a lower bound on the predicted class, p_b an upper bound on all others.
     alpha is the failure probability of this record and spent says where it went. sound is False for
     ``paper`` forms. forwards counts network evaluations; seconds is this input's share of the wall time.
+    norm is the one in which the radius is measured.
     facts holds what the procedure knew of the input before any noise (ACES: the core network's class).
     """
 
@@ -56,6 +57,7 @@ class Record:
     stages: tuple[StageTally, ...] = ()
     config_hash: str = ""
     facts: Mapping[str, int] = field(default_factory=dict)
+    norm: str = "l2"
 
     @property
     def abstained(self) -> bool:

@@ -1,115 +1,193 @@
-"""Verify: replay every record's procedure on its stored counts and compare what it claims. No model needed."""
+"""Verify: recompute everything a run claims that needs no model: replay every record's procedure on its counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from ringfence.errors import StoreError
-from ringfence.mechanisms import mechanism
+from ringfence.mechanisms import Mechanism, mechanism
 from ringfence.procedures import Given, Procedure, claims, procedure
-from ringfence.record import Record, StageTally
-from ringfence.store import RunFolder
-from ringfence.types import ABSTAIN, FORWARDS, IntArray, Tally
+from ringfence.procedures.replay import replay
+from ringfence.record import Record
+from ringfence.store import RunFolder, StoreWarning
+from ringfence.store.parts import sorted_rows
+from ringfence.store.schema import RECORD_SCHEMA, from_table
+from ringfence.types import FORWARDS
+
+_MOST = 2**48
+"""No cell counts more: larger numbers could wrap around where they are added up."""
+_NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError, RuntimeError)
+"""What mathematics may raise on numbers that nobody counted."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A claim that its counts do not support."""
+    """A claim that does not follow; input_id None and lane "" where it is about the folder as a whole."""
 
-    input_id: int
+    input_id: int | None
     lane: str
     what: str
     stored: object
     recomputed: object
 
 
-def verify(run: RunFolder) -> list[Disagreement]:
-    """Every difference between the records and what their counts prove; empty when all agree."""
+def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
+    """Every difference between what the folder claims and what follows from it; empty when all agree.
+
+    partial: a run that is not whole, because it has not ended or inputs failed, is no difference.
+    """
     config = run.config
-    records = run.read()
     if config.procedure.startswith("imported"):
         rule = "must hold raw counts to be verified"
         raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
-    test = procedure(config.procedure, config.procedure_settings)
-    norm = float(config.lift.get("norm_bound", 1.0))
-    given = Given(config.num_classes, config.sigma, norm)
-    found = list(_replay(test, given, records, config.mechanisms or [config.mechanism]))
-    for record in records:
-        if record.config_hash != config.digest:
-            found.append(Disagreement(record.input_id, record.lane, "config_hash", record.config_hash, config.digest))
+    claim = _Claim.of(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # it stands among what is returned
+        tables = list(run.tables())
+    table = sorted_rows(pa.concat_tables([RECORD_SCHEMA.empty_table(), *tables]))
+    records = from_table(table)
+    found = [Disagreement(None, "", name, reason, "as it was written") for name, reason in run.problems.items()]
+    found += _folder(run, records, sum(map(len, tables)), partial)
+    found += claim.contradicted(records)
     return found
 
 
-def _replay(test: Procedure, given: Given, records: Sequence[Record], names: Sequence[str]) -> Iterator[Disagreement]:
+def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool) -> Iterator[Disagreement]:
+    """What the folder as a whole says wrongly: rows, lanes, inputs."""
+    if rows != len(records):
+        yield Disagreement(None, "", "rows, some of them twice", rows, len(records))
     if not records:
+        yield Disagreement(None, "", "records: there are none, so nothing was verified", 0, "at least 1")
+    lanes: dict[int, list[str]] = {}
+    for record in records:
+        lanes.setdefault(record.input_id, []).append(record.lane)
+    known = sorted(run.config.lanes)
+    for one, there in lanes.items():
+        if there != known:
+            yield Disagreement(one, "", "lanes", there, known)
+    if not partial:
+        if run.expected is not None and len(lanes) != run.expected:
+            yield Disagreement(None, "", "inputs", len(lanes), run.expected)
+        for one, why in run.failed.items():
+            yield Disagreement(one, "", "failed", why, "a record")
+    yield from _against_inputs(run, records)
+
+
+def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disagreement]:
+    """Ids and labels are those of inputs.parquet, where there is one."""
+    try:
+        inputs = {one.id: one.label for one in run.inputs()}
+    except StoreError as error:
+        if "inputs.parquet" not in run.problems:
+            yield Disagreement(None, "", "inputs.parquet", error.received, error.rule)
         return
-    names_known = sorted({name for record in records for name in record.facts})
-    known = {name: np.array([r.facts.get(name, ABSTAIN) for r in records], np.int64) for name in names_known}
-    state = test.start(len(records), replace(given, facts=known, replayed=True))
-    longest = max(len(record.stages) for record in records)
-    broken: set[int] = set()
-    for step in range(longest):
-        rows = np.array([i for i, r in enumerate(records) if len(r.stages) > step and i not in broken], np.int64)
-        wanted = test.request(state[rows])
-        for row, draws in zip(rows, wanted, strict=True):
-            seen = records[row].stages[step]
-            asked = (int(state["stage"][row]), int(state["drawn"][row]), int(draws))
-            for name in _impossible(seen):
-                broken.add(int(row))
-                counted = int(np.sum(seen.cells[name]))
-                what = f"{name} of request {step}"
-                yield Disagreement(records[row].input_id, records[row].lane, what, counted, seen.draws)
-            if (seen.stage, seen.start, seen.draws) != asked:
-                broken.add(int(row))
-                what = f"request {step} (stage, start, draws)"
-                yield Disagreement(
-                    records[row].input_id, records[row].lane, what, (seen.stage, seen.start, seen.draws), asked
-                )
-        rows = np.array([row for row in rows if int(row) not in broken], np.int64)
-        if len(rows):
-            state[rows] = test.update(state[rows], _tally(records, rows, step))
-    wanted = np.where(test.may_end(state), 0, test.request(state))
-    decisions = test.conclude(state)
-    prediction, radius, radii = claims(decisions, [mechanism(name) for name in names], given)
-    for row, record in enumerate(records):
-        if row in broken:
-            continue
-        claimed: list[tuple[str, object, object]] = [
-            ("prediction", record.prediction, int(prediction[row])),
-            ("radius", record.radius, float(radius[row])),
-            ("p_a", record.p_a, float(decisions.p_a[row])),
-            ("p_b", record.p_b, float(decisions.p_b[row])),
-            ("alpha", record.alpha, test.alpha),
-            ("procedure", record.procedure, test.name),
-            ("target", record.target, test.target),
-            ("lift_norm", record.lift_norm, given.norm_bound),
-            ("draws", record.draws, sum(stage.draws for stage in record.stages)),
-            *((f"radius by {name}", record.radii.get(name), float(values[row])) for name, values in radii.items()),
-        ]
-        if wanted[row]:
-            claimed.append(("draws still wanted", 0, int(wanted[row])))
-        for what, stored, recomputed in claimed:
-            if stored != recomputed:
-                yield Disagreement(record.input_id, record.lane, what, stored, recomputed)
+    for record in records if inputs else ():
+        if record.input_id not in inputs:
+            yield Disagreement(record.input_id, record.lane, "input_id", record.input_id, "one of inputs.parquet")
+        elif record.label != inputs[record.input_id]:
+            yield Disagreement(record.input_id, record.lane, "label", record.label, inputs[record.input_id])
 
 
-def _impossible(seen: StageTally) -> list[str]:
-    """Names of cells that these draws cannot have given: a draw is one vote, and a fixed number of other cells
-    (its forwards may differ from draw to draw, but there is at least one)."""
-    wrong: list[str] = []
-    for name, counts in seen.cells.items():
-        total = int(np.sum(counts))
-        fits = total >= seen.draws if name == FORWARDS else total % seen.draws == 0
-        if np.min(counts) < 0 or not fits or (name == "votes" and total != seen.draws):
-            wrong.append(name)
-    return wrong
+@dataclass(frozen=True)
+class _Claim:
+    """What the settings say that every record must hold."""
+
+    run: RunFolder
+    test: Procedure
+    given: Given
+    mechanisms: Sequence[Mechanism]
+
+    @classmethod
+    def of(cls, run: RunFolder) -> _Claim:
+        """From config.json, whose values may be anything that their types allow."""
+        config = run.config
+        try:
+            test = procedure(config.procedure, config.procedure_settings)
+            norm = float(config.lift.get("norm_bound", 1.0))
+            given = Given(config.num_classes, config.sigma, norm)
+            chosen = [mechanism(name) for name in config.mechanisms or [config.mechanism]]
+        except _NONSENSE as error:
+            rule, remedy = "must hold settings that a procedure can have", "Restore it from a copy."
+            raise StoreError(str(run.path / "config.json"), rule, error, remedy) from error
+        return cls(run, test, given, chosen)
+
+    def contradicted(self, records: Sequence[Record]) -> Iterator[Disagreement]:
+        """Differences of the records, which are read as arrays; one whose counts are nonsense is named alone."""
+        sane = [record for record in records if not _beyond(record)]
+        yield from (_nonsense(record, f"more than {_MOST}") for record in records if _beyond(record))
+        if sane:
+            yield from self._together(sane, _usual_forwards(sane))
+
+    def _together(self, records: Sequence[Record], each: int | None) -> Iterable[Disagreement]:
+        try:
+            with np.errstate(all="ignore"):
+                return list(self._replayed(records, each))
+        except _NONSENSE as error:
+            if len(records) == 1:
+                return [_nonsense(records[0], error)]
+            half = len(records) // 2
+            return [*self._together(records[:half], each), *self._together(records[half:], each)]
+
+    def _replayed(self, records: Sequence[Record], each: int | None) -> Iterator[Disagreement]:
+        seen = replay(self.test, self.given, records)
+        for row, what, stored, wanted in seen.misfits:
+            yield Disagreement(records[row].input_id, records[row].lane, what, stored, wanted)
+        broken = {one.row for one in seen.misfits}
+        decisions = seen.decisions
+        prediction, radius, radii = claims(decisions, self.mechanisms, self.given)
+        lift = self.run.config.lift
+        sound = self.test.sound and lift.get("form") != "paper" and lift.get("sound", True) is True
+        for row, record in enumerate(records):
+            if row in broken:
+                continue
+            claimed: list[tuple[str, object, object]] = [
+                ("prediction", record.prediction, int(prediction[row])),
+                ("radius", record.radius, float(radius[row])),
+                ("p_a", record.p_a, float(decisions.p_a[row])),
+                ("p_b", record.p_b, float(decisions.p_b[row])),
+                ("alpha", record.alpha, self.test.alpha),
+                ("procedure", record.procedure, self.test.name),
+                ("target", record.target, self.test.target),
+                ("lift_norm", record.lift_norm, self.given.norm_bound),
+                ("norm", record.norm, "l2"),
+                ("sound", record.sound, sound),
+                ("seed", record.seed, self.run.config.seed),
+                ("spent", dict(record.spent), dict(self.test.spent)),
+                ("draws", record.draws, sum(stage.draws for stage in record.stages)),
+                ("forwards", record.forwards, _forwards(record, each)),
+                ("names of radii", sorted(record.radii), sorted(radii)),
+                *((f"radius by {name}", record.radii.get(name), float(values[row])) for name, values in radii.items()),
+            ]
+            if seen.wanted[row]:
+                claimed.append(("draws still wanted", 0, int(seen.wanted[row])))
+            for what, stored, recomputed in claimed:
+                if stored != recomputed:
+                    yield Disagreement(record.input_id, record.lane, what, stored, recomputed)
 
 
-def _tally(records: Sequence[Record], rows: IntArray, step: int) -> Tally:
-    """The counts of one request of the chosen records, as the procedure saw them."""
-    stages = [records[row].stages[step] for row in rows]
-    cells = {name: np.stack([np.asarray(stage.cells[name], np.int64) for stage in stages]) for name in stages[0].cells}
-    return Tally(cells, np.array([stage.draws for stage in stages], np.int64))
+def _nonsense(record: Record, why: object) -> Disagreement:
+    return Disagreement(record.input_id, record.lane, "counts that cannot be", why, "counts of draws")
+
+
+def _beyond(record: Record) -> bool:
+    """Whether a count is too large to be added up."""
+    return any(np.max(cells, initial=0) > _MOST for stage in record.stages for cells in stage.cells.values())
+
+
+def _usual_forwards(records: Sequence[Record]) -> int | None:
+    """Forwards per draw of most records: one number for the whole run, where rows do not differ in work."""
+    shares = Counter(record.forwards // record.draws for record in records if record.draws > 0)
+    return shares.most_common(1)[0][0] if shares else None
+
+
+def _forwards(record: Record, each: int | None) -> int:
+    """What the record's forwards must be: counted beside its draws, or so many for each of them."""
+    if record.stages and all(FORWARDS in stage.cells for stage in record.stages):
+        return sum(int(stage.cells[FORWARDS][0]) for stage in record.stages)
+    return sum(stage.draws for stage in record.stages) * max(each or 1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,13 @@ from scipy.stats import rankdata
 from simulated_runs import simulated_run, spread
 
 from ringfence.analysis.bounds import RunBounds
-from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, summarise
+from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, envelope, summarise
+from ringfence.analysis.metrics import RunMetrics
 from ringfence.errors import AlphaError, ArgumentError, StoreError
 from ringfence.mechanisms import MECHANISMS, best_of, neyman_pearson, one_sided, renyi
-from ringfence.procedures import Fixed, Multinomial, Sequential, Softmax, TwoSided
-from ringfence.store import import_cohen
+from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Multinomial, Predict, Sequential, Softmax, TwoSided
+from ringfence.record import StageTally
+from ringfence.store import RunFolder, import_cohen
 
 LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
 IDS = np.arange(40) * 3
@@ -51,8 +54,105 @@ def test_wilcoxon_ranks_zeros_as_pratt_does() -> None:
     gain = np.array([0.0, 0.0, 0.1, -0.2, 0.3, 0.4, 0.5, -0.05])
     ours, theirs = radii("a", list(range(8)), (gain + 1).tolist()), radii("b", list(range(8)), [1.0] * 8)
     ranks = rankdata(np.abs(gain))  # zeros take part in the ranking and are then left out of the sums
-    expected = min(ranks[gain > 0].sum(), ranks[gain < 0].sum())
-    assert compare(ours, theirs).statistic == expected
+    found = compare(ours, theirs)
+    assert found.statistic == ranks[gain > 0].sum()
+    assert compare(theirs, ours).statistic == ranks[gain < 0].sum()
+    assert found.p_value < 0.5 < compare(theirs, ours).p_value
+
+
+def test_w_plus_of_a_contestant_that_never_loses_is_large() -> None:
+    """The two-sided statistic, the smaller sum of ranks, is 0 here."""
+    gain = np.linspace(0.1, 1, 200)
+    ours, theirs = radii("a", list(range(200)), (gain + 1).tolist()), radii("b", list(range(200)), [1.0] * 200)
+    found = compare(ours, theirs)
+    assert found.statistic == 200 * 201 / 2
+    assert found.p_value < 1e-30
+
+
+def test_runs_are_paired_only_on_the_same_data_and_their_differences_named() -> None:
+    def one(data: str | None, **classifier: object) -> Radii:
+        return Radii("x", np.arange(3), np.ones(3), True, {"sigma": 0.5, "precision": "fp32"} | classifier, data)
+
+    first = one("v2 inputs:1 labels:1 v1:77")
+    for other in ("v2 inputs:2 labels:1", "v2 inputs:1 labels:3", "78"):
+        with pytest.raises(ArgumentError, match="same data to be paired"):
+            compare(first, one(other))
+    for other in ("v2 inputs:1 labels:1", "77", None):
+        assert compare(first, one(other)).differing == compare(one(other), first).differing == ()
+    assert compare(first, one(None, precision="bf16")).differing == ("precision",)
+    assert compare(first, one(None, sigma=1.0, lane="b")).differing == ("sigma", "lane")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"precision": "bf16"}, "precision"),
+        ({"weights_hash": "v2 weights:2"}, "weights"),
+        ({"model": "other"}, "model"),
+        ({"lift": {"name": "x", "norm_bound": 2.0}}, "lift"),
+        ({"sigma": 2.0}, "sigma"),
+        ({"data_hash": "v2 inputs:9"}, "same data"),
+    ],
+)
+def test_the_best_of_runs_about_different_classifiers_is_refused(
+    run: RunBounds, change: dict[str, object], named: str
+) -> None:
+    ours = {"weights_hash": "v2 weights:1", "data_hash": "v2 inputs:1"}
+    one, other = (replace(run, config=run.config.model_copy(update=ours | more)) for more in ({}, change))
+    with pytest.raises(ArgumentError, match=named):
+        best_of_runs([one, other], 1.0)
+    assert best_of_runs([one, one], 1.0).radius.tolist() == run.main_radius.tolist()
+
+
+def test_lanes_are_different_classifiers(tmp_path: Path) -> None:
+    for lane in ("a", "b"):
+        simulated_run(tmp_path / lane, Fixed(n=500), spread(4), range(4), lane=lane)
+    with pytest.raises(ArgumentError, match="differ in lane"):
+        best_of_runs([RunBounds.load(tmp_path / lane) for lane in ("a", "b")], 0.5)
+
+
+def test_predict_runs_have_no_radius_to_compare(tmp_path: Path) -> None:
+    simulated_run(tmp_path, Predict(n=100), spread(3), range(3))
+    with pytest.raises(StoreError, match="a run of predict, which claims none"):
+        RunBounds.load(tmp_path)
+
+
+def test_after_smoothing_compares_like_all_others(tmp_path: Path) -> None:
+    """Its radius comes from no mechanism, and its votes are those of several members."""
+    procedure = EnsembleAfterSmoothing(n=2000)
+    members = np.zeros((2, 5), np.int64)
+    members[:, 1] = [1900, 1500]
+    members[:, 2] = [100, 500]
+    small = np.zeros((2, 5), np.int64)
+    small[:, 1] = 100
+    stages = (StageTally(0, 0, 100, {"member_votes": small.ravel()}),
+              StageTally(1, 0, 2000, {"member_votes": members.ravel()}))  # fmt: skip
+    base = simulated_run(tmp_path / "fixed", Fixed(n=2000), spread(3), range(3))
+    config = base.config.model_copy(
+        update={"procedure": procedure.name, "procedure_settings": procedure.settings(), "mechanisms": []}
+    )
+    run = RunFolder.create_or_resume(tmp_path / "after", config)
+    blank = {"radii": {}, "config_hash": config.digest, "stages": stages, "procedure": procedure.name}
+    run.append([replace(one, prediction=1, radius=0.4, label=1, **blank) for one in base.read()])
+    after, fixed = RunBounds.load(tmp_path / "after"), RunBounds.load(tmp_path / "fixed")
+    found = compare(Radii.of(after), Radii.of(fixed))
+    assert found.median_radius == 0.4
+    (summary,) = summarise(after).mechanisms
+    assert (summary.mechanism, summary.median_radius) == ("its own", 0.4)
+    assert summarise(after).top_1 == 1.0
+    assert after.means[0][0] == 1900 / 2000
+    with pytest.raises(StoreError, match="a run of after-smoothing"):
+        after.radius(renyi)
+
+
+def test_the_envelope_takes_the_best_run_of_every_radius() -> None:
+    def run(path: str, sound: bool = True, **shares: float) -> RunMetrics:
+        curve = {float(radius.removeprefix("r")) / 100: share for radius, share in shares.items()}
+        return RunMetrics(9, 0.5, 0.1, 0.1, 0.0, curve, None, 9, 9, 1.0, sound, path=path)
+
+    points = envelope([run("small", r0=0.9, r25=0.5), run("large", sound=False, r0=0.6, r25=0.55, r50=0.4)])
+    told = [(one.radius, one.certified_accuracy, one.run, one.sound) for one in points]
+    assert told == [(0.0, 0.9, "small", True), (0.25, 0.55, "large", False), (0.5, 0.4, "large", False)]
 
 
 def test_equal_contestants_show_no_difference() -> None:

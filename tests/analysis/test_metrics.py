@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,11 @@ def test_lanes_are_measured_apart() -> None:
 def test_the_printed_document(tmp_path: Path) -> None:
     config = RunConfig(model="m", data="d", num_classes=2, sigma=0.5, procedure="fixed", mechanism="one-sided")
     run = RunFolder.create_or_resume(tmp_path / "run", config)
-    run.append([record(0, 1, 1, 0.5), record(1, None, 1, 0.5), record(2, 1, -1, 0.0)])
+
+    def ours(*values: Any) -> Record:
+        return replace(record(*values), config_hash=config.digest)
+
+    run.append([ours(0, 1, 1, 0.5), ours(1, None, 1, 0.5), ours(2, 1, -1, 0.0)])
     (found,) = load_metrics(run.path, [0, 0.25])
     assert json.loads(metrics_json([found])) == {
         "runs": [
@@ -117,7 +122,7 @@ def test_the_printed_document(tmp_path: Path) -> None:
             }
         ]
     }
-    run.append([record(0, 1, 0, 0.5, "second")])
+    run.append([ours(0, 1, 0, 0.5, "second")])
     assert [one.to_dict()["lane"] for one in load_metrics(run.path, [0])] == ["", "second"]
 
 

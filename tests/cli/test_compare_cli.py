@@ -61,7 +61,7 @@ def test_runs_are_paired_on_common_inputs(runs: dict[str, Path]) -> None:
 
 def test_tables_name_the_columns_of_the_paper(runs: dict[str, Path]) -> None:
     text = compare(runs["few"], runs["two"], "--above", 0.1).stdout
-    for word in ("top-1", "median radius", "above 0.1", "largest", "Wilcoxon p", "gain > 100%", "ms/input"):
+    for word in ("top-1", "median radius", "above 0.1", "largest", "Wilcoxon W+", "gain > 100%", "ms/input"):
         assert word in text
     assert text.index("n 200") < text.index("n 1,000")  # figure 6 is read in the order of n
 

@@ -13,7 +13,8 @@ import pytest
 from click.testing import Result
 
 import ringfence as rf
-from ringfence.store.parts import part_paths
+from ringfence.store.guarded import Guarded
+from ringfence.store.parts import part_bytes, part_paths, read_part
 from ringfence.store.schema import from_table, to_table
 
 Call = Callable[..., Result]
@@ -27,7 +28,8 @@ def document(result: Result) -> dict[str, Any]:
 def test_metrics_of_a_published_log(call: Call) -> None:
     words = ["metrics", LOG, "--radii", "0,0.25,0.5,0.75", "--sigma", 0.25, "--json"]
     (run,) = document(call(*words))["runs"]
-    assert list(run) == ["path", "count", "acr", "abstention", "certified_accuracy"]
+    assert list(run) == ["path", "count", "sound", "acr", "abstention", "certified_accuracy"]
+    assert run["sound"] is False  # its radii were rounded to nearest
     shares = run["certified_accuracy"]
     assert {radius: round(share, 3) for radius, share in shares.items()} == {
         "0.0": 0.748,
@@ -62,18 +64,17 @@ def test_verify_agrees_with_honest_runs(call: Call, finished: dict[str, Path]) -
     result = call("verify", *finished.values())
     assert result.stdout.count("every claim follows from its counts") == 3
     answer = document(call("verify", finished["fixed"], "--json"))
-    assert answer["runs"] == [{"run": str(finished["fixed"]), "records": 6, "damaged": [], "disagreements": []}]
+    counts = {"records": 6, "inputs": 6, "expected_inputs": 6, "schema": 2}
+    assert answer["runs"] == [{"run": str(finished["fixed"]), **counts, "damaged": [], "disagreements": []}]
 
 
 def rewritten(run: Path, change: Callable[[rf.Record], rf.Record]) -> None:
-    """Change the first record that claims something, in place, as somebody who knows the format could."""
-    import pyarrow.parquet as pq
-
+    """Change the first record that claims something, manifest and all, as somebody who knows the format could."""
     (part,) = part_paths(run / "parts")
-    records = from_table(pq.read_table(part))
+    records = from_table(read_part(part))
     victim = next(k for k, record in enumerate(records) if not record.abstained)
     records[victim] = change(records[victim])
-    pq.write_table(to_table(records), part)
+    Guarded(run).replace_parts([f"parts/{part.name}"], part_bytes(to_table(records), 0, 0), len(records))
 
 
 @pytest.mark.parametrize("kind", ["radius", "count"])
@@ -93,7 +94,7 @@ def test_verify_finds_what_was_changed(call: Call, finished: dict[str, Path], tm
     rewritten(run, radius if kind == "radius" else count)
     result = call("verify", run, code=1)
     assert "do not follow from their counts" in result.stdout
-    assert "radius is stored as" in result.stdout
+    assert ": radius is stored as" in result.stdout
     found = document(call("verify", run, "--json", code=1))["runs"][0]["disagreements"]
     assert len({one["input_id"] for one in found}) == 1
     assert "radius" in {one["what"] for one in found}
@@ -106,16 +107,19 @@ def test_a_damaged_part_is_named_skipped_and_made_again(call: Call, tmp_path: Pa
     run = rf.RunFolder.open(tmp_path / "run")
     before = run.records()
     run.append([replace(run.read()[0], input_id=7777)])  # a second part, which stays readable
+    run.settle()
     first, second = part_paths(tmp_path / "run" / "parts")
     first.write_bytes(first.read_bytes()[:-20])
     result = call("verify", tmp_path / "run", code=1)
-    assert f"damaged part, not read: {first.name}" in result.stdout
-    assert "1 records" in result.stdout  # the rest is still read
-    assert first.name in result.stderr
-    assert document(call("metrics", tmp_path / "run", "--json"))["runs"][0]["count"] == 1
+    assert f"parts/{first.name} is stored as was changed after it was written" in result.stdout
+    assert "1 records, 1 of 3 inputs" in result.stdout  # the rest is still read
+    metrics = call("metrics", tmp_path / "run", "--json")
+    assert document(metrics)["runs"][0]["count"] == 1
+    assert "the run is not whole, 1 of 3 inputs are there" in metrics.stderr
     second.unlink()
     mended = call(*words)
-    assert f"{first.name} is damaged" in mended.stderr
+    assert f"{second.name} is missing" in mended.stderr
+    assert f"{first.name} was changed" in mended.stderr
     call("verify", tmp_path / "run")
     after = rf.RunFolder.open(tmp_path / "run").records()
     assert after.drop_columns(["seconds"]).equals(before.drop_columns(["seconds"]))
@@ -138,9 +142,11 @@ def test_logs_in_and_out(call: Call, tmp_path: Path) -> None:
     as_log = document(call("metrics", LOG, "--radii", "0,0.5", "--json"))["runs"][0]
     assert as_run | {"path": ""} == as_log | {"path": ""}
     written = call("export", "cohen", tmp_path / "run").stdout
-    call("export", "cohen", tmp_path / "run", "--out", tmp_path / "log")
-    assert (tmp_path / "log").read_text() == written
-    again = document(call("metrics", tmp_path / "log", "--radii", "0,0.5", "--json"))["runs"][0]
+    said = call("export", "cohen", tmp_path / "run", "--out", tmp_path / "log").stderr
+    assert "no proven guarantee, so its log is" in said
+    assert (tmp_path / "log.unproved").read_text() == written
+    assert written.splitlines()[0].startswith("# no proven guarantee")
+    again = document(call("metrics", tmp_path / "log.unproved", "--radii", "0,0.5", "--json"))["runs"][0]
     assert again | {"path": ""} == as_log | {"path": ""}
     assert "kept no counts" in call("verify", tmp_path / "run", code=2).stderr
 
@@ -153,6 +159,27 @@ def test_export_of_an_own_run(call: Call, finished: dict[str, Path]) -> None:
         assert (int(index), int(label), int(predict)) == (record.input_id, record.label, record.prediction)
         assert record.radius * (1 - 1e-5) <= float(radius) <= record.radius
         assert int(correct) == record.correct
+
+
+def test_metrics_tell_where_staged_runs_stopped(call: Call, finished: dict[str, Path]) -> None:
+    runs = document(call("metrics", *finished.values(), "--json"))["runs"]
+    stages = {Path(run["path"]).name: run.get("stages") for run in runs}
+    assert stages["fixed"] is None
+    shares = stages["sequential"]["shares"]
+    assert sum(one["asa"] + one["asc"] for one in shares) == pytest.approx(100)
+    assert stages["sequential"]["sample_rf"] > 1
+    table = call("metrics", *finished.values()).stdout
+    assert all(word in table for word in ("ASA", "ASC", "SampleRF", "published SampleRF"))
+
+
+def test_the_envelope_is_labelled(call: Call, finished: dict[str, Path]) -> None:
+    paths = [finished["fixed"], finished["sequential"]]
+    found = document(call("compare", *paths, "--envelope", "--radii", "0,0.3", "--json"))
+    assert found["envelope"] == "chosen per radius"
+    runs = document(call("metrics", *paths, "--radii", "0,0.3", "--json"))["runs"]
+    best = [max(run["certified_accuracy"][radius] for run in runs) for radius in ("0.0", "0.3")]
+    assert [point["certified_accuracy"] for point in found["points"]] == best
+    assert "chosen per radius" in call("compare", *paths, "--envelope").stdout
 
 
 def test_plan(call: Call) -> None:

@@ -13,7 +13,7 @@ from ringfence.procedures import Softmax
 from ringfence.record import Record, StageTally
 from ringfence.report.lanes import streams_of
 from ringfence.report.reading import gather, short_names
-from ringfence.store import RunFolder
+from ringfence.store import RunFolder, StoreWarning
 from ringfence.types import BINS, SCORE_EDGES
 
 FakeRun = Callable[..., RunFolder]
@@ -70,20 +70,22 @@ def test_a_log_is_a_lane_without_counts() -> None:
 
 def test_unfinished_and_damaged_runs_are_read_with_a_remark(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "r", extra={"count": 100})
-    run.append(run.read()[:2])
+    with pytest.warns(StoreWarning, match="40 of 100 inputs"):
+        run.append(run.read()[:2])
     (tmp_path / "r" / "parts" / "part-000001.parquet").write_bytes(b"half")
     found = gather([tmp_path / "r"])
     assert len(found.lanes[0].records) == 40
     said = " ".join(found.remarks)
     assert "40 of 100 inputs" in said
-    assert "part-000001.parquet is damaged" in said
+    assert "part-000001.parquet was changed after it was written" in said
 
 
 def test_unreadable_pictures_are_a_remark(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "r")
     (tmp_path / "r" / "inputs.parquet").write_bytes(b"not a table")
     found = gather([tmp_path / "r"])
-    assert "pictures could not be read" in found.remarks[0]
+    assert "inputs.parquet was changed after it was written" in found.remarks[0]
+    assert "pictures could not be read" in found.remarks[1]
 
 
 def test_bad_folders_are_refused_by_name(fake_run: FakeRun, tmp_path: Path) -> None:

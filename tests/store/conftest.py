@@ -29,7 +29,7 @@ def config() -> RunConfig:
 
 
 @pytest.fixture
-def make_record() -> Callable[..., Record]:
+def make_record(config: RunConfig) -> Callable[..., Record]:
     """A record full of awkward values; any field can be overridden."""
 
     def make(input_id: int, lane: str = "a", stages: int = 3, classes: int = 10, **changes: Any) -> Record:
@@ -63,7 +63,7 @@ def make_record() -> Callable[..., Record]:
             "radii": {"one-sided": float("inf"), "neyman-pearson": -0.0},
             "spent": {},
             "stages": entries,
-            "config_hash": "é",
+            "config_hash": config.digest,
         }
         return Record(**(values | changes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import warnings
 from collections.abc import Callable
@@ -27,10 +28,11 @@ def other(config: RunConfig) -> RunConfig:
 def test_a_live_run_keeps_its_settings(config: RunConfig, tmp_path: Path) -> None:
     run = RunFolder.create_or_resume(tmp_path / "run", config)
     run.add_forward_plan({"batch": 20})
-    before = {file.name: file.read_bytes() for file in run.path.iterdir()}
-    with RecordWriter(run), pytest.raises(StoreError, match="one writer"):
-        RunFolder.create_or_resume(run.path, other(config))
-    assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
+    with RecordWriter(run):
+        before = {file.name: file.read_bytes() for file in run.path.iterdir()}
+        with pytest.raises(StoreError, match=f"one writer; got process {os.getpid()} on .* writing since 20"):
+            RunFolder.create_or_resume(run.path, other(config))
+        assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
 
 
 def test_a_run_whose_settings_were_replaced_before_it_began_does_not_write(config: RunConfig, tmp_path: Path) -> None:
@@ -53,13 +55,14 @@ def test_a_strangers_folder_gets_not_even_a_lock(config: RunConfig, tmp_path: Pa
 def test_what_stands_in_the_place_of_a_part_is_named_and_left_out(
     config: RunConfig, make_record: Make, tmp_path: Path, make: Callable[[Path], Any]
 ) -> None:
-    run = RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update={"lanes": ["a"]}))
-    run.append([make_record(1)])
+    alone = config.model_copy(update={"lanes": ["a"]})
+    run = RunFolder.create_or_resume(tmp_path / "run", alone)
+    run.append([make_record(1, config_hash=alone.digest)])
     make(run.path / "parts" / "part-000001.parquet")
-    with pytest.warns(StoreWarning, match=r"part-000001\.parquet is damaged.*not a file"):
+    with pytest.warns(StoreWarning, match=r"part-000001\.parquet cannot be read \(not a file\)"):
         assert run.done_ids() == {1}
     assert run.damaged == ["part-000001.parquet"]
-    run.append([make_record(2)])
+    run.append([make_record(2, config_hash=alone.digest)])
     run.set_damaged_aside()
     run.merge_parts()
     assert RunFolder.open(run.path).done_ids() == {1, 2}
@@ -87,7 +90,7 @@ def test_what_changed_about_model_and_data_is_named(config: RunConfig, make_reco
         return config.model_copy(update={"weights_hash": weights, "data_hash": data})
 
     began = hashes("v2 weights:1 ours:1 code:1", "v2 inputs:1 labels:1 index:1")
-    RunFolder.create_or_resume(tmp_path / "run", began).append([make_record(0)])
+    RunFolder.create_or_resume(tmp_path / "run", began).append([make_record(0, config_hash=began.digest)])
     with pytest.raises(StoreError, match="the model changed: model code; data_hash: the data changed: labels, index"):
         RunFolder.create_or_resume(
             tmp_path / "run", hashes("v2 weights:1 ours:1 code:2", "v2 inputs:1 labels:2 index:2")
@@ -98,7 +101,7 @@ def test_a_run_of_the_earlier_scheme_goes_on_where_its_digests_said_all(
     config: RunConfig, make_record: Make, tmp_path: Path
 ) -> None:
     old = config.model_copy(update={"weights_hash": "1" * 32, "data_hash": "2" * 32})
-    RunFolder.create_or_resume(tmp_path / "run", old).append([make_record(0)])
+    RunFolder.create_or_resume(tmp_path / "run", old).append([make_record(0, config_hash=old.digest)])
     same = {"weights_hash": f"v2 weights:1 ours:1 v1:{'1' * 32}", "data_hash": f"v2 inputs:1 v1:{'2' * 32}"}
     run = RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update=same))
     assert run.config == old  # so that its records keep their config_hash
@@ -108,14 +111,32 @@ def test_a_run_of_the_earlier_scheme_goes_on_where_its_digests_said_all(
         )
 
 
-def test_where_there_are_no_locks_a_warning_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_locks_is_refused_unless_the_user_says_he_keeps_to_one_process(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import fcntl
 
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with pytest.warns(StoreWarning, match="keep to one process"), locked(tmp_path / "run"):
+    with pytest.raises(StoreError, match=r"disk with locks.*No locks available.*--unlocked"):
+        RunFolder.create_or_resume(tmp_path / "run", config)
+    with pytest.warns(StoreWarning, match="keep to one process"):
+        run = RunFolder.create_or_resume(tmp_path / "run", config, unlocked=True)
+    with warnings.catch_warnings(action="error"), RecordWriter(run):  # told once
         pass
-    with warnings.catch_warnings(action="error"), locked(tmp_path / "run"):
+    with pytest.raises(StoreError, match="disk with locks"), RecordWriter(RunFolder.open(run.path)):
         pass
+
+
+def test_the_lock_says_who_holds_it_and_nonsense_in_it_is_no_obstacle(tmp_path: Path) -> None:
+    for content in (b"", b"[]", b"\xff" * 5000, b"[" * 100_000):
+        (tmp_path / "lock").write_bytes(content)
+        with locked(tmp_path):
+            held = json.loads((tmp_path / "lock").read_text())
+            assert held["pid"] == os.getpid()
+            assert held.keys() == {"host", "pid", "start"}
+            (tmp_path / "lock").write_bytes(content)
+            with pytest.raises(StoreError, match="another process writing"), locked(tmp_path):
+                pass

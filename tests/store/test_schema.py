@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ringfence.record import Record
-from ringfence.store.parts import parquet_bytes, read_part, write_part
+from ringfence.store.parts import conditions, parquet_bytes, part_bytes, read_part
 from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
 
 Make = Callable[..., Record]
@@ -20,7 +21,9 @@ def test_the_schema_names_every_field_of_a_record() -> None:
 @pytest.mark.parametrize("classes", [2, 10, 1000])
 def test_records_come_back_bit_by_bit(make_record: Make, same: Same, tmp_path, classes: int) -> None:
     records = [make_record(i, stages=i % 5, classes=classes) for i in range(12)]
-    path = write_part(tmp_path, to_table(records), environment=4, segment=2)
+    path = tmp_path / "part"
+    path.write_bytes(part_bytes(to_table(records), environment=4, segment=2))
+    assert conditions(path) == (4, 2)
     table = read_part(path)
     back = from_table(table)
     assert all(same(one, other) for one, other in zip(records, back, strict=True))
@@ -30,7 +33,8 @@ def test_records_come_back_bit_by_bit(make_record: Make, same: Same, tmp_path, c
 def test_odd_floats_keep_their_bits(make_record: Make, same: Same, tmp_path) -> None:
     odd = [0.0, -0.0, float("nan"), float("inf"), 5e-324, np.nextafter(0.25, 0), np.nextafter(0.25, 1)]
     records = [make_record(i, radius=float(value), p_a=float(value)) for i, value in enumerate(odd * 3)]
-    back = from_table(read_part(write_part(tmp_path, to_table(records), 0, 0)))
+    (tmp_path / "part").write_bytes(part_bytes(to_table(records), 0, 0))
+    back = from_table(read_part(tmp_path / "part"))
     assert all(same(one, other) for one, other in zip(records, back, strict=True))
 
 
@@ -52,3 +56,29 @@ def test_the_file_is_compressed_with_checksums(make_record: Make) -> None:
 
     file = pq.ParquetFile(pa.BufferReader(parquet_bytes(to_table([make_record(1)]))))
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_counts_that_lanes_share_stand_in_the_file_once(make_record: Make, same: Same, tmp_path) -> None:
+    import pyarrow.parquet as pq
+
+    first = make_record(3, "a")
+    other = {"votes": first.stages[1].cells["votes"] + 1, "bits": first.stages[1].cells["bits"]}
+    unlike = replace(first, lane="c", stages=(first.stages[0], replace(first.stages[1], cells=other)))
+    later = replace(first, lane="d", stages=(first.stages[0], replace(first.stages[1], start=7)))
+    records = [first, replace(first, lane="b"), unlike, later, replace(first, input_id=4)]
+    (tmp_path / "part").write_bytes(part_bytes(to_table(records), 0, 0))
+    back = from_table(read_part(tmp_path / "part"))
+    assert all(same(one, two) for one, two in zip(records, back, strict=True))
+    cells = pq.read_table(tmp_path / "part")["stages"].combine_chunks().values.field("cells").items
+    # b repeats all six, c all four but its own votes, d those of its first request; the other input none.
+    assert cells.null_count == 6 + 3 + 2
+
+
+def test_a_part_whose_shared_counts_are_gone_is_refused(make_record: Make, tmp_path) -> None:
+    import pyarrow.parquet as pq
+
+    record = make_record(3, "a")
+    (tmp_path / "part").write_bytes(part_bytes(to_table([record, replace(record, lane="b")]), 0, 0))
+    pq.write_table(pq.read_table(tmp_path / "part").slice(1), tmp_path / "part")
+    with pytest.raises(ValueError, match="counts are empty"):
+        read_part(tmp_path / "part")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,11 @@ Make = Callable[..., Record]
 @pytest.fixture
 def run(config: RunConfig, tmp_path: Path) -> RunFolder:
     return RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update={"lanes": ["a"]}))
+
+
+@pytest.fixture
+def make_record(run: RunFolder, make_record: Make) -> Make:
+    return partial(make_record, config_hash=run.config.digest)
 
 
 def test_a_part_is_written_when_enough_records_are_held(run: RunFolder, make_record: Make) -> None:
@@ -125,7 +131,8 @@ from ringfence.store import RecordWriter, RunFolder
 run = RunFolder.open(sys.argv[1])
 with RecordWriter(run, records=2, seconds=1e9) as writer:
     for i in range(10**9):
-        writer.add([Record(i, "a", 0, 0, 0.5, 0.9, 0.1, 0.001, "fixed", True, 0, 1, 1, 0.0)])
+        ours = {"config_hash": run.config.digest}
+        writer.add([Record(i, "a", 0, 0, 0.5, 0.9, 0.1, 0.001, "fixed", True, 0, 1, 1, 0.0, **ours)])
         print(i, flush=True)
 """
 

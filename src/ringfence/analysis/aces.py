@@ -19,6 +19,7 @@ class Answers:
 
     natural: the answers of PREDICT, None where they are not known; bit: 1 certification network, 0 core, -1 neither is
     proved; bit_radius: within which the bit cannot change. target: the one radius that was tried, None: the largest.
+    alpha: how often an answer may fail, None where a component does not say; sound: whether that is proved.
     """
 
     theta: float
@@ -29,6 +30,8 @@ class Answers:
     bit_radius: FloatArray
     natural: IntArray | None = None
     target: float | None = None
+    alpha: float | None = None
+    sound: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,15 @@ class ThetaMetrics:
     abstention: float
     certified_accuracy: dict[float, float]
     certified_selection_rate: dict[float, float]
+    alpha: float | None = None
+    sound: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``ringfence aces compose --json`` prints for this theta."""
         return {
             "theta": self.theta,
+            "alpha": self.alpha,
+            "sound": self.sound,
             "natural_accuracy": self.natural_accuracy,
             "acr": self.acr,
             "abstention": self.abstention,
@@ -99,6 +106,8 @@ def measure(answers: Answers, radii: Sequence[float]) -> ThetaMetrics:
         float((answers.prediction == ABSTAIN).mean()),
         {float(r): float((right & (answers.radius[known] >= r)).mean()) for r in radii},
         {float(r): float((selected & (answers.bit_radius >= r)).mean()) for r in radii},
+        answers.alpha,
+        answers.sound,
     )
 
 
@@ -142,6 +151,8 @@ def _joined(theta: float, label: IntArray, certification: Component, selection: 
         selection.radius,
         natural,
         certification.target,
+        None if certification.alpha is None or selection.alpha is None else certification.alpha + selection.alpha,
+        certification.sound and selection.sound,
     )
 
 

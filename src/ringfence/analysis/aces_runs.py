@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,7 +53,9 @@ class AcesRun:
 
     def answers(self) -> list[Answers]:
         """What every theta answered, with PREDICT's answers from the same draws where their number was fixed."""
-        return [self._answers(theta, records) for theta, records in self.lanes.items()]
+        alpha, sound = self._test().alpha, all(one.sound for one in self.first)
+        answers = [self._answers(theta, records) for theta, records in self.lanes.items()]
+        return [replace(one, alpha=alpha, sound=sound) for one in answers]
 
     def certification(self) -> Component:
         """The certification network alone, at half of alpha."""
@@ -123,7 +125,9 @@ class AcesRun:
         self, what: str, records: Sequence[Record], lower: FloatArray, chosen: IntArray, natural: IntArray
     ) -> Component:
         answer, radius = self._signed(chosen, lower)
-        return Component(f"{self.run.path} ({what})", _ids(records), answer, radius, natural, _labels(records))
+        half, sound = self._test().alpha / 2, all(one.sound for one in records)
+        source, ids, labels = f"{self.run.path} ({what})", _ids(records), _labels(records)
+        return Component(source, ids, answer, radius, natural, labels, alpha=half, sound=sound)
 
     def _signed(self, chosen: IntArray, lower: FloatArray) -> tuple[IntArray, FloatArray]:
         """The choice where it is proved, else -1, and its radius."""
@@ -169,6 +173,8 @@ def plain_component(run: RunFolder) -> Component:
         natural_predictions(run, records),
         _labels(records),
         records[0].target,
+        records[0].alpha,
+        all(record.sound for record in records),
     )
 
 

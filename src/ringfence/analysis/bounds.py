@@ -40,6 +40,9 @@ class RunBounds:
             rule = "must have bounds from which radii follow"
             remedy = "Use ringfence metrics for it, or certify with the procedure two-sided or multinomial."
             raise StoreError(str(path), rule, f"a run that only tried to prove the radius {target:g}", remedy)
+        if not run.config.procedure.startswith(_IMPORTED) and not _claims_radii(run.config):
+            rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
+            raise StoreError(str(path), rule, f"a run of {run.config.procedure}, which claims none", remedy)
         lanes = sorted({record.lane for record in records})
         chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
         if chosen not in lanes:
@@ -61,10 +64,17 @@ class RunBounds:
         return None if draws is None else int(draws)
 
     @property
-    def classifier(self) -> tuple[object, ...]:
+    def classifier(self) -> dict[str, object]:
         """What the certificates are about; the mean softmax and the majority vote are two smoothed classifiers."""
         config, soft = self.config, self.config.procedure == Softmax.name
-        return (config.model, config.weights_hash, config.sigma, config.noise, str(config.lift), soft)
+        noise = {"sigma": config.sigma, "noise": config.noise, "lift": config.lift}
+        model = {"model": config.model, "weights": config.weights_hash, "lane": self.records[0].lane}
+        return {**model, **noise, "readout": "scores" if soft else "votes"}
+
+    @property
+    def has_mechanisms(self) -> bool:
+        """Whether radii follow from the bounds by a mechanism; some procedures prove theirs on their own."""
+        return all(record.radii for record in self.records)
 
     @property
     def has_counts(self) -> bool:
@@ -77,6 +87,15 @@ class RunBounds:
             rule = f"must hold raw counts {purpose}"
             remedy = "The log has none, and says nothing about the runner-up: certify with Ringfence to get both."
             raise StoreError(self.path, rule, "a run imported from a log", remedy)
+
+    def need_mechanisms(self) -> None:
+        """Refuse a run whose radii come from no mechanism."""
+        if not self.has_mechanisms:
+            rule, remedy = (
+                "must have bounds of one classifier for a mechanism",
+                "Compare its own radii with other runs.",
+            )
+            raise StoreError(self.path, rule, f"a run of {self.config.procedure}", remedy)
 
     @cached_property
     def ids(self) -> IntArray:
@@ -117,6 +136,7 @@ class RunBounds:
         """Radii by the mechanism: as stored, or from the same bounds (the same alpha pays for all of them)."""
         if all(mechanism.name in record.radii for record in self.records):
             return np.array([record.radii[mechanism.name] for record in self.records])
+        self.need_mechanisms()
         self.need_counts(f"for radii by {mechanism.name}")
         return claims(self._decisions, [mechanism], self._given)[1]
 
@@ -127,7 +147,7 @@ class RunBounds:
         E0 is the largest share of votes or mean softmax score, E1 the second largest.
         """
         self.need_counts("for empirical means")
-        shares = np.stack([_shares(record) for record in self.records])
+        shares = np.stack([_shares(record, self.config.num_classes) for record in self.records])
         ordered = np.sort(shares, axis=1)
         return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
 
@@ -157,8 +177,12 @@ class RunBounds:
         return test.conclude(state)
 
 
-def _shares(record: Record) -> FloatArray:
-    """Share of votes, or mean score, per class (K,) over the last stream of draws."""
+def _claims_radii(config: RunConfig) -> bool:
+    return procedure(config.procedure, config.procedure_settings).largest_radius(config.sigma) > 0
+
+
+def _shares(record: Record, classes: int) -> FloatArray:
+    """Share of votes, or mean score, per class (K,) over the last stream of draws; of several members the largest."""
     last = max(stage.stage for stage in record.stages)
     stages = [stage for stage in record.stages if stage.stage == last]
     draws = sum(stage.draws for stage in stages)
@@ -166,5 +190,6 @@ def _shares(record: Record) -> FloatArray:
         cells = np.sum([stage.cells["scores"] for stage in stages], axis=0)
         means: FloatArray = cells[:-1].reshape(-1, BINS) @ _MIDDLES / draws
         return means
-    votes = np.sum([stage.cells["votes"] for stage in stages], axis=0)
-    return np.asarray(votes[:-1] / draws)
+    name = "votes" if "votes" in stages[0].cells else "member_votes"
+    votes = np.sum([stage.cells[name] for stage in stages], axis=0).reshape(-1, classes + 1)
+    return np.asarray(votes[:, :-1].max(0) / draws)

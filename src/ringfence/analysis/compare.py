@@ -1,16 +1,18 @@
-"""Paired comparison of certificates, input by input: the columns of paper 004's tables 1 and 2 and figures 6 and 7."""
+"""Paired comparison of certificates, input by input, as Cullen et al. (2022) tabulate it; and the best per radius."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
+from ringfence.analysis.metrics import RunMetrics
+from ringfence.digests import changes
 from ringfence.errors import AlphaError, ArgumentError
 from ringfence.mechanisms import MECHANISMS, Mechanism
 from ringfence.printable import cell
@@ -26,19 +28,26 @@ _EQUAL = 1e-6
 @final
 @dataclass(frozen=True)
 class Radii:
-    """Radii (inputs,) of one contestant on the inputs with these ids."""
+    """Radii (inputs,) of one contestant on the inputs with these ids.
+
+    classifier: what they are about, precision among it; data: the digest of the inputs, None where it is not known.
+    """
 
     name: str
     ids: IntArray
     radius: FloatArray
     sound: bool = True
+    classifier: Mapping[str, object] = field(default_factory=dict)
+    data: str | None = None
 
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
         """The run's own radii, or those by the mechanism from the same bounds."""
-        if mechanism is None:
-            return cls(run.path, run.ids, run.main_radius, run.sound)
-        return cls(f"{run.path}: {mechanism.name}", run.ids, run.radius(mechanism), run.sound)
+        about = {**run.classifier, "precision": run.config.precision}
+        name, radius = run.path, run.main_radius
+        if mechanism is not None:
+            name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
+        return cls(name, run.ids, radius, run.sound, about, run.config.data_hash)
 
 
 @final
@@ -47,9 +56,11 @@ class Comparison:
     """How one contestant does against another on their common inputs.
 
     Gains are radii of name minus radii of against; percentages are taken where the latter is positive, and where it
-    is 0 and the former is not the gain exceeds every percentage. statistic and p_value: Wilcoxon's signed-rank test,
-    two-sided, zeros ranked as Pratt does. gaining: x -> share of inputs that gain more than x percent. All inputs
-    count, right or wrong: the comparison is between certificates, not between classifiers.
+    is 0 and the former is not the gain exceeds every percentage. statistic and p_value: W+ of Wilcoxon's signed-rank
+    test, the ranks of the gains added up, zeros ranked as Pratt does; p one-sided, small where name gains.
+    gaining: x -> share of inputs that gain more than x percent. differing: in what the two smoothed classifiers do
+    (model, weights, lane, sigma, noise, lift, readout), and precision. All inputs count, right or wrong: the
+    comparison is between certificates, not between classifiers.
     """
 
     name: str
@@ -71,16 +82,19 @@ class Comparison:
     p_value: float
     gaining: dict[float, float]
     sound: bool
+    differing: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """One flat row, for CSV and JSON."""
         flat = asdict(self)
+        flat["differing"] = " ".join(self.differing)
         flat |= {f"gaining_more_than_{x:g}_percent": share for x, share in flat.pop("gaining").items()}
         return flat
 
 
 def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[float] = GAINS) -> Comparison:
     """Pair two contestants on common input ids; what only one of them has is dropped and counted."""
+    check_data(ours, theirs)
     common, left, right = np.intersect1d(ours.ids, theirs.ids, assume_unique=True, return_indices=True)
     if not len(common):
         received = f"{len(ours.ids)} and {len(theirs.ids)} inputs without a common id"
@@ -114,7 +128,30 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
         p_value=p_value,
         gaining={float(x): float(np.mean(relative > x)) for x in gains},
         sound=ours.sound and theirs.sound,
+        differing=differing(ours, theirs),
     )
+
+
+def check_data(ours: Radii, theirs: Radii) -> None:
+    """Refuse pairs of inputs that are not the same ones; a run whose data has no digest is taken at its word."""
+    changed = None
+    if ours.data is not None and theirs.data is not None:
+        changed = changes(ours.data, theirs.data) and changes(theirs.data, ours.data)
+    if changed:
+        rule = "runs must be of the same data to be paired"
+        raise ArgumentError(f"{ours.name}, {theirs.name}", rule, f"other {changed}", "Certify the same data.")
+
+
+def differing(ours: Radii, theirs: Radii) -> tuple[str, ...]:
+    """In what two smoothed classifiers differ, and the precision they ran in."""
+
+    def apart(name: str) -> bool:
+        one, other = ours.classifier.get(name), theirs.classifier.get(name)
+        if name == "weights" and isinstance(one, str) and isinstance(other, str):
+            return bool(changes(one, other) and changes(other, one))  # digests of two schemes may say the same
+        return one != other
+
+    return tuple(name for name in {**ours.classifier, **theirs.classifier} if apart(name))
 
 
 def _wilcoxon(gain: FloatArray) -> tuple[float, float]:
@@ -122,7 +159,7 @@ def _wilcoxon(gain: FloatArray) -> tuple[float, float]:
 
     if not gain.any():  # nothing to rank: no evidence of a difference
         return 0.0, 1.0
-    found = wilcoxon(gain, zero_method="pratt")
+    found = wilcoxon(gain, zero_method="pratt", alternative="greater")
     return float(found.statistic), float(found.pvalue)
 
 
@@ -144,7 +181,7 @@ class MechanismSummary:
 @final
 @dataclass(frozen=True)
 class RunSummary:
-    """A run beside others: a row of table 1, and a point of figure 6 (share above and seconds against n).
+    """A run beside others: its settings, its top-1 accuracy, and every mechanism on it.
 
     top_1 is None where there are no counts or no labels.
     """
@@ -161,10 +198,17 @@ class RunSummary:
     mechanisms: tuple[MechanismSummary, ...]
 
 
-def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, above: float = ABOVE) -> RunSummary:
-    """The run with every mechanism its bounds allow; an imported log has only its own."""
+def radii_of(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None) -> dict[str, FloatArray]:
+    """Radii (inputs,) by every mechanism that the run's bounds allow."""
+    if not run.has_mechanisms:
+        return {"its own": run.main_radius}
     chosen = list(mechanisms or MECHANISMS.values()) if run.has_counts else [MECHANISMS["one_sided"]]
-    radii = {one.name: run.radius(one) for one in chosen}
+    return {one.name: run.radius(one) for one in chosen}
+
+
+def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, above: float = ABOVE) -> RunSummary:
+    """The run with every mechanism its bounds allow; an imported log, or a proof without one, has only its own."""
+    radii = radii_of(run, mechanisms)
     others = [radius for name, radius in radii.items() if name != "neyman_pearson"] or list(radii.values())
     best = np.max(np.stack(others), axis=0)
     shares = {
@@ -196,13 +240,16 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
     """The larger radius of several runs, input by input, if alpha pays for every one of them.
 
     Runs bound the probabilities by different splits of alpha, or from different draws, so that the larger one is
-    right only where all are: the choice fails with up to the sum of their alphas (METHODS, section 1). Mechanisms on
-    the same bounds need no such thing: use best-of:a+b there.
+    right only where all are: the choice fails with up to the sum of their alphas. Mechanisms on the same bounds need
+    no such thing: use best-of:a+b there. The same network in another precision is another classifier.
     """
-    if len({run.classifier for run in runs}) > 1:
-        rule = "the best of several runs must be about one smoothed classifier"
-        received = "runs with different models, sigmas or readouts"
-        raise ArgumentError("--best", rule, received, "Compare them without --best.")
+    first, *others = contestants = [Radii.of(run) for run in runs]
+    for other in others:
+        check_data(first, other)
+        if different := differing(first, other):
+            rule = "the best of several runs must be about one smoothed classifier"
+            received = f"runs that differ in {', '.join(different)}"
+            raise ArgumentError("--best", rule, received, "Compare them without --best.")
     ledger = AlphaLedger(alpha)
     for run in runs:
         paid = run.records[0].alpha
@@ -220,7 +267,34 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
         common = np.intersect1d(common, run.ids)
     radii = [run.main_radius[np.isin(run.ids, common)] for run in runs]
     name = f"best of {len(runs)} runs (alpha {alpha:g})"
-    return Radii(name, common, np.max(np.stack(radii), axis=0), all(run.sound for run in runs))
+    sound = all(one.sound for one in contestants)
+    return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.classifier, first.data)
+
+
+@final
+@dataclass(frozen=True)
+class EnvelopePoint:
+    """The largest certified accuracy that any of several runs has at a radius, and which one has it.
+
+    The choice is made per radius and after the fact, as Yang et al. (2022) tabulate over sigmas: no single classifier
+    has this curve.
+    """
+
+    radius: float
+    certified_accuracy: float
+    run: str
+    sound: bool
+
+
+def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
+    """The best run of each radius, of those that can tell."""
+    points = []
+    for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
+        able = [run for run in runs if radius in run.certified_accuracy]
+        best = max(able, key=lambda run: run.certified_accuracy[radius])
+        name = best.path + (f" [{best.lane}]" if best.lane else "")
+        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], name, best.sound))
+    return points
 
 
 def as_csv(rows: Sequence[Comparison]) -> str:

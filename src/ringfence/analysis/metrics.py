@@ -12,8 +12,10 @@ import numpy as np
 
 from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.consensus_stats import ConsensusStats, consensus_of, consensus_stats
+from ringfence.analysis.stages import SEQUENTIAL, STAGED, StageSummary, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
+from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder, read_cohen
 from ringfence.types import ABSTAIN
 
@@ -31,7 +33,8 @@ class RunMetrics:
     every correct answer counts (this is ``accuracy``). acr: mean of radius * [correct]; median_radius: the median
     of the same. Both are None where the run tried one known radius; with acr and accuracy they are None, and
     certified_accuracy is empty, where no input has a label. lane is None for a run with one lane only.
-    consensus: what a K-consensus saved; time_rf: a reference run's time per input over this one's.
+    consensus: what a K-consensus saved; time_rf: a reference run's time per input over this one's; stages: where a
+    staged or sequential run stopped, and what that saved against a fixed n. sound: whether all of it is proved.
     """
 
     count: int
@@ -49,6 +52,7 @@ class RunMetrics:
     path: str = ""
     consensus: ConsensusStats | None = None
     time_rf: float | None = None
+    stages: StageSummary | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``ringfence metrics --json`` prints for this run."""
@@ -57,11 +61,13 @@ class RunMetrics:
             "path": self.path,
             **named,
             "count": self.count,
+            "sound": self.sound,
             "acr": self.acr,
             "abstention": self.abstention,
             "certified_accuracy": {str(radius): share for radius, share in self.certified_accuracy.items()},
             **(self.consensus.to_dict() if self.consensus else {}),
             **({} if self.time_rf is None else {"time_rf": self.time_rf}),
+            **({} if self.stages is None else {"stages": self.stages.to_dict()}),
         }
 
     def against(self, reference: RunMetrics) -> RunMetrics:
@@ -129,8 +135,20 @@ def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format
     path = Path(path)
     if not path.exists():
         raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
-    as_run = path.is_dir() if format == "auto" else format == "run"
-    return metrics_by_lane(RunFolder.open(path) if as_run else read_cohen(path), radii, str(path))
+    if not (path.is_dir() if format == "auto" else format == "run"):
+        return metrics_by_lane(read_cohen(path), radii, str(path))
+    run = RunFolder.open(path)
+    found = metrics_by_lane(run, radii, str(path))
+    return _with_stages(found, run) if run.config.procedure in (STAGED, SEQUENTIAL) else found
+
+
+def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics]:
+    """The same with the share of inputs that each stage decided."""
+    by_lane: dict[str, list[Record]] = {}
+    for record in run.read():
+        by_lane.setdefault(record.lane, []).append(record)
+    only = next(iter(by_lane.values()))
+    return [replace(one, stages=stage_summary(by_lane.get(one.lane or "", only))) for one in found]
 
 
 def guarantee(test: Procedure, sound: bool, each: str = "input") -> str:

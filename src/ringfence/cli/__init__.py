@@ -21,7 +21,7 @@ from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.cli.sweep import sweep_command
 from ringfence.cli.train import train_command
 from ringfence.cli.variance import variance_command
-from ringfence.cli.verify import verify_command
+from ringfence.cli.verify import migrate_command, verify_command
 from ringfence.cli.weights import weights_command
 from ringfence.cli.zoo import zoo_app
 from ringfence.signals import stopped_cleanly
@@ -64,6 +64,7 @@ app.command("variance")(variance_command)
 app.command("weights")(weights_command)
 app.command("conditions")(conditions_command)
 app.command("verify")(verify_command)
+app.command("migrate")(migrate_command)
 app.command("info")(info_command)
 app.add_typer(aces_app, name="aces")
 app.add_typer(simplex_app, name="simplex")

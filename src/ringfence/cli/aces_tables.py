@@ -46,5 +46,7 @@ def print_points(points: Sequence[ThetaMetrics]) -> None:
         if title != CERTIFIED:
             results.print()
         results.print(table)
+    alpha = "alpha unknown: a component does not say" if points[0].alpha is None else f"alpha {points[0].alpha:g}"
+    results.print(f"{alpha}; {'proved' if points[0].sound else 'no proven guarantee'}")
     if len(shown) < len(points):
         remark(f"{len(shown)} of {len(points)} thresholds are shown; --json has them all")

@@ -37,6 +37,10 @@ def compare_command(
     above: Annotated[float, typer.Option(help="Count the inputs certified above this radius.")] = 0.05,
     gains: Annotated[str, typer.Option(help="Percentages x for the share that gains more than x.")] = "0,10,25,50,100",
     lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+    envelope: Annotated[
+        bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
+    ] = False,
+    radii: o.Radii = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the comparisons as CSV.")] = None,
     as_json: o.Json = False,
 ) -> None:
@@ -46,6 +50,9 @@ def compare_command(
         from ringfence.analysis.compare import as_csv, summarise
         from ringfence.store.atomic import write_atomically
 
+        if envelope:
+            _envelope(paths, radii, as_json)
+            return
         runs = [RunBounds.load(path, lane) for path in paths]
         found = comparisons(runs, mechanism, by, (best, alpha), above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
@@ -63,9 +70,34 @@ def compare_command(
         results.print(comparison_table(found, above))
         for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
             remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
+        for one in found:
+            if "precision" in one.differing:
+                remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
         for run in runs:
             if not run.has_counts:
                 remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
+
+
+def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
+    """The best certified accuracy per radius, and whose it is."""
+    from rich.table import Table
+
+    from ringfence.analysis.compare import envelope
+    from ringfence.analysis.metrics import load_metrics
+
+    asked = None if radii is None else numbers(radii, "--radii")
+    points = envelope([one for path in paths for one in load_metrics(path, asked)])
+    if as_json:
+        document = {"envelope": "chosen per radius", "points": [asdict(one) for one in points]}
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        return
+    table = Table(title="Best certified accuracy, chosen per radius", title_justify="left")
+    for name in ("radius", "certified", "run"):
+        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
+    for one in points:
+        promise = "" if one.sound else " (no proven guarantee)"
+        table.add_row(f"{one.radius:g}", _share(one.certified_accuracy), one_line(one.run) + promise)
+    results.print(table)
 
 
 def comparisons(
@@ -90,6 +122,7 @@ def comparisons(
         pairs = [(Radii.of(run, first), Radii.of(run, second)) for run in runs]
     elif len(runs) == 1:
         runs[0].need_counts("to compare mechanisms")
+        runs[0].need_mechanisms()
         base = Radii.of(runs[0], one_sided)
         pairs = [(Radii.of(runs[0], one), base) for one in MECHANISMS.values() if one is not one_sided]
     else:
@@ -106,7 +139,7 @@ def comparisons(
 
 
 def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> None:
-    """Table 1 of paper 004, run by run in the order of sigma and n (so that figure 6 can be read off)."""
+    """Every mechanism, run by run in the order of sigma and n."""
     from rich.table import Table
     from rich.text import Text
 
@@ -114,7 +147,7 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
         draws = "" if run.n is None else f", n {run.n:,}"
         promise = "" if run.sound else ", no proven guarantee"
         head = f"{run.path}: {run.procedure}, sigma {run.sigma:g}{draws}, alpha {run.alpha:g}{promise}"
-        reach, curves = certified_curves(bounds, [one.mechanism for one in run.mechanisms])
+        reach, curves = certified_curves(bounds)
         facts = f"{run.inputs} inputs, top-1 {_share(run.top_1)}, {1000 * run.seconds:,.0f} ms/input"
         facts += f"; curve: share certified above 0 to {reach:.3g}"
         say(head)
@@ -128,20 +161,20 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
         results.print(table)
 
 
-def certified_curves(run: RunBounds, mechanisms: Sequence[str]) -> tuple[float, list[str]]:
+def certified_curves(run: RunBounds) -> tuple[float, list[str]]:
     """A radius R near the run's largest, and per mechanism the share of inputs above 0, R/8, ..., 7R/8 as blocks."""
     import numpy as np
 
+    from ringfence.analysis.compare import radii_of
     from ringfence.cli.tables import sparkline
-    from ringfence.mechanisms import MECHANISMS
 
-    radii = [run.radius(MECHANISMS[name]) for name in mechanisms]
+    radii = list(radii_of(run).values())
     reach = max((float(one[np.isfinite(one)].max(initial=0.0)) for one in radii), default=0.0)
     return reach, [sparkline([float(np.mean(one > reach * step / STEPS)) for step in range(STEPS)]) for one in radii]
 
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
-    """Table 2 of paper 004 and figure 7's shares, one column per comparison."""
+    """Gains and how sure they are, one column per comparison."""
     from rich.table import Table
 
     table = Table(title="Gains of A over B per input", title_justify="left")
@@ -162,8 +195,9 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
         ("median radius B", [f"{one.median_radius_against:.3f}" for one in found]),
         (f"above {above:g} A", [_share(one.above) for one in found]),
         (f"above {above:g} B", [_share(one.above_against) for one in found]),
-        ("Wilcoxon p", [f"{one.p_value:.1g}" for one in found]),
-        ("Wilcoxon statistic", [f"{one.statistic:,.0f}" for one in found]),
+        ("Wilcoxon W+", [f"{one.statistic:,.0f}" for one in found]),
+        ("p (one-sided)", [f"{one.p_value:.1g}" for one in found]),
+        ("differ in", [", ".join(one.differing) or "-" for one in found]),
         *((f"gain > {x:g}%", [_share(one.gaining[x]) for one in found]) for x in found[0].gaining),
     ]
     for name, cells in rows:

@@ -42,7 +42,9 @@ def export_cohen_command(
     with friendly():
         from ringfence.store import RunFolder, export_cohen
 
-        export_cohen(RunFolder.open(run), sys.stdout if out is None else out, lane)
+        written = export_cohen(RunFolder.open(run), sys.stdout if out is None else out, lane)
+        if written not in (None, out):
+            remark(f"{run} has no proven guarantee, so its log is {written}")
 
 
 @import_app.callback()

@@ -29,7 +29,7 @@ def metrics_command(
     """Certified accuracy, average certified radius and abstention of runs and logs."""
     with friendly():
         from ringfence.analysis.metrics import best_lane_metrics, load_metrics, metrics_json
-        from ringfence.cli.tables import metrics_table
+        from ringfence.cli.tables import metrics_table, stages_table
         from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
         from ringfence.store import RunFolder
@@ -53,3 +53,5 @@ def metrics_command(
             typer.echo(metrics_json(found))
         else:
             results.print(metrics_table(found, results.width, curve=True))
+            if any(one.stages for one in found):
+                results.print(stages_table(found))

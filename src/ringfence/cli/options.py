@@ -53,6 +53,9 @@ MechanismName = Annotated[
     typer.Option("--mechanism", help="neyman-pearson, one-sided, renyi, pixeldp, analytic-dp, best-of:a+b, or all."),
 ]
 Out = Annotated[Path, typer.Option(help="The run folder; the same command again continues it.")]
+Unlocked = Annotated[
+    bool, typer.Option("--unlocked", help="Write on a disk that knows no locks; keep to one process there.")
+]
 MemberSpecs = Annotated[
     str | None,
     typer.Option("--members", help="Model specs separated by commas (also arch@weights.safetensors): an ensemble."),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ringfence.cli.console import remark, remarks
-from ringfence.cli.progress import shown
+from ringfence.cli.console import is_terminal, remark, remarks
 from ringfence.printable import one_line
 from ringfence.sweep import Estimates, Job, Schedule, State, Watch, Work
 
@@ -45,8 +44,10 @@ class Silent(Lines):
 @contextmanager
 def show_sweep(schedule: Schedule, quiet: bool) -> Iterator[Watch]:
     """What a schedule tells how far it is."""
-    silent: Watch = Silent(schedule)
-    yield from shown(quiet, silent, lambda: _screen(schedule), lambda: Lines(schedule))
+    if is_terminal() and not quiet:
+        yield from _screen(schedule)
+    else:
+        yield Silent(schedule) if quiet else Lines(schedule)
 
 
 def _screen(schedule: Schedule) -> Iterator[Watch]:

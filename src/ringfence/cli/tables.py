@@ -103,3 +103,26 @@ def _certified_at(radius: float) -> Callable[[RunMetrics], str]:
 
 def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetrics], str]:
     return lambda run: "-" if (value := of(run)) is None else f"{value:.2f}"
+
+
+def stages_table(runs: Sequence[RunMetrics]) -> Table:
+    """Where staged runs stopped: percent of inputs abstained from (ASA) and certified (ASC) at each stage or look."""
+    title = "Stopped at (ASA abstained, ASC certified, % of inputs)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("run", overflow="fold")
+    for heading in ("stage", "draws", "ASA", "ASC", "SampleRF", "published SampleRF"):
+        table.add_column(heading, justify="right")
+    for run in runs:
+        if run.stages is None:
+            continue
+        name = one_line(run.path + (f" [{run.lane}]" if run.lane else ""))
+        for share in run.stages.shares:
+            if share.asr == 0 and share.index < len(run.stages.shares):
+                continue
+            saved = (f"{run.stages.sample_rf:.2f}", f"{run.stages.sample_rf_paper:.2f}") if name else ("", "")
+            cells = (str(share.index), f"{share.draws:,}", f"{share.asa:.1f}", f"{share.asc:.1f}", *saved)
+            table.add_row(name, *cells)
+            name = ""
+    table.caption = "SampleRF: fixed draws over all draws made; published: over those of the last stage reached"
+    table.caption_justify = "left"
+    return table

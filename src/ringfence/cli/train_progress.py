@@ -28,7 +28,7 @@ def count_labels(job: TrainJob, quiet: bool) -> None:
     objective = job.plan(0).objective
     if job.finished or not isinstance(objective, Select | Catrs):
         return
-    with locked(job.out):
+    with locked(job.out, unlocked=True):
         freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
         answers = right_answers(job) if isinstance(objective, Select) else class_votes(job)
         total = len(answers.counts)

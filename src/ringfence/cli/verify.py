@@ -1,64 +1,87 @@
-"""``ringfence verify``."""
+"""``ringfence verify`` and ``ringfence migrate``."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, say
+from ringfence.cli.console import friendly, remark, say
 
 SHOWN = 20
 
 
 def verify_command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    partial: Annotated[
+        bool, typer.Option("--partial", help="A run that is not whole is no disagreement: it has not ended yet.")
+    ] = False,
     as_json: o.Json = False,
 ) -> None:
-    """Recompute every bound and radius from the stored counts; exit code 1 if anything disagrees."""
+    """Check every file and recompute every claim from the stored counts; exit code 1 if anything disagrees."""
     with friendly():
-        from ringfence.store import RunFolder
-        from ringfence.verification import verify
-
-        answers = []
-        for path in runs:
-            run = RunFolder.open(path)
-            found = verify(run)
-            answers.append(
-                {
-                    "run": str(path),
-                    "records": run.records(["input_id"]).num_rows,
-                    "damaged": run.damaged,
-                    "disagreements": [asdict(one) for one in found],
-                }
-            )
+        answers = [_verified(path, partial) for path in runs]
         if as_json:
             typer.echo(json.dumps({"runs": answers}, indent=2, default=str))
         else:
             for answer in answers:
                 _print(answer)
-    if any(answer["disagreements"] or answer["damaged"] for answer in answers):
+    if any(answer["disagreements"] for answer in answers):
         raise typer.Exit(1)
 
 
-def _print(answer: dict[str, object]) -> None:
-    wrong, damaged = answer["disagreements"], answer["damaged"]
-    assert isinstance(wrong, list)
-    assert isinstance(damaged, list)
-    verdict = (
-        "every claim follows from its counts" if not wrong else f"{len(wrong)} claims do not follow from their counts"
-    )
-    say(f"{answer['run']}: {answer['records']} records, {verdict}")
+def migrate_command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of schema 1.")],
+    unlocked: o.Unlocked = False,
+) -> None:
+    """Rewrite run folders of schema 1 for schema 2, counts untouched; the old settings stay as config.v1.json."""
+    with friendly():
+        from ringfence.store.migrate import migrate
+
+        for path in runs:
+            run = migrate(path, unlocked)
+            remark(f"{path}: schema {run.config.schema_version}, {run.records(['input_id']).num_rows} records")
+
+
+def _verified(path: Path, partial: bool) -> dict[str, Any]:
+    from ringfence.store import RunFolder, StoreWarning
+    from ringfence.verification import verify
+
+    run = RunFolder.open(path)
+    found = verify(run, partial)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # what is missing stands in the answer
+        table = run.records(["input_id"])
+    return {
+        "run": str(path),
+        "records": table.num_rows,
+        "inputs": len(set(table["input_id"].to_pylist())),
+        "expected_inputs": run.expected,
+        "schema": 1 if run.v1_digest else 2,
+        "damaged": run.damaged,
+        "disagreements": [asdict(one) for one in found],
+    }
+
+
+def _print(answer: dict[str, Any]) -> None:
+    wrong: list[dict[str, Any]] = answer["disagreements"]
+    count = f"{answer['inputs']} of {answer['expected_inputs'] or '?'} inputs"
+    if not answer["records"]:
+        verdict = "no record, so nothing was verified"
+    elif wrong:
+        verdict = f"{len(wrong)} claims do not follow from their counts or their files"
+    else:
+        verdict = "every claim follows from its counts"
+    say(f"{answer['run']}: {answer['records']} records, {count}, {verdict}")
+    if answer["schema"] == 1:
+        say("  schema 1: no manifest guards its files; ringfence migrate writes one")
     for one in wrong[:SHOWN]:
-        say(
-            f"  input {one['input_id']} lane {one['lane']}: {one['what']} is stored as {one['stored']}, "
-            f"the counts give {one['recomputed']}"
-        )
+        where = "" if one["input_id"] is None else f"input {one['input_id']} lane {one['lane'] or '-'}: "
+        say(f"  {where}{one['what']} is stored as {one['stored']}, it should be {one['recomputed']}")
     if len(wrong) > SHOWN:
         say(f"  ... and {len(wrong) - SHOWN} more (--json shows all)")
-    for name in damaged:
-        say(f"  damaged part, not read: {name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.data import Dataset, Input
 from ringfence.driver import Execution, Progress, certify
+from ringfence.errors import DataError, RingfenceError
 from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
 from ringfence.noise import Noise
@@ -61,11 +62,24 @@ def certify_into(
             writer.flush()  # what was decided so far belongs to the plan before
             run.add_forward_plan(used.settings())
 
+    failed: dict[int, str] = {}
+
+    def readable() -> Iterator[Input]:
+        for index in todo:
+            try:
+                item = dataset[index]
+            except (RingfenceError, OSError, ValueError) as error:
+                failed[dataset.ids[index]] = str(error)
+                run.note_inputs(len(dataset), failed)
+            else:
+                yield item
+
     with RecordWriter(run, records=FLUSH_RECORDS * len(run.config.lanes)) as writer:
+        run.note_inputs(len(dataset), failed)
         inputs: list[Any] = []
         records = certify(
             classifier,
-            (dataset[index] for index in todo),
+            readable(),
             noise=noise,
             procedure=procedure,
             mechanism=mechanisms[0],
@@ -89,10 +103,13 @@ def certify_into(
                 writer.add(inputs)
                 inputs = []
         writer.flush()
+        if len(failed) == len(dataset):
+            raise DataError("data", "must have inputs that can be read", next(iter(failed.values())), "Mend the data.")
         run.set_damaged_aside()
         run.merge_parts()
         if todo or run.summary() is None:
-            run.write_inputs([describe(item) for item in dataset])
+            whole = [index for index, one in enumerate(dataset.ids) if one not in failed]
+            run.write_inputs([describe(dataset[index]) for index in whole])
             now = time.perf_counter()
             run.write_summary(summarise(run, now - begin, (ready[0] if ready else now) - begin))
     return run

@@ -38,7 +38,8 @@ class Lift(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the run's config."""
-        return {"name": self.name, "norm_bound": self.norm_bound}
+        unproved = {} if self.sound else {"sound": False}
+        return {"name": self.name, "norm_bound": self.norm_bound, **unproved}
 
 
 @final

@@ -22,7 +22,6 @@ from ringfence.report.natural import natural_answers
 from ringfence.store import CohenLog, InputInfo, RunFolder, StoreWarning, read_cohen
 from ringfence.store.atomic import read_file, reading_errors
 from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
-from ringfence.store.parts import read_parts
 from ringfence.store.schema import from_table
 
 _KNOWN = "Name the attack.json that ringfence attack wrote, or save what ringfence variance prints as JSON."
@@ -89,7 +88,8 @@ def _read(path: Path, name: str, only: bool) -> tuple[list[Lane], Sequence[Input
     by_lane = _light_records(run)
     if not by_lane:
         raise StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
-    said = _shortfall(run, name, by_lane)
+    run.announce(max(len(rows) for rows in by_lane.values()))
+    said = []
     try:
         inputs: Sequence[InputInfo] = run.inputs()
     except StoreError as error:
@@ -110,12 +110,7 @@ def _light_records(run: RunFolder) -> dict[str, list[Light]]:
     found: dict[str, dict[int, Light]] = {lane: {} for lane in run.config.lanes}
     test, given = procedure_of(run.config), Given(run.config.num_classes, run.config.sigma)
 
-    def hear(path: Path, error: Exception) -> None:
-        message = f"{path} is damaged and was left out; certifying into the same folder makes it again"
-        run.damaged.append(path.name)
-        warnings.warn(StoreWarning(message), stacklevel=2)
-
-    for table in read_parts(run.path / "parts", None, hear):
+    for table in run.tables():
         records = from_table(table)
         answers = natural_answers(records, test, given)
         for place, record in enumerate(records):
@@ -124,14 +119,6 @@ def _light_records(run: RunFolder) -> dict[str, list[Light]]:
             light = (replace(record, stages=empty), streams_of(record), answer)
             found.setdefault(record.lane, {}).setdefault(record.input_id, light)
     return {lane: [rows[one] for one in sorted(rows)] for lane, rows in found.items() if rows}
-
-
-def _shortfall(run: RunFolder, name: str, by_lane: Mapping[str, Sequence[object]]) -> list[str]:
-    """What is missing of a run that has not ended."""
-    asked, there = run.config.extra.get("count"), max(len(rows) for rows in by_lane.values())
-    if isinstance(asked, int) and there < asked:
-        return [f"{name}: the run is not finished, {there} of {asked} inputs are there; every number is about those"]
-    return []
 
 
 def _log_records(log: CohenLog) -> list[Record]:

@@ -66,9 +66,43 @@ def write_atomically(path: Path, content: bytes) -> None:
         _sync_folder(path.parent)
 
 
+def create_exclusively(path: Path, content: bytes) -> None:
+    """Make the file whole in one step, and never in the place of another one (FileExistsError)."""
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        _link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    try:
+        _sync_folder(path.parent)
+    except OSError:
+        path.unlink()  # its writer is told that it failed, and will write the same once more
+        raise
+
+
+def _link(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        # A disk without hard links: the name is taken first, and what is replaced is our own empty file.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.replace(temporary, path)
+
+
+def json_bytes(value: Any) -> bytes:
+    """The value as readable JSON; NaN and infinities are refused because browsers cannot read them."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write value as readable JSON, atomically; NaN and infinities are refused because browsers cannot read them."""
-    write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+    """Write value as readable JSON, atomically."""
+    write_atomically(path, json_bytes(value))
 
 
 def read_file(path: Path) -> bytes:
@@ -84,7 +118,7 @@ def read_json(path: Path) -> Any:
     content = read_file(path)
     try:
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(
             str(path), "must hold JSON", error, "Restore the file from a copy, or start a new run."
         ) from error

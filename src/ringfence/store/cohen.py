@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ import numpy as np
 from ringfence.errors import StoreError
 from ringfence.store.atomic import read_file
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray
+
+COMMENT = "#"
+"""Begins lines above the header, which become notes."""
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
@@ -58,12 +62,14 @@ def read_cohen(path: str | Path) -> CohenLog:
     """Read a log; a cut last line is dropped with a note, any other bad row is refused with its line number."""
     path = Path(path)
     lines = read_file(path).decode("utf-8-sig", errors="replace").split("\n")
-    places = _places(path, lines[0].rstrip("\r").split("\t"))
-    body = [(number, line.rstrip("\r")) for number, line in enumerate(lines[1:], start=2)]
+    above = list(takewhile(lambda line: line.startswith(COMMENT), lines))
+    header = lines[len(above)] if len(above) < len(lines) else ""
+    places = _places(path, header.rstrip("\r").split("\t"))
+    body = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1) if number > len(above) + 1]
     while body and not body[-1][1].strip():
         body.pop()
     rows: list[_Row] = []
-    notes: list[str] = []
+    notes = [line.removeprefix(COMMENT).strip() for line in above]
     for number, line in body:
         last = number == body[-1][0]
         try:

@@ -29,7 +29,8 @@ class Component:
     """One component's answers, arrays of shape (rows,); None stands for a column that the source does not have.
 
     idx: inputs, ascending; predict: class (selection: bit), -1 abstained; natural: the answer of PREDICT;
-    target: the one radius that was tried, None where the largest was sought.
+    target: the one radius that was tried, None where the largest was sought. alpha: how often it may fail, None where
+    nobody says; sound: whether that is proved (a log's radii were rounded to nearest).
     """
 
     source: str
@@ -39,6 +40,8 @@ class Component:
     natural: IntArray | None = None
     label: IntArray | None = None
     target: float | None = None
+    alpha: float | None = None
+    sound: bool = False
 
 
 def read_component(path: str | Path) -> Component:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised whenever a reader of the old version could misread a new run folder."""
 
 ABSENT = "(absent)"
@@ -115,8 +115,7 @@ class RunConfig(BaseModel):
     @property
     def digest(self) -> str:
         """16 hexadecimal digits of BLAKE2b over the canonical JSON; a record's ``config_hash``."""
-        canonical = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return blake2b(canonical.encode(), digest_size=8).hexdigest()
+        return canonical_digest(self.model_dump())
 
     @property
     def ensemble(self) -> Mapping[str, Any]:
@@ -136,6 +135,12 @@ class RunConfig(BaseModel):
         keys = [*ours, *(key for key in theirs if key not in ours)]
         pairs = [(key, ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in keys]
         return [(key, mine, yours) for key, mine, yours in pairs if mine != yours]
+
+
+def canonical_digest(settings: Mapping[str, Any]) -> str:
+    """The digest of settings, whatever their schema, as they stand in config.json."""
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
 def composition(model: str) -> dict[str, Any]:

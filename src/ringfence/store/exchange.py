@@ -10,7 +10,7 @@ from typing import TextIO
 from ringfence.errors import ArgumentError
 from ringfence.record import Record
 from ringfence.store.atomic import write_atomically
-from ringfence.store.cohen import COLUMNS, CohenLog, read_cohen
+from ringfence.store.cohen import COLUMNS, COMMENT, CohenLog, read_cohen
 from ringfence.store.config import RunConfig
 from ringfence.store.run import RunFolder
 from ringfence.store.writer import RecordWriter
@@ -20,6 +20,9 @@ IMPORTED = "imported:cohen"
 """The procedure of records that came from a log: there are no counts from which to verify them."""
 
 _MECHANISM = "one_sided"
+
+UNPROVED = ".unproved"
+UNPROVED_LINE = f"{COMMENT} no proven guarantee: these radii are estimates, not certificates"
 
 
 def import_cohen(
@@ -55,19 +58,27 @@ def import_cohen(
     run = RunFolder.create_or_resume(out, config)
     done = run.done_ids()
     with RecordWriter(run) as writer:
+        run.note_inputs(len(log), {})
         writer.add([one for one in _records(log, config, n0 + n) if one.input_id not in done])
     return run
 
 
-def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None = None, digits: int = 6) -> None:
-    """Write a lane of the run as a Cohen-style log; radii are rounded DOWN to the given significant digits."""
-    table = run.records(["input_id", "lane", "label", "prediction", "radius", "seconds"])
+def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None = None, digits: int = 6) -> Path | None:
+    """Write a lane of the run as a Cohen-style log; radii are rounded DOWN to the given significant digits.
+
+    The path that was written: of results without proof the target's name ends in ``.unproved``, and a line above the
+    header says so.
+    """
+    table = run.records(["input_id", "lane", "label", "prediction", "radius", "seconds", "sound"])
     lanes = sorted(set(table["lane"].to_pylist()))
     if lane is None and len(lanes) > 1:
         raise ArgumentError("lane", "a log holds one lane", f"a run with {lanes}", "Name one of them.")
     if lane is not None and lane not in lanes:
         raise ArgumentError("lane", f"must be one of {lanes}", repr(lane), "Name one of them.")
-    lines = ["\t".join(COLUMNS)]
+    proved = all(
+        ok for ok, its in zip(table["sound"].to_pylist(), table["lane"].to_pylist(), strict=True) if lane in (None, its)
+    )
+    lines = ["\t".join(COLUMNS)] if proved else [UNPROVED_LINE, "\t".join(COLUMNS)]
     names = ("input_id", "label", "prediction", "radius", "seconds", "lane")
     for one, label, prediction, radius, seconds, its_lane in zip(*(table[n].to_pylist() for n in names), strict=True):
         if lane in (None, its_lane):
@@ -75,10 +86,14 @@ def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None =
             correct = int(prediction == known != ABSTAIN)
             lines.append(f"{one}\t{known}\t{prediction}\t{rounded_down(radius, digits)}\t{correct}\t{_clock(seconds)}")
     text = "\n".join(lines) + "\n"
-    if isinstance(target, str | Path):
-        write_atomically(Path(target), text.encode())
-    else:
+    if not isinstance(target, str | Path):
         target.write(text)
+        return None
+    path = Path(target)
+    if not proved and path.suffix != UNPROVED:
+        path = path.with_name(path.name + UNPROVED)
+    write_atomically(path, text.encode())
+    return path
 
 
 def rounded_down(radius: float, digits: int) -> str:

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ringfence.errors import StoreError
-from ringfence.store.atomic import write_atomically
-from ringfence.store.parts import parquet_bytes
+from ringfence.store.parts import DAMAGE, parquet_bytes
+from ringfence.store.schema import refuse_nulls
 
 INPUT_SCHEMA = pa.schema(
     [
@@ -36,8 +36,8 @@ class InputInfo:
     thumbnail: NDArray[np.uint8] | None = None
 
 
-def write_inputs(path: Path, inputs: Sequence[InputInfo]) -> None:
-    """Write the table of inputs in one step."""
+def inputs_bytes(inputs: Sequence[InputInfo]) -> bytes:
+    """The table of inputs as a file."""
     pictures = [None if one.thumbnail is None else np.asarray(one.thumbnail, dtype=np.uint8) for one in inputs]
     columns = [
         [one.id for one in inputs],
@@ -47,21 +47,18 @@ def write_inputs(path: Path, inputs: Sequence[InputInfo]) -> None:
         [None if picture is None else list(picture.shape) for picture in pictures],
     ]
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, INPUT_SCHEMA, strict=True)]
-    write_atomically(path, parquet_bytes(pa.table(arrays, schema=INPUT_SCHEMA)))
+    return parquet_bytes(pa.table(arrays, schema=INPUT_SCHEMA))
 
 
-def read_inputs(path: Path) -> list[InputInfo]:
-    """The inputs in the order they were written; empty where none were."""
-    if not path.exists():
-        return []
+def parse_inputs(path: Path, content: bytes) -> list[InputInfo]:
+    """The inputs in the order they were written; path names the file in an error."""
     try:
-        if not path.is_file():
-            raise OSError("not a file")
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read()
+        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as file:
+            table = file.read().select(INPUT_SCHEMA.names).cast(INPUT_SCHEMA)
+        refuse_nulls(table)
         rows = zip(*(table[name].to_pylist() for name in INPUT_SCHEMA.names), strict=True)
         return [InputInfo(one, label, name, _picture(raw, shape)) for one, label, name, raw, shape in rows]
-    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+    except DAMAGE as error:
         remedy = "Delete this file: the records do not need it, and the same command writes it anew."
         raise StoreError(str(path), "must be a readable Parquet file", error, remedy) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ringfence.store.atomic import write_atomically
-from ringfence.store.schema import RECORD_SCHEMA, with_later_columns
+from ringfence.store.schema import RECORD_SCHEMA, refuse_nulls, with_later_columns
+from ringfence.store.shared import fill, share
 
 _PART = re.compile(r"part-(\d{6,})\.parquet")
 _DICTIONARY = ("lane", "procedure", "config_hash")
 """Columns with a dictionary; numbers are stored as they are, so that every bit of a radius survives."""
 _LEVEL = 9
 """Of compression, above the default: parts are written once and kept for good."""
+
+DAMAGE = (OSError, KeyError, ValueError, TypeError, OverflowError, MemoryError, pa.ArrowException)
+"""What reading a file that holds anything at all may raise."""
 
 ENVIRONMENT_KEY = b"ringfence.environment"
 SEGMENT_KEY = b"ringfence.forward_plan"
@@ -31,14 +34,10 @@ def part_paths(folder: Path) -> list[Path]:
     return [path for _, path in sorted(numbered)]
 
 
-def write_part(folder: Path, table: pa.Table, environment: int, segment: int) -> Path:
-    """Write the next part; it names the entries of environment.json and forward.json it was made under."""
-    existing = part_paths(folder)
-    number = int(existing[-1].stem.removeprefix("part-")) + 1 if existing else 0
-    path = folder / f"part-{number:06d}.parquet"
+def part_bytes(table: pa.Table, environment: int, segment: int) -> bytes:
+    """A part as a file; it names the entries of environment.json and forward.json it was made under."""
     named = {ENVIRONMENT_KEY: str(environment).encode(), SEGMENT_KEY: str(segment).encode()}
-    write_atomically(path, parquet_bytes(table.replace_schema_metadata(named)))
-    return path
+    return parquet_bytes(share(table).replace_schema_metadata(named))
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
@@ -58,43 +57,23 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """One part, checksums verified; raises OSError or pa.ArrowException where it is damaged."""
+    """One part, checksums verified; raises one of DAMAGE where it is damaged."""
     if not path.is_file():  # opening a pipe would wait for its writer
         raise OSError("not a file")
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         table = file.read(columns=columns)
     expected = RECORD_SCHEMA if columns is None else pa.schema([RECORD_SCHEMA.field(name) for name in columns])
-    return with_later_columns(table, expected)
+    table = with_later_columns(table, expected)
+    if "stages" in table.column_names and "input_id" in table.column_names:
+        table = fill(table)
+    refuse_nulls(table)
+    return table
 
 
-def merge_parts(folder: Path) -> None:
-    """Join the parts of a finished run that were made under the same conditions, without losing any to a crash.
-
-    The joined part is complete on disk before the small ones go; in between, rows that stand twice are equal.
-    """
-    alike: dict[tuple[bytes | None, bytes | None], list[Path]] = {}
-    for path in part_paths(folder):
-        metadata = pq.read_schema(path).metadata or {}
-        alike.setdefault((metadata.get(ENVIRONMENT_KEY), metadata.get(SEGMENT_KEY)), []).append(path)
-    for (environment, segment), paths in alike.items():
-        if len(paths) > 1:
-            table = sorted_rows(pa.concat_tables([read_part(path) for path in paths]))
-            write_part(folder, table, int(environment or b"-1"), int(segment or b"-1"))
-            for path in paths:
-                path.unlink()
-
-
-def read_parts(
-    folder: Path, columns: Sequence[str] | None, on_damage: Callable[[Path, Exception], None]
-) -> Iterator[pa.Table]:
-    """Every readable part; on_damage hears about the others."""
-    for path in part_paths(folder):
-        try:
-            table = read_part(path, columns)
-        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-            on_damage(path, error)
-        else:
-            yield table
+def conditions(path: Path) -> tuple[int, int]:
+    """The numbers of the environment and the forward plan that a part was made under, -1 where it names none."""
+    metadata = pq.read_schema(path).metadata or {}
+    return int(metadata.get(ENVIRONMENT_KEY, b"-1")), int(metadata.get(SEGMENT_KEY, b"-1"))
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:

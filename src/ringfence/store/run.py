@@ -2,73 +2,97 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from ringfence.digests import difference
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, read_json, write_json, writing_errors
-from ringfence.store.config import SCHEMA_VERSION, RunConfig, plain
+from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, json_bytes, read_file, read_json, writing_errors
+from ringfence.store.config import SCHEMA_VERSION, RunConfig, canonical_digest, plain
 from ringfence.store.environment import describe_environment
-from ringfence.store.inputs import InputInfo, read_inputs, write_inputs
+from ringfence.store.guarded import Guarded, begin
+from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
 from ringfence.store.lock import LOCK, locked
-from ringfence.store.parts import merge_parts, read_parts, sorted_rows, write_part
+from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
+from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part, sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
+from ringfence.store.upgrade import upgrade
 
-_KEYS = ("input_id", "lane")
+_KEYS = ("input_id", "lane", "config_hash")
 _DIGESTS = {"weights_hash": "the model", "data_hash": "the data"}
 """Settings that are digests, and of what."""
+_MIGRATED = "extra.migrated"
+"""Settings that say where a run comes from, not what it is."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run: config.json, environment.json, forward.json, parts/, inputs.parquet, summary.json.
+    """A run: manifest.json, config.json, environment.json, forward.json, parts/, inputs.parquet, summary.json.
 
-    damaged collects the names of parts that could not be read; their inputs count as not done.
+    problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its inputs
+    are not done. v1_digest: of the settings of a folder of schema 1, which has no manifest, can be read and migrated,
+    but not continued. unlocked: write although the disk knows no locks.
     """
 
     path: Path
     config: RunConfig
-    damaged: list[str] = field(default_factory=list, compare=False)
+    v1_digest: str | None = None
+    unlocked: bool = field(default=False, compare=False)
+    problems: dict[str, str] = field(default_factory=dict, compare=False)
+    _told: set[str] = field(default_factory=set, compare=False, repr=False)
+    _files: Guarded = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_files", Guarded(self.path))
 
     @classmethod
-    def create_or_resume(cls, path: str | Path, config: RunConfig) -> Self:
+    def create_or_resume(cls, path: str | Path, config: RunConfig, unlocked: bool = False) -> Self:
         """A new run in path, or the run that is there if its settings are these; anything else is refused."""
         path = Path(path)
-        found = cls._continued(path, config)
+        found = cls._continued(path, config, unlocked)
         if found is not None:
             return found
-        with locked(path):  # and look once more: another command may have begun here meanwhile
-            found = cls._continued(path, config)
+        with locked(path, unlocked):  # and look once more: another command may have begun here meanwhile
+            found = cls._continued(path, config, unlocked)
             if found is not None:
                 return found
             # Nothing was certified yet: a corrected command may use the folder that a failed one left behind.
             with writing_errors(path):
-                (path / "forward.json").unlink(missing_ok=True)
-            write_json(path / "config.json", config.model_dump())
-        return cls(path, config)
+                for name in FILES:
+                    if name != CONFIG:
+                        (path / name).unlink(missing_ok=True)
+            begin(path, config.digest, expected_inputs(config), {CONFIG: json_bytes(config.model_dump())})
+        return cls(path, config, unlocked=unlocked)
 
     @classmethod
-    def _continued(cls, path: Path, config: RunConfig) -> Self | None:
+    def _continued(cls, path: Path, config: RunConfig, unlocked: bool) -> Self | None:
         """The run in path if it has these settings, None if path is free for one; writes nothing."""
-        if (path / "config.json").exists():
+        if (path / CONFIG).exists():
+            empty = not any((path / "parts").glob("*"))
+            if empty and not (path / MANIFEST).exists():
+                return None
             run = cls.open(path)
+            if run.v1_digest:
+                rule, remedy = "must be of schema 2 to be continued", f"Run ringfence migrate {path} once."
+                raise StoreError(f"--out {path}", rule, "a run of schema 1", remedy)
             changed = changed_settings(config, run.config)
-            if changed and any((path / "parts").glob("*")):
+            if changed and not empty:
                 remedy = "Choose another --out for the new settings, or repeat the old ones to continue this run."
                 rule = "a run is continued with the settings it was started with"
                 raise StoreError(f"--out {path}", rule, "; ".join(changed), remedy)
-            return None if changed else run
+            return None if changed else cls(path, run.config, unlocked=unlocked)
         with writing_errors(path):
             names = [entry.name for entry in path.iterdir()] if path.exists() else []
-        strangers = [name for name in names if name != LOCK and not name.startswith(TEMPORARY_PREFIX)]
+        strangers = [name for name in names if name not in (LOCK, MANIFEST) and not name.startswith(TEMPORARY_PREFIX)]
         if strangers:
             found = f"{len(strangers)} entries, among them {min(strangers)}"
             raise StoreError(f"--out {path}", "must be a run or an empty folder", found, "Choose another --out.")
@@ -79,42 +103,133 @@ class RunFolder:
         changed = changed_settings(self.config, type(self).open(self.path).config)
         if changed:
             rule, remedy = "must still hold the settings of this run", "Choose another --out for one of the two."
-            raise StoreError(str(self.path / "config.json"), rule, "; ".join(changed), remedy)
+            raise StoreError(str(self.path / CONFIG), rule, "; ".join(changed), remedy)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """The run in path, for reading."""
         path = Path(path)
-        file = path / "config.json"
+        file = path / CONFIG
         if not file.exists():
             found = "a folder without config.json" if path.is_dir() else "a file" if path.exists() else "nothing there"
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
-        _refuse_newer(file, content)
+        version = _version(file, content)
         try:
-            return cls(path, RunConfig.model_validate(content))
+            if version == 1:
+                return cls(path, RunConfig.model_validate(upgrade(content)), canonical_digest(content))
+            run = cls(path, RunConfig.model_validate(content))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(step) for step in first["loc"])
             remedy = "Restore config.json from a copy, or start a new run."
             raise StoreError(str(file), "must be a run's settings", f"{where}: {first['msg']}", remedy) from error
+        run._files.manifest()
+        return run
+
+    # Trust: what is in the folder and belongs there
+
+    @property
+    def digest(self) -> str:
+        """The config_hash that every row of this run names."""
+        return self.v1_digest or self.config.digest
+
+    @property
+    def damaged(self) -> list[str]:
+        """Names of the parts that do not count."""
+        return [Path(name).name for name in self.problems if PART.fullmatch(name)]
+
+    @property
+    def expected(self) -> int | None:
+        """How many inputs the whole run has, where that is known."""
+        return expected_inputs(self.config) if self.v1_digest else self._files.manifest().inputs
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """Inputs that could not be read, and why."""
+        return {} if self.v1_digest else {int(one): why for one, why in self._files.manifest().failed.items()}
+
+    def note_inputs(self, expected: int, failed: Mapping[int, str]) -> None:
+        """Say how many inputs the whole run has, and which of them failed."""
+        self._files.note(inputs=expected, failed={str(one): why for one, why in sorted(failed.items())})
+
+    def check(self) -> dict[str, str]:
+        """Every file of the folder against its manifest: what is wrong, by file; each is warned about once."""
+        self._whole_parts()
+        return self.problems
+
+    def _whole_parts(self) -> Mapping[str, int | None]:
+        """Parts that may be read, and how many rows each must have."""
+        if self.v1_digest:
+            return {f"parts/{path.name}": None for path in part_paths(self.path / "parts")}
+        parts, wrong, manifest = self._files.check()
+        if manifest.config != self.config.digest:
+            wrong.setdefault(CONFIG, "holds other settings than the manifest names")
+        for name in [name for name in self.problems if name not in wrong and name in FILES]:
+            del self.problems[name]  # mended since
+        for name, reason in wrong.items():
+            self._tell(name, reason)
+        return parts
+
+    def _tell(self, name: str, reason: str) -> None:
+        self.problems[name] = reason
+        again = "; certify with the same --out makes it again" if PART.fullmatch(name) else ""
+        self._warn(f"{self.path / name} {reason} and is not counted{again}")
+
+    def _warn(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            warnings.warn(StoreWarning(message), stacklevel=4)
+
+    def announce(self, inputs: int) -> None:
+        """Warn, once, of what is missing where so many inputs are there."""
+        if self.expected is not None and inputs < self.expected:
+            are_there = f"the run is not whole, {inputs} of {self.expected} inputs are there"
+            self._warn(f"{self.path}: {are_there}; every number is about those")
+        for one, why in self.failed.items():
+            self._warn(f"{self.path}: input {one} failed: {why}")
 
     # The records
 
     def append(self, records: Sequence[Record], environment: int = -1) -> Path:
         """Write the records as the next part; environment is the number that add_environment gave (-1: none)."""
-        folder = self.path / "parts"
-        with writing_errors(folder):
-            folder.mkdir(exist_ok=True)
-        return write_part(folder, to_table(records), environment, self._last_plan())
+        foreign = {record.config_hash for record in records} - {self.digest}
+        if foreign or self.v1_digest:
+            rule = f"records must be of the run's own settings, {self.digest} in schema 2"
+            remedy = "Certify with config_hash=run.config.digest, or migrate the run."
+            raise StoreError(str(self.path), rule, sorted(foreign) or "schema 1", remedy)
+        content = part_bytes(to_table(records), environment, self._last_plan())
+        return self._files.add_part(content, len(records), taken=self.problems)
+
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Every part that counts, as a table of the named columns and the keys; one with other settings does not."""
+        wanted = RECORD_SCHEMA.names if columns is None else list(dict.fromkeys([*columns, *_KEYS]))
+        for name, rows in self._whole_parts().items():
+            try:
+                table = read_part(self.path / name, wanted)
+                if rows not in (None, len(table)):
+                    raise ValueError(f"it has {len(table)} rows, not {rows}")
+                foreign = len(table) - pc.sum(pc.equal(table["config_hash"], self.digest), min_count=0).as_py()
+                if foreign:
+                    raise ValueError(f"{foreign} rows are of other settings")
+            except DAMAGE as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                self._tell(name, f"is damaged ({reason})")
+            else:
+                yield table
+
+    def _rows(self, columns: Sequence[str]) -> pa.Table:
+        """Rows of all parts with the keys, sorted, none twice."""
+        names = list(dict.fromkeys([*columns, *_KEYS]))
+        schema = pa.schema([RECORD_SCHEMA.field(name) for name in names])
+        return sorted_rows(pa.concat_tables([schema.empty_table(), *self.tables(names)]))
 
     def records(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All records as a table sorted by (input_id, lane), without repetitions; only the named columns are read."""
         wanted = list(RECORD_SCHEMA.names if columns is None else columns)
-        needed = None if columns is None else [*wanted, *(key for key in _KEYS if key not in wanted)]
-        schema = pa.schema([RECORD_SCHEMA.field(name) for name in needed or wanted])
-        tables = list(read_parts(self.path / "parts", needed, self._note_damage))
-        return sorted_rows(pa.concat_tables([schema.empty_table(), *tables])).select(wanted)
+        found = self._rows(wanted)
+        self.announce(pc.count_distinct(found["input_id"]).as_py())
+        return found.select(wanted)
 
     def read(self) -> list[Record]:
         """All records, sorted by (input_id, lane)."""
@@ -126,30 +241,33 @@ class RunFolder:
         Whole parts are read: one with a damaged column must be made again, whichever column that is.
         """
         lanes: dict[int, set[str]] = {}
-        for table in read_parts(self.path / "parts", None, self._note_damage):
+        for table in self.tables():
             for one, lane in zip(table["input_id"].to_pylist(), table["lane"].to_pylist(), strict=True):
                 lanes.setdefault(one, set()).add(lane)
         return {one for one, present in lanes.items() if present.issuperset(self.config.lanes)}
 
     def merge_parts(self) -> None:
-        """Join the small parts of a finished run; only its writer may call this, and not while parts are damaged."""
-        folder = self.path / "parts"
-        with writing_errors(folder):
-            merge_parts(folder)
+        """Join the small parts of a finished run that were made under the same conditions.
+
+        Only its writer may call this, and not while parts are damaged.
+        """
+        alike: dict[tuple[int, int], list[str]] = {}
+        for name in self._whole_parts():
+            alike.setdefault(conditions(self.path / name), []).append(name)
+        for (environment, segment), names in alike.items():
+            if len(names) > 1:
+                table = sorted_rows(pa.concat_tables([read_part(self.path / name) for name in names]))
+                self._files.replace_parts(names, part_bytes(table, environment, segment), len(table))
 
     def set_damaged_aside(self) -> None:
         """Rename the damaged parts, once their inputs have been certified again: kept for the curious, never read."""
-        while self.damaged:
-            part = self.path / "parts" / self.damaged.pop()
-            with writing_errors(part):
-                part.rename(part.with_name(f"damaged-{part.name}"))
+        for name in [name for name in self.problems if PART.fullmatch(name)]:
+            self._files.set_aside(name)
+            del self.problems[name]
 
-    def _note_damage(self, path: Path, error: Exception) -> None:
-        if path.name not in self.damaged:
-            self.damaged.append(path.name)
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            message = f"{path} is damaged and was left out ({reason}); certify with the same --out makes it again"
-            warnings.warn(StoreWarning(message), stacklevel=2)
+    def settle(self) -> None:
+        """Bring the manifest to what is there, at the end of a session."""
+        self._files.settle()
 
     # What stands beside the records
 
@@ -163,7 +281,7 @@ class RunFolder:
         known = self.environments()
         if described in known:
             return known.index(described)
-        write_json(self.path / "environment.json", [*known, described])
+        self._files.replace("environment.json", json_bytes([*known, described]))
         before = known[-1] if known else described
         changed = [key for key in described if key != "forward_plan" and described[key] != before.get(key)]
         if changed:
@@ -179,39 +297,68 @@ class RunFolder:
     def add_forward_plan(self, plan: Mapping[str, Any]) -> int:
         """Store the plan as the one now in use and return its number."""
         plans = self.forward_plans()
-        write_json(self.path / "forward.json", [*plans, plain(plan)])
+        self._files.replace("forward.json", json_bytes([*plans, plain(plan)]))
         return len(plans)
 
     def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
         """Write inputs.parquet."""
-        write_inputs(self.path / "inputs.parquet", inputs)
+        self._files.replace("inputs.parquet", inputs_bytes(inputs))
 
     def inputs(self) -> list[InputInfo]:
         """The inputs as they were written; empty where none were."""
-        return read_inputs(self.path / "inputs.parquet")
+        content = self._content("inputs.parquet")
+        return [] if content is None else parse_inputs(self.path / "inputs.parquet", content)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
-        write_json(self.path / "summary.json", plain(summary))
+        self._files.replace("summary.json", json_bytes(plain(summary)))
 
     def summary(self) -> dict[str, Any] | None:
         """What summary.json holds; None while the run has not ended."""
-        path = self.path / "summary.json"
-        return dict(read_json(path)) if path.exists() else None
+        found: dict[str, Any] | None = self._json("summary.json", dict)
+        return found
 
     def _last_plan(self) -> int:
         return len(self.forward_plans()) - 1
 
+    def _content(self, name: str) -> bytes | None:
+        """A file's bytes, None where there is none, an error where it is not what was written."""
+        if self.v1_digest:
+            return read_file(self.path / name) if (self.path / name).exists() else None
+        return self._files.read(name)
+
+    def _json(self, name: str, kind: type) -> Any:
+        content = self._content(name)
+        try:
+            found = None if content is None else json.loads(content)
+        except (ValueError, RecursionError):
+            found = content
+        if found is not None and not isinstance(found, kind):
+            raise StoreError(str(self.path / name), f"must hold a JSON {kind.__name__}", "something else", "Delete it.")
+        return found
+
     def _list(self, name: str) -> list[dict[str, Any]]:
-        path = self.path / name
-        return list(read_json(path)) if path.exists() else []
+        found = self._json(name, list) or []
+        if not all(isinstance(entry, dict) for entry in found):
+            raise StoreError(str(self.path / name), "must be a list of objects", "something else", "Delete it.")
+        return list(found)
 
 
-def _refuse_newer(file: Path, content: Any) -> None:
-    version = content.get("schema_version", 0) if isinstance(content, dict) else 0
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        rule = f"schema_version must be at most {SCHEMA_VERSION}, the newest this version of ringfence knows"
+def expected_inputs(config: RunConfig) -> int | None:
+    """How many inputs the settings say that the whole run has."""
+    count = config.extra.get("count")
+    return count if isinstance(count, int) and count >= 0 else None
+
+
+def _version(file: Path, content: Any) -> int:
+    """The schema's version, of a newer one an error; nonsense counts as the present one and is named with its place."""
+    version = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
+    if not isinstance(version, int) or isinstance(version, bool):
+        return SCHEMA_VERSION
+    if not 1 <= version <= SCHEMA_VERSION:
+        rule = f"schema_version must be 1 to {SCHEMA_VERSION}, the newest this version of ringfence knows"
         raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
+    return version
 
 
 def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
@@ -219,6 +366,8 @@ def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
     told = []
     for key, ours, theirs in now.differences(there):
         what = _DIGESTS.get(key)
+        if key.startswith(_MIGRATED):
+            continue
         if what is None or not (isinstance(ours, str) and isinstance(theirs, str)):
             told.append(f"{key}: {ours!r} now, {theirs!r} in the run")
         elif (changed := difference(what, ours, theirs)) is not None:

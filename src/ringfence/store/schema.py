@@ -40,21 +40,41 @@ RECORD_SCHEMA = pa.schema(
         pa.field("stages", pa.list_(STAGE), nullable=False),
         pa.field("config_hash", pa.string(), nullable=False),
         pa.field("facts", FACTS, nullable=False),
+        pa.field("norm", pa.string(), nullable=False),
     ]
 )
 
 
-LATER = ("facts",)
-"""Maps that older runs do not have: read as empty."""
+LATER: dict[str, Any] = {"facts": [], "norm": "l2"}
+"""Columns that older runs do not have, and what stands for them."""
 
 
 def with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with an empty map in every row for each column of the schema that came later than the table."""
-    for name in LATER:
+    """The table with what stands for each column of the schema that came later than the table."""
+    for name, value in LATER.items():
         if name in schema.names and name not in table.column_names:
             column = schema.field(name)
-            table = table.append_column(column, pa.array([[]] * len(table), type=column.type))
+            table = table.append_column(column, pa.array([value] * len(table), type=column.type))
     return table.select(schema.names).cast(schema)
+
+
+def refuse_nulls(table: pa.Table) -> None:
+    """A ValueError where something stands empty that never is; Arrow itself does not mind."""
+    for column in table.schema:
+        if not column.nullable and table[column.name].null_count:
+            raise ValueError(f"{column.name} is empty in some rows")
+        for chunk in table[column.name].chunks:
+            if column.name == "stages" and _holes(chunk):
+                raise ValueError("stages are empty in some rows")
+            if column.type in (NUMBERS, FACTS) and (chunk.keys.null_count or chunk.items.null_count):
+                raise ValueError(f"{column.name} is empty in some rows")
+
+
+def _holes(stages: pa.ListArray) -> bool:
+    structs = stages.values
+    cells = structs.field("cells")
+    inner = [structs, cells, cells.keys, cells.items, cells.items.values]
+    return any(array.null_count for array in (*inner, *(structs.field(name) for name in ("stage", "start", "draws"))))
 
 
 def to_table(records: Sequence[Record]) -> pa.Table:

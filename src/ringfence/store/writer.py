@@ -33,7 +33,7 @@ class RecordWriter:
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._lock = lock(self._run.path)
+        self._lock = lock(self._run.path, self._run.unlocked)
         try:
             self._run.check_unchanged()
             with writing_errors(self._run.path):
@@ -64,6 +64,7 @@ class RecordWriter:
     ) -> None:
         try:
             self.flush()
+            self._run.settle()
         except StoreError:
             # The block already ends with the store's own complaint: a second one would hide the first.
             if not isinstance(error, StoreError):

@@ -29,7 +29,7 @@ def run_parallel(
     job: TrainJob, together: int, on_status: Callable[[int, Status], None] = lambda member, status: None
 ) -> list[Path]:
     """Train the members of a job, so many at a time; equal to one after the other, weight for weight on one device."""
-    with locked(job.out):
+    with locked(job.out, unlocked=True):
         return _run_parallel(job, together, on_status)
 
 
