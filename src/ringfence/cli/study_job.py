@@ -24,8 +24,9 @@ from ringfence.noise import Gaussian
 from ringfence.procedures import Fixed
 from ringfence.sampling import count_classes, pick_device
 from ringfence.store import RunConfig, RunFolder
-from ringfence.training.job import TrainJob
-from ringfence.training.running import run_job
+from ringfence.training.options import described_job
+from ringfence.training.run import TrainingRun
+from ringfence.training.side_by_side import run_training
 
 VOTES = ("softmax", "max-margin")
 
@@ -77,44 +78,38 @@ class DrtStudy:
             **{f"rho1={value:g}": {**both, "rho1": value} for value in self.sweep},
         }
 
-    def job(self, name: str, settings: dict[str, Any] | None, init: Path | None) -> TrainJob:
+    def run(self, name: str, settings: dict[str, Any] | None, init: Path | None) -> TrainingRun:
         """The training of a variant; settings None: the base members."""
-        return TrainJob(
-            data=self.data,
-            out=self.out / "zoo" / name,
-            arch=self.arch,
-            objective=self.base if settings is None else "drt",
-            base=None if settings is None else self.base,
-            members=self.members,
-            settings=settings or {},
-            schedule={"lr": self.lr if settings is None else self.tune_lr},
-            options={
-                "sigma": self.sigma,
-                "epochs": self.epochs,
-                "batch": self.batch,
-                "seed": self.seed,
-                "graph": self.graph,
-            },
-            init=init,
-            limit=self.limit,
-            device=self.device,
-        )
+        given = {
+            "data": self.data,
+            "arch": self.arch,
+            "objective": self.base if settings is None else "drt",
+            "base": None if settings is None else self.base,
+            "members": self.members,
+            "lr": self.lr if settings is None else self.tune_lr,
+            "sigma": self.sigma,
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "seed": self.seed,
+            "graph": self.graph,
+            "init": None if init is None else str(init),
+            "limit": self.limit,
+        }
+        return TrainingRun(described_job(given, settings or {}), self.out / "zoo" / name, self.device)
 
 
 def run_study(study: DrtStudy, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """Rows {variant, vote, acr, certified_accuracy}; what is already in the folder is not made again."""
     first = study.init
     if first is None:
-        job = study.job("base", None, None)
         tell("base: training")
-        run_job(job)
-        first = job.out
+        first = run_training(study.run("base", None, None))[0].parent
     rows = _certify(study, "base", first, tell)
     for name, settings in study.variants.items():
-        job = study.job(name, settings, first)
         tell(f"{name}: training")
-        run_job(job)
-        rows += _certify(study, name, job.out, tell)
+        run = study.run(name, settings, first)
+        run_training(run)
+        rows += _certify(study, name, run.out, tell)
     return rows
 
 

@@ -11,8 +11,8 @@ from ringfence.cli.console import remark, remarks
 from ringfence.cli.progress import show_progress, shown
 
 if TYPE_CHECKING:
-    from ringfence.training.course import Status
-    from ringfence.training.job import TrainJob
+    from ringfence.training.log import Status
+    from ringfence.training.run import TrainingRun
 
 
 class Report(Protocol):
@@ -22,38 +22,34 @@ class Report(Protocol):
         """Show it."""
 
 
-def count_labels(job: TrainJob, quiet: bool) -> None:
-    """Count, with progress, what the labels of ``select`` or ``catrs`` are made from; it stays in the job's folder."""
+def count_labels(run: TrainingRun, quiet: bool) -> None:
+    """Count, with progress, what labels are made from where the objective asks for it; it stays in the run's folder."""
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
     from ringfence.store.lock import locked
-    from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.objectives import Catrs, Select
-    from ringfence.training.running import class_votes, right_answers
-    from ringfence.training.selection import RightAnswers
 
-    objective = job.plan(0).objective
-    if job.finished or not isinstance(objective, Select | Catrs):
+    objective = run.job.objective
+    if run.finished or objective.questions(run.job.sigma) is None:
         return
-    with locked(job.out):
-        freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
-        answers = right_answers(job) if isinstance(objective, Select) else class_votes(job)
-        total = len(answers.counts)
-        with show_progress(total, answers.done, quiet, "labelling") as report:
-            answers.count(pick_device(job.device), lambda *seen: report(Progress(*seen)))
-    if isinstance(objective, Select) and isinstance(answers, RightAnswers) and not quiet:
-        worth = int(answers.labels(objective.eta).y.sum())
-        enough = f"right on a share of at least {objective.eta:g} of {objective.n} noisy copies"
-        remark(f"labels: {job.classifier} is {enough} for {worth} of {total} training inputs")
+    with locked(run.out):
+        run.keep_settings()  # before the work: a folder of another training is refused at once
+        data = run.load_data()
+        answers = run.answers(data)
+        assert answers is not None
+        with show_progress(len(data), answers.done, quiet, "labelling") as report:
+            answers.count(pick_device(run.device), lambda *seen: report(Progress(*seen)))
+    said = objective.about_labels(objective.labelled(data, answers.votes))
+    if said and not quiet:
+        remark(f"labels: {run.job.classifier} is {said}")
 
 
 @contextmanager
-def show_training(job: TrainJob, quiet: bool) -> Iterator[Report]:
-    """A callback for run_job: bars on a terminal, plain lines elsewhere."""
-    yield from shown(quiet, lambda member, status: None, lambda: _bars(job), lambda: _Lines(job))
+def show_training(run: TrainingRun, quiet: bool) -> Iterator[Report]:
+    """A callback for run_training: bars on a terminal, plain lines elsewhere."""
+    yield from shown(quiet, lambda member, status: None, lambda: _bars(run), lambda: _Lines(run))
 
 
-def _bars(job: TrainJob) -> Iterator[Report]:
+def _bars(run: TrainingRun) -> Iterator[Report]:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[told]}"))
@@ -62,7 +58,7 @@ def _bars(job: TrainJob) -> Iterator[Report]:
 
         def show(member: int, status: Status, /) -> None:
             if member not in tasks:
-                name = "ensemble" if job.joint else f"member {member}"
+                name = _name(run, member)
                 tasks[member] = bar.add_task(name, total=status.epochs * status.steps, told="")
             done = (status.epoch - 1) * status.steps + status.step
             bar.update(tasks[member], completed=done, told=_in_short(status))
@@ -73,8 +69,8 @@ def _bars(job: TrainJob) -> Iterator[Report]:
 class _Lines:
     """A line after an epoch, ten at most per member and minute."""
 
-    def __init__(self, job: TrainJob) -> None:
-        self._job = job
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
         self._last: dict[int, float] = {}
 
     def __call__(self, member: int, status: Status, /) -> None:
@@ -83,8 +79,11 @@ class _Lines:
         if status.seconds - before < 6 and status.epoch < status.epochs:
             return
         self._last[member] = status.seconds
-        name = "ensemble" if self._job.joint else f"member {member}"
-        remark(f"{name}: {describe(status)}")
+        remark(f"{_name(self._run, member)}: {describe(status)}")
+
+
+def _name(run: TrainingRun, training: int) -> str:
+    return "ensemble" if run.job.objective.grouping == "together" else f"member {training}"
 
 
 def describe(status: Status) -> str:
