@@ -15,7 +15,7 @@ import torch
 from common import Bar, Grid, Report, arguments, finish, interleaved, median_ratio
 
 from ringfence.classifiers.architectures import LeNet
-from ringfence.training import DeviceData, TrainingPlan
+from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.fabric import make_fabric
 from ringfence.training.objectives import Drt, Gaussian, Objective, SmoothAdv
 from ringfence.training.stepper import Stepper
@@ -42,7 +42,7 @@ def main() -> int:
 
     def task(objective: Objective):
         members = [LeNet().to(fabric.device) for _ in range(MEMBERS)]
-        stepper = Stepper(TrainingPlan(objective, batch=batch), members, data, fabric)
+        stepper = Stepper(TrainingJob(objective, batch=batch), members, data, fabric)
 
         def step() -> None:
             stepper.aim(rows, 0.01)

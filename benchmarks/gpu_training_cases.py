@@ -20,9 +20,9 @@ from gpu_training_steps import (
     autocast,
     kernels,
     network,
-    our_courses,
-    our_plan,
+    our_job,
     our_step,
+    our_trainings,
     plain_step,
     recorded,
     stacked_step,
@@ -35,7 +35,7 @@ from torch._inductor import config as inductor_config
 from ringfence.classifiers.architectures.resnet import Block
 from ringfence.sampling.compiling import compiled
 from ringfence.training.compiled import algorithms_tried
-from ringfence.training.data_on_device import augment
+from ringfence.training.data import augment
 from ringfence.training.loop import train
 from ringfence.training.objectives import Gaussian, Objective, build_objective
 
@@ -135,14 +135,14 @@ def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = 
     A joint objective has three members in one training.
     """
     objective = objective_of(name)
-    each = JOINT if objective.joint else 1
+    each = JOINT if objective.grouping == "together" else 1
     told = {"objective": f"{name}, m = {objective.copies}"}
     yield from _alone(asked, objective, each, told, whole)
     if asked.prepare:
         return
     for count in beside:
         with algorithms_tried():
-            several = our_courses(asked.size, count, objective)
+            several = our_trainings(asked.size, count, objective)
             found = timed(asked.size, our_step(several))
         yield row(f"{OURS}, {count} side by side", asked, found, count * each, **told)
         del several
@@ -152,12 +152,12 @@ def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = 
 
 def _alone(asked: Asked, objective: Objective, each: int, told: dict[str, Any], whole: bool) -> Rows:
     begin = time.perf_counter()
-    courses = our_courses(asked.size, 1, objective)
+    trainings = our_trainings(asked.size, 1, objective)
     if asked.prepare:
-        courses[0].stepper.step()
+        trainings[0].stepper.step()
         return
     with algorithms_tried():
-        step = our_step(courses)
+        step = our_step(trainings)
         seconds = round(time.perf_counter() - begin, 1)
         yield from measured(f"{OURS}, alone", asked, step, each, first_step_s=seconds, **told)
         if not whole:
@@ -165,23 +165,23 @@ def _alone(asked: Asked, objective: Objective, each: int, told: dict[str, Any], 
         place = iter(range(10**9))
 
         def aimed() -> None:
-            courses[0].aim(next(place) % asked.size.steps)
+            trainings[0].aim(next(place) % asked.size.steps)
             step()
 
         yield row(f"{OURS}, aimed", asked, timed(asked.size, aimed), each, **told)
-        yield from _parts(asked, courses[0].stepper)
+        yield from _parts(asked, trainings[0].stepper)
 
 
 def _parts(asked: Asked, stepper: Any) -> Rows:
     """Pieces of our step as graphs of their own; they do not add up exactly, since launches overlap."""
     size, generator = asked.size, stepper.generator
     numbers = torch.randperm(size.images, device=size.device)[: size.batch]
-    x, y = stepper.data.x[numbers].clone(), stepper.data.y[numbers]
-    copies = stepper.plan.objective.copies
+    batch = stepper.data.batch(numbers)
+    copies = stepper.job.objective.copies
 
     def forward() -> Any:
         with autocast(size):
-            return stepper.plan.objective(stepper._run, x, y, stepper.noise, generator).total
+            return stepper.job.objective(stepper._run, batch, stepper.noise, generator).total
 
     def there_and_back() -> None:
         stepper.optimizer.zero_grad(set_to_none=True)
@@ -190,7 +190,7 @@ def _parts(asked: Asked, stepper: Any) -> Rows:
     pieces: dict[str, Step] = {
         "gather": lambda: stepper.data.x[numbers],
         "gather, crop and flip": lambda: augment(stepper.data.x[numbers], 4, True, generator),
-        "noise": lambda: (x + stepper.noise.draw(x, copies, generator)).flatten(0, 1),
+        "noise": lambda: batch.under(stepper.noise.draw(batch, copies, generator)),
         "forward": forward,
         "forward and backward": there_and_back,
         "optimiser": stepper.optimizer.step,
@@ -214,8 +214,8 @@ def _epochs(asked: Asked, told: dict[str, Any]) -> Rows:
             ends.append(time.perf_counter())
 
     size, folder = asked.size, Path(tempfile.mkdtemp())
-    plan, data = our_plan(size, epochs=4), size.data()
-    train(plan, [network(size)], data, folder, device=size.device.type, on_status=note)
+    job, data = our_job(size, epochs=4), size.data()
+    train(job, [network(size)], data, folder, device=size.device.type, on_status=note)
     seconds = [round(b - a, 3) for a, b in pairwise(ends)]
     yield {"row": f"{OURS}, epochs of train()", "network": size.arch, "s_epoch": seconds, **told}
 

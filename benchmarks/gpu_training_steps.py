@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
 from ringfence.classifiers.architectures import build_architecture
-from ringfence.training import DeviceData, TrainingPlan
+from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.compiled import algorithms_tried
-from ringfence.training.course import Course
-from ringfence.training.data_on_device import augment
+from ringfence.training.data import augment
 from ringfence.training.fabric import make_fabric
+from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.objectives import Gaussian, Objective
-from ringfence.training.recording import steps_of
+from ringfence.training.stepper import steps_of
 
 SIGMA = 0.25
 JOINT = 3
@@ -191,34 +191,38 @@ def whole_step(size: Size, run: Callable[[Any], Any]) -> Step:
     return step
 
 
-def our_plan(size: Size, objective: Objective | None = None, **more: Any) -> TrainingPlan:
+def our_job(size: Size, objective: Objective | None = None, **more: Any) -> TrainingJob:
     """``ringfence train --compile --graph --precision bf16``, with ``--crop 4 --flip`` on colour images."""
     colour = size.shape[0] > 1
     options: dict[str, Any] = {"crop": 4 if colour else 0, "flip": colour, "compile": True, "graph": True, **more}
     precision = "bf16" if size.cuda else "fp32"
-    return TrainingPlan(objective or Gaussian(1), SIGMA, batch=size.batch, precision=precision, **options)  # type: ignore[arg-type]
+    return TrainingJob(objective or Gaussian(1), SIGMA, batch=size.batch, precision=precision, **options)  # type: ignore[arg-type]
 
 
-def our_courses(size: Size, trainings: int, objective: Objective | None = None, **plan: Any) -> list[Course]:
+def our_trainings(
+    size: Size, trainings: int, objective: Objective | None = None, **more: Any
+) -> list[TrainingInProgress]:
     """Independent trainings, begun and aimed at their first step; of three members each where they are joint."""
     fabric = make_fabric(size.device.type, 1, "bf16" if size.cuda else "fp32")
     fabric.launch()
     data, folder = size.data(), Path(tempfile.mkdtemp())
     found = []
     for number in range(trainings):
-        chosen = our_plan(size, objective, seed=number, **plan)
-        members = [network(size, 10 * number + i) for i in range(JOINT if chosen.objective.joint else 1)]
+        chosen = our_job(size, objective, seed=number, **more)
+        members = [
+            network(size, 10 * number + i) for i in range(JOINT if chosen.objective.grouping == "together" else 1)
+        ]
         with algorithms_tried():
-            course = Course(fabric, chosen, members, data, None, folder / str(number))
-        course.begin()
-        course.aim(0)
-        found.append(course)
+            training = TrainingInProgress(fabric, chosen, members, data, None, folder / str(number))
+        training.begin()
+        training.aim(0)
+        found.append(training)
     return found
 
 
-def our_step(courses: Sequence[Course]) -> Step:
+def our_step(trainings: Sequence[TrainingInProgress]) -> Step:
     """One step of each, as the training loop takes it: a graph with a branch per training."""
-    return steps_of([one.stepper for one in courses])
+    return steps_of([one.stepper for one in trainings])
 
 
 class Stacked(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from side_by_side import Task
@@ -24,55 +25,59 @@ RHO = {
 SINGLES = ("macer", "consistency", "stability", "smoothmix")
 
 
-def make_job(row: str, sigma: float, options: argparse.Namespace) -> Any:
+def make_run(row: str, sigma: float, options: argparse.Namespace) -> Any:
     """The training behind a row of the table."""
-    from ringfence.training.job import TrainJob
+    from ringfence.training import TrainingRun
+    from ringfence.training.options import described_job
 
     epochs = options.heavy_epochs if row in HEAVY else options.tune_epochs if row in TUNED else options.epochs
-    common: dict[str, Any] = {
+    given: dict[str, Any] = {
         "data": f"mnist:{options.data}",
-        "out": options.work / "zoo" / f"{row}-{sigma:g}",
-        "options": {"sigma": sigma, "epochs": epochs, "batch": 256, "graph": options.graph, "compile": options.compile},
-        "schedule": {"lr": 0.01, "kind": "step", "every": max(1, -(-epochs // 3))},
-        "device": options.device,
+        "objective": row,
+        "members": 1 if row in SINGLES else MEMBERS,
+        "sigma": sigma,
+        "epochs": epochs,
+        "batch": 256,
+        "graph": options.graph,
+        "compile": options.compile,
+        "lr": 0.01,
+        "lr_every": max(1, -(-epochs // 3)),
         "limit": options.limit,
     }
+    settings: dict[str, Any] = {"macer": {"weight": 4.0}, "smoothmix": {"steps": 4, "step": 0.5}}.get(row, {})
     if row.startswith("drt-"):
         base = row.removeprefix("drt-")
-        rho1, rho2 = RHO[(sigma, base)]
-        return TrainJob(
-            **(common | {"schedule": common["schedule"] | {"lr": 0.001}}),
-            objective="drt",
-            base=base,
-            members=MEMBERS,
-            settings={"rho1": rho1, "rho2": rho2},
-            init=options.work / "zoo" / f"{base}-{sigma:g}",
-        )
-    settings: dict[str, Any] = {"macer": {"weight": 4.0}, "smoothmix": {"steps": 4, "step": 0.5}}.get(row, {})
+        settings["rho1"], settings["rho2"] = RHO[(sigma, base)]
+        given |= {
+            "objective": "drt",
+            "base": base,
+            "lr": 0.001,
+            "init": str(options.work / "zoo" / f"{base}-{sigma:g}"),
+        }
     if row == "macer":
         # Without it the noisy accuracy on the training images fell from 92% to 77% between the epochs 10 and 30.
-        common["options"] |= {"clip": 1.0}
-    return TrainJob(**common, objective=row, members=1 if row in SINGLES else MEMBERS, settings=settings)
+        given["clip"] = 1.0
+    return TrainingRun(described_job(given, settings), options.work / "zoo" / f"{row}-{sigma:g}", options.device)
 
 
-def train_together(trainings: list[tuple[Any, int]]) -> None:
-    """Trainings (job, member) in a process of their own, as branches of one recorded step; a line every ten epochs."""
+def train_together(runs: list[Any]) -> None:
+    """Runs in a process of their own, as branches of one recorded step; a line every ten epochs."""
     import torch
 
-    from ringfence.training.running import run_together
+    from ringfence.training import run_together
 
     torch.set_num_threads(1)
 
-    def report(job: Any, number: int, status: Any) -> None:
+    def report(run: Any, number: int, status: Any) -> None:
         if status.step == status.steps and (status.epoch % 10 == 0 or status.epoch == status.epochs):
             terms = ", ".join(f"{name} {value:.3f}" for name, value in status.terms.items())
             print(
-                f"{job.out.name} [{number}] epoch {status.epoch}/{status.epochs}: {terms}, "
+                f"{run.out.name} [{number}] epoch {status.epoch}/{status.epochs}: {terms}, "
                 f"noisy accuracy {status.accuracy:.4f}, {status.seconds:.0f} s, {status.left:.0f} s left",
                 flush=True,
             )
 
-    run_together(trainings, report)
+    run_together(runs, report)
 
 
 def training_tasks(options: argparse.Namespace) -> list[Task]:
@@ -86,15 +91,13 @@ def training_tasks(options: argparse.Namespace) -> list[Task]:
         for row in rows:
             if options.rows and row not in options.rows:
                 continue
-            job = make_job(row, sigma, options)
+            run = make_run(row, sigma, options)
             if row in TUNED:
-                tuned += [] if job.finished else [job]
+                tuned += [] if run.finished else [run]
                 continue
-            every = [(job, member) for member in job.trainings]
-            tasks.append(Task(f"{row}-{sigma:g}", partial(train_together, every), job.final(job.members - 1)))
+            tasks.append(Task(f"{row}-{sigma:g}", partial(train_together, [run]), run.files[-1]))
     if tuned:
-        needed = tuple(job.init / f"final-{i}.safetensors" for job in tuned for i in range(MEMBERS))
-        name = " ".join(job.out.name for job in tuned)
-        every = [(job, 0) for job in tuned]
-        tasks.insert(0, Task(name, partial(train_together, every), tuned[-1].final(MEMBERS - 1), needed))
+        needed = tuple(Path(run.job.init) / f"final-{i}.safetensors" for run in tuned for i in range(MEMBERS))
+        name = " ".join(run.out.name for run in tuned)
+        tasks.insert(0, Task(name, partial(train_together, tuned), tuned[-1].files[-1], needed))
     return tasks

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from ringfence.models.zoo import ZooEntry, zoo_entries
-from ringfence.training.command import training_command
+from ringfence.training.job import TrainingJob
+from ringfence.training.options import training_command
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 HEAD = """# Zoo
@@ -28,7 +29,7 @@ def section(entry: ZooEntry) -> str:
     files = [f"- `{file.name}`: sha256 `{digest}`" for file, digest in zip(entry.files, entry.digests(), strict=True)]
     files += [f"- `{name}`: sha256 `{digest}`, measured and not kept here" for name, digest in entry.absent.items()]
     made = (
-        ["", f"    {training_command(entry.settings, entry.name)}"]
+        ["", f"    {training_command(TrainingJob.of(entry.settings), entry.name)}"]
         if entry.plan
         else ["", "Made by `tools/train_default.py` at this sigma; its other settings were not kept beside the file."]
     )

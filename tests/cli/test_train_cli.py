@@ -16,10 +16,9 @@ import torch
 from click.testing import Result
 from safetensors import safe_open
 
-from ringfence.cli.train_job import make_job
-from ringfence.training.command import training_command
+from ringfence.training import Schedule, TrainingJob
+from ringfence.training.options import described_job, training_command
 from ringfence.training.recipes import RECIPES
-from ringfence.training.schedule import Schedule
 
 Call = Callable[..., Result]
 
@@ -139,8 +138,8 @@ def test_a_selector_is_trained_and_used(call: Call, tiny: list[str], tmp_path: P
     words = ["train", *tiny, "--objective", "select", "--classifier", spec, "--set", "n=200", "--epochs", 2, *few]
     told = call(*words, "--out", tmp_path / "one", "--set", "eta=0.7", "--base", "consistency").output
     assert "of 96 training inputs" in told
-    assert "select with: ringfence aces run --certify" in told
-    counts = tmp_path / "one" / "selection.safetensors"
+    assert "use it: ringfence aces run --certify" in told
+    counts = tmp_path / "one" / "answers.safetensors"
     stamp = counts.stat().st_mtime_ns
     for weights in ("final-0.safetensors", "member-0/last.json"):
         (tmp_path / "one" / weights).unlink()
@@ -209,7 +208,7 @@ def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None
 def test_recipes_hold_the_papers_numbers() -> None:
     gaussian, drt = RECIPES["yang2022-mnist-gaussian-0.5"], RECIPES["yang2022-mnist-drt-gaussian-0.5"]
     assert (gaussian.options["epochs"], gaussian.options["batch"], gaussian.schedule["lr"]) == (90, 256, 0.01)
-    assert (gaussian.schedule["every"], gaussian.arch) == (30, "lenet-wide")
+    assert (gaussian.schedule["lr_every"], gaussian.arch) == (30, "lenet-wide")
     assert (drt.objective, drt.base, drt.members, drt.needs_init) == ("drt", "gaussian", 3, True)
     consistency = RECIPES["horvath2022-cifar10-consistency-0.25"]
     assert (consistency.settings["weight"], consistency.options["batch"]) == (20, 128)
@@ -217,7 +216,7 @@ def test_recipes_hold_the_papers_numbers() -> None:
     assert (macer.settings["weight"], macer.settings["copies"]) == (4, 16)
     assert (macer.options["epochs"], macer.options["batch"], macer.schedule["lr"]) == (440, 64, 0.01)
     assert macer.options["weight_decay"] == 5e-4
-    steps = Schedule(**macer.schedule)
+    steps = Schedule(lr=macer.schedule["lr"], kind=macer.schedule["schedule"], every=macer.schedule["lr_every"])
     assert [steps.at(epoch, 1, 440) for epoch in (199, 200, 399, 400)] == pytest.approx([1e-2, 1e-3, 1e-3, 1e-4])
     assert RECIPES["jeong2023-cifar10-catrs-0.5"].options["batch"] == 64
     assert not any(one.options["nesterov"] for one in RECIPES.values())
@@ -225,13 +224,11 @@ def test_recipes_hold_the_papers_numbers() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_describes_a_training(name: str, tmp_path: Path) -> None:
-    others = {"init": tmp_path, "classifier": "default"}
-    job = make_job(
-        "default", tmp_path, name, None, None, None, None, settings={}, schedule={}, options={"seed": 3}, **others
-    )
-    plan = job.plan(0)
-    assert plan.nesterov is False
-    assert plan.sigma == RECIPES[name].sigma
+    given = {"data": "default", "recipe": name, "init": str(tmp_path), "classifier": "default", "seed": 3}
+    job = described_job(given, {})
+    assert job.nesterov is False
+    assert job.sigma == RECIPES[name].sigma
+    assert len(job.members) == RECIPES[name].members
     assert job.arch in ("lenet-wide", "resnet110")
 
 
@@ -241,7 +238,7 @@ def test_momentum_is_nesterovs_unless_told(call: Call, tiny: list[str], tmp_path
         call("train", *tiny, "--out", out, "--epochs", 2, *SMALL, *words)
         settings = json.loads((out / "config.json").read_text())
         assert settings["plan"]["nesterov"] is kept
-        assert ("--nesterov" in training_command(settings)) is kept
-        assert ("--no-nesterov" in training_command(settings)) is not kept
+        assert ("--nesterov" in training_command(TrainingJob.of(settings))) is kept
+        assert ("--no-nesterov" in training_command(TrainingJob.of(settings))) is not kept
     first, second = (tensors(tmp_path / f"out{kept}" / "final-0.safetensors") for kept in (True, False))
     assert any(not torch.equal(first[key], second[key]) for key in first)

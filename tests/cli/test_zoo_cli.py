@@ -16,9 +16,9 @@ import torch
 from click.testing import Result
 
 from ringfence.models import load_model
-from ringfence.training.command import training_command
-from ringfence.training.job import NEEDED, TrainJob
-from ringfence.training.objectives.registry import BASES, OBJECTIVES
+from ringfence.training import Schedule, TrainingJob, TrainingRun
+from ringfence.training.objectives import OBJECTIVES, bases_of, build_objective
+from ringfence.training.options import training_command
 
 Call = Callable[..., Result]
 
@@ -30,15 +30,15 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from ringfence.classifiers.architectures import build_architecture
 
     root = tmp_path_factory.mktemp("zoo")
-    job = TrainJob(data="mnist:d", out=root / "mnist" / "pair", members=2, options={"sigma": 0.25})
-    job.out.mkdir(parents=True)
-    (job.out / "config.json").write_text(json.dumps(job.described()))
+    job, out = TrainingJob(data="mnist:d", members=("lenet",) * 2, sigma=0.25), root / "mnist" / "pair"
+    out.mkdir(parents=True)
+    (out / "config.json").write_text(json.dumps(job.config()))
     torch.manual_seed(0)
     for place in ("mnist/pair/final-0", "mnist/pair/final-1", "alone"):
         save_file(build_architecture("lenet").state_dict(), root / f"{place}.safetensors", {"arch": "lenet"})
     half = root / "unfinished"
     half.mkdir()
-    (half / "config.json").write_text(json.dumps({**job.described(), "members": 3}))
+    (half / "config.json").write_text(json.dumps({**job.config(), "members": 3}))
     return root
 
 
@@ -114,44 +114,45 @@ def test_settings_without_a_plan_to_show_are_refused_by_name(call: Call, tmp_pat
     assert "must be the settings of a training" in call("zoo", "list", "--zoo", tmp_path, code=2).stderr
 
 
-def jobs() -> list[TrainJob]:
-    found = []
-    for name, kind in OBJECTIVES.items():
-        for base in [one.name for one in BASES[name]] if name in BASES else [None]:
-            needs = {"classifier": "default"} if name in NEEDED else {}
-            found.append(
-                TrainJob(
-                    data="mnist:a b.npz",
-                    out=Path("x"),
-                    objective=name,
-                    base=base,
-                    members=3 if kind.joint else 2,
-                    schedule={"lr": 0.02, "kind": "one-cycle", "every": 7},
-                    options={"sigma": 0.25, "epochs": 7, "batch": 32, "ema": 0.99, "crop": 2, "flip": True, "seed": 5},
-                    mean=(0.5,),
-                    std=(0.25,),
-                    holdout=10,
-                    keep="best",
-                    limit=100,
-                    **needs,
-                )
-            )
-    return found
+def jobs() -> list[TrainingJob]:
+    return [
+        TrainingJob(
+            build_objective(name, {}, base),
+            data="mnist:a b.npz",
+            members=("lenet", "lenet", "lenet-wide"),
+            schedule=Schedule(lr=0.02, kind="one-cycle", every=7),
+            sigma=0.25,
+            epochs=7,
+            batch=32,
+            ema=0.99,
+            crop=2,
+            flip=True,
+            nesterov=False,
+            seed=5,
+            mean=(0.5,),
+            std=(0.25,),
+            limit=100,
+            classifier="default" if kind.classifier_for else None,
+            **({"holdout": 10, "keep": "best"} if kind.judged else {}),  # type: ignore[arg-type]
+        )
+        for name, kind in OBJECTIVES.items()
+        for base in bases_of(kind) or [None]
+    ]
 
 
-@pytest.mark.parametrize("job", jobs(), ids=lambda job: f"{job.objective}-{job.base}")
-def test_the_command_gives_the_very_settings(call: Call, job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[TrainJob] = []
+@pytest.mark.parametrize("job", jobs(), ids=lambda job: "-".join(map(str, job.objective.settings().values())))
+def test_the_command_gives_the_very_job(call: Call, job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[TrainingRun] = []
 
-    def take(job: TrainJob, *_: Any) -> list[Path]:
-        taken.append(job)
+    def take(run: TrainingRun, *_: Any) -> list[Path]:
+        taken.append(run)
         return [Path("final-0.safetensors")]
 
-    monkeypatch.setattr("ringfence.training.parallel.run_parallel", take)
+    monkeypatch.setattr("ringfence.training.side_by_side.run_training", take)
     monkeypatch.setattr("ringfence.cli.train_progress.count_labels", lambda *_: None)
-    settings = json.loads(json.dumps(job.described()))
-    program, *words = shlex.split(training_command(settings, "somewhere"))
+    assert TrainingJob.of(json.loads(json.dumps(job.config()))) == job
+    program, *words = shlex.split(training_command(job, "somewhere"))
     assert program == "ringfence"
     call(*words, "--quiet")
-    assert json.loads(json.dumps(taken[0].described())) == settings
+    assert taken[0].job == job
     assert taken[0].out == Path("somewhere")

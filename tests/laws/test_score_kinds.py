@@ -42,7 +42,7 @@ from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Softmax
 from ringfence.sampling import ForwardPlan, readouts
-from ringfence.training.noise import TrainingNoise
+from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.objectives import build_objective
 from ringfence.types import BINS, SCORE_EDGES
 
@@ -241,7 +241,7 @@ def test_attacks_and_losses_use_the_probabilities(vote: str) -> None:
     torch.testing.assert_close(found[certain], wanted[certain], atol=1e-3, rtol=1e-4)
     objective = build_objective("gaussian", {})
     keep = certain.nonzero().squeeze(1)
-    terms = objective([classifier], x[keep], y[keep], TrainingNoise(0.0), torch.Generator().manual_seed(0))
+    terms = objective([classifier], Batch(x[keep], y[keep]), TrainingNoise(0.0), torch.Generator().manual_seed(0))
     assert float(terms.total.detach()) == pytest.approx(float(wanted[keep].mean()), rel=1e-4, abs=1e-4)
 
 

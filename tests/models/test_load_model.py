@@ -12,7 +12,8 @@ from ringfence.classifiers.architectures import EfficientNetLite0, LeNet, resnet
 from ringfence.data import load_dataset
 from ringfence.errors import ModelError
 from ringfence.models import load_model
-from ringfence.training.job import TrainJob
+from ringfence.training import DeviceData, TrainingJob
+from ringfence.training.run import build_member
 
 
 def cohen_checkpoint(path: Path, prefix: str, model: nn.Module, arch: str) -> Path:
@@ -96,9 +97,10 @@ def test_an_architecture_brings_its_own_normalisation(tmp_path: Path) -> None:
 
 def test_a_network_trained_here_keeps_the_normalisation_it_was_trained_with(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    x, given = torch.rand(2, 3, 64, 64), {"data": "default", "out": tmp_path, "arch": "efficientnet_lite0"}
-    for job in (TrainJob(**given), TrainJob(**given, mean=(0.1,), std=(0.2,))):
-        network = settled(job.build(0, 5))
+    x, members = torch.rand(2, 3, 64, 64), ("efficientnet_lite0",)
+    data = DeviceData(x, torch.zeros(2), 5)
+    for job in (TrainingJob(members=members), TrainingJob(members=members, mean=(0.1,), std=(0.2,))):
+        network = settled(build_member(job, 0, data))
         assert isinstance(network, Normalize)
         save_file(network.state_dict(), tmp_path / "net.safetensors", {"arch": job.arch})
         torch.testing.assert_close(load_model(str(tmp_path / "net.safetensors")).module(x), network(x))

@@ -14,7 +14,8 @@ from ringfence.classifiers.architectures import EfficientNetLite0, LeNet
 from ringfence.errors import ModelError
 from ringfence.models import load_model
 from ringfence.models.normalization import normalization_inside
-from ringfence.training.job import TrainJob
+from ringfence.training import DeviceData, TrainingJob
+from ringfence.training.run import build_member
 
 OTHER = {"mean": [0.5], "std": [0.25]}
 FACTORIES = """
@@ -81,8 +82,9 @@ def test_a_module_that_normalises_by_itself_takes_no_other(factories: Path, name
     with pytest.raises(ModelError, match="brings its own"):  # the same numbers would act twice
         load_model(f"{factories}:{name}", mean=[0.2], std=[0.7])
     load_model(f"{factories}:{name}")
+    data = DeviceData(torch.zeros(1, 1, 4, 4), torch.zeros(1), 3)
     with pytest.raises(ModelError, match=REFUSED):
-        TrainJob("default", factories.parent / "out", f"{factories}:{name}", mean=(0.5,), std=(0.25,)).build(0, 3)
+        build_member(TrainingJob(members=(f"{factories}:{name}",), mean=(0.5,), std=(0.25,)), 0, data)
 
 
 def test_a_module_without_one_takes_it(factories: Path) -> None:
@@ -118,7 +120,8 @@ def test_what_training_starts_from_keeps_its_normalisation(tmp_path: Path) -> No
     x = torch.rand(2, 1, 28, 28)
 
     def start(**given: tuple[float, ...]) -> nn.Module:
-        return TrainJob("default", tmp_path / "out", "lenet", init=tmp_path, **given).build(0, 10)  # type: ignore[arg-type]
+        job = TrainingJob(members=("lenet",), init=str(tmp_path), **given)  # type: ignore[arg-type]
+        return build_member(job, 0, DeviceData(x, torch.zeros(2), 10))
 
     for module in (start(), start(mean=(0.2,), std=(0.7,))):
         torch.testing.assert_close(module.eval()(x), trained.eval()(x))

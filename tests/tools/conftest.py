@@ -37,7 +37,7 @@ WORK = (
     "ringfence.cli.certify.certify_folder",
     "ringfence.cli.smooth_reduce_job.load",
     "ringfence.cli.holdout.HoldoutChoice.scores",
-    "ringfence.training.parallel.run_parallel",
+    "ringfence.training.side_by_side.run_training",
 )
 """Where commands begin to work, all they were told having been checked."""
 

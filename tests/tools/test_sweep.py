@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from ringfence.cli import app
-from ringfence.training.job import TrainJob
+from ringfence.training import TrainingRun
 
 Tool = Callable[[str], ModuleType]
 SWEEPS = sorted((Path(__file__).resolve().parents[2] / "reproduce").glob("*.yaml"))
@@ -25,10 +25,10 @@ def test_the_program_takes_every_training(tool: Tool, reached: list[Any], file: 
     for one in jobs["train"]:
         found = CliRunner().invoke(app, [*one.words, "--quiet"])
         assert found.exit_code == 0, (one.name, found.output)
-        job = reached.pop()
-        assert isinstance(job, TrainJob)
-        assert tuple(job.final(i) for i in range(job.members)) == one.done
-        assert job.plan(0).nesterov is False
+        run = reached.pop()
+        assert isinstance(run, TrainingRun)
+        assert tuple(run.files) == one.done
+        assert run.job.nesterov is False
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)

@@ -14,12 +14,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringfence.errors import StoreError
-from ringfence.training import DeviceData, TrainingPlan, train
+from ringfence.training import DeviceData, TrainingJob, train
 from ringfence.training.checkpoints import Checkpoints, on_host
-from ringfence.training.course import Course
 from ringfence.training.fabric import make_fabric
+from ringfence.training.in_progress import TrainingInProgress
 
-PLAN = TrainingPlan(sigma=0.2, epochs=1, batch=16)
+PLAN = TrainingJob(sigma=0.2, epochs=1, batch=16)
 
 
 def test_a_checkpoint_is_what_safetensors_writes_of_each_tensor() -> None:
@@ -61,7 +61,7 @@ def test_the_end_of_an_epoch_waits_for_the_device_as_often_however_deep_the_netw
         layers = [nn.Linear(16, 16) for _ in range(depth)]
         member = nn.Sequential(nn.Flatten(), *layers, nn.Linear(16, 3))
         fabric = make_fabric("cpu", 1, PLAN.precision)
-        course = Course(fabric, PLAN, [member], data, None, tmp_path / str(depth))
+        course = TrainingInProgress(fabric, PLAN, [member], data, None, tmp_path / str(depth))
         course.load()
         course.begin()
         for step in range(course.steps):
@@ -88,9 +88,9 @@ def test_the_next_epoch_does_not_wait_for_the_disk(
 ) -> None:
     second_epoch = threading.Event()
     overlapped: list[bool] = []
-    aim, keep = Course.aim, Checkpoints.save
+    aim, keep = TrainingInProgress.aim, Checkpoints.save
 
-    def aimed(self: Course, step: int) -> None:
+    def aimed(self: TrainingInProgress, step: int) -> None:
         if self.epoch == 1:
             second_epoch.set()
         aim(self, step)
@@ -99,7 +99,7 @@ def test_the_next_epoch_does_not_wait_for_the_disk(
         overlapped.append(second_epoch.wait(timeout=5))
         keep(self, *given)
 
-    monkeypatch.setattr(Course, "aim", aimed)
+    monkeypatch.setattr(TrainingInProgress, "aim", aimed)
     monkeypatch.setattr(Checkpoints, "save", slowly)
     train(replace(PLAN, epochs=2), [small()], data, tmp_path, device="cpu")
     assert overlapped == [True, True]

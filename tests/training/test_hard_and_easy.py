@@ -11,7 +11,7 @@ from scipy.stats import beta, norm
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError
-from ringfence.training.noise import TrainingNoise
+from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.objectives import Catrs, Gaussian, Macer, Objective, Reweight
 
 SIGMA, INPUTS, CLASSES, COPIES = 0.4, 6, 3, 4
@@ -67,7 +67,7 @@ def draws() -> Tensor:
 
 def measured(objective: Objective, member: nn.Module, soft: Tensor | None = None) -> Tensor:
     x, y = batch()
-    return objective([member], x, y, TrainingNoise(SIGMA), stream(), soft).total
+    return objective([member], Batch(x, y, soft), TrainingNoise(SIGMA), stream()).total
 
 
 def agree(objective: Objective, member: Modes, reference: Callable[[], Tensor], soft: Tensor | None = None) -> None:
@@ -190,7 +190,7 @@ def test_reweight_is_its_formula() -> None:
 def test_reweight_attacks_in_evaluation_mode_at_the_noises_own_length() -> None:
     member, (x, y), noise = Modes().train(), batch(), draws()
     member.calls.clear()
-    found = Reweight(steps=2).turned(member, x, y, noise)
+    found = Reweight(steps=2).turned(member, Batch(x, y), noise)
     assert member.calls == [False, False]
     assert member.training
     assert torch.allclose(found.flatten(2).norm(dim=2), noise.flatten(2).norm(dim=2))

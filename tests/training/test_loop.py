@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +15,17 @@ from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.store import StoreWarning
-from ringfence.training import DeviceData, Schedule, TrainingPlan, train
-from ringfence.training.checkpoints import Checkpoints, Progressed, export, freeze_settings
-from ringfence.training.course import Course, Status
-from ringfence.training.data_on_device import augment
+from ringfence.training import Batch, DeviceData, Schedule, TrainingJob, TrainingRun, train
+from ringfence.training.checkpoints import Checkpoints, Progressed, export
+from ringfence.training.data import augment
 from ringfence.training.fabric import make_fabric
-from ringfence.training.log import EpochLog
+from ringfence.training.in_progress import TrainingInProgress
+from ringfence.training.log import EpochLog, Status
 from ringfence.training.objectives import Catrs, Drt, Gaussian, Reweight, SmoothAdv
 from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
 
-PLAN = TrainingPlan(Gaussian(), sigma=0.2, epochs=4, batch=16, schedule=Schedule(lr=0.1), seed=3)
+PLAN = TrainingJob(Gaussian(), sigma=0.2, epochs=4, batch=16, schedule=Schedule(lr=0.1), seed=3)
 
 
 def tiny(seed: int = 0) -> nn.Module:
@@ -98,7 +99,7 @@ def test_momentum_comes_back_laid_out_like_its_weights(tmp_path: Path) -> None:
         return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 3))
 
     train(PLAN, [colour()], data, tmp_path, device="cpu", stop_after=1)
-    course = Course(make_fabric("cpu", 1, PLAN.precision), PLAN, [colour()], data, None, tmp_path)
+    course = TrainingInProgress(make_fabric("cpu", 1, PLAN.precision), PLAN, [colour()], data, None, tmp_path)
     course.load()
     for weight in course.stepper.parameters:
         momentum = course.stepper.optimizer.state[weight]["momentum_buffer"]
@@ -182,10 +183,10 @@ def test_a_loss_that_turns_nan_stops_and_keeps_the_last_good_checkpoint(
     loss = Gaussian.loss_of
     calls = 0
 
-    def breaking(self, member, x, y, noise, generator):  # type: ignore[no-untyped-def]
+    def breaking(self, member, batch, noise, generator):  # type: ignore[no-untyped-def]
         nonlocal calls
         calls += 1
-        found = loss(self, member, x, y, noise, generator)
+        found = loss(self, member, batch, noise, generator)
         return (
             replace(found, terms={"cross_entropy": found.terms["cross_entropy"] * float("nan")})
             if calls == 15
@@ -239,7 +240,10 @@ def test_bad_settings_are_refused_before_the_first_step(data: DeviceData, tmp_pa
         train(PLAN, [tiny()], DeviceData(data.x, data.y + 1, 3), tmp_path, device="cpu")
     with pytest.raises(DataError, match="finite"):
         train(PLAN, [tiny()], DeviceData(data.x * float("nan"), data.y, 3), tmp_path, device="cpu")
-    for settings, rule in (({"lr": 0.0}, "lr"), ({"kind": "cubic"}, "step, one-cycle or constant")):
+    for settings, rule in (
+        ({"lr": 0.0}, "lr"),
+        ({"kind": "cubic"}, "schedule: must be one of step, one-cycle, constant"),
+    ):
         with pytest.raises(ArgumentError, match=rule):
             Schedule(**settings)  # type: ignore[arg-type]
 
@@ -262,13 +266,29 @@ def test_no_disk_is_said_and_nothing_is_lost(data: DeviceData, tmp_path: Path, m
 
 
 def test_settings_of_a_folder_may_not_change(tmp_path: Path) -> None:
-    freeze_settings(tmp_path, {"plan": {"sigma": 9.5}})
-    freeze_settings(tmp_path, {"plan": {"sigma": 0.5}})  # corrected before anything was trained
+    job = TrainingJob(members=("lenet",), data="mnist:d")
+
+    def kept(**changes: Any) -> None:
+        TrainingRun(replace(job, **changes), tmp_path).keep_settings()
+
+    kept(sigma=9.5)
+    kept()  # corrected before anything was trained
     (tmp_path / "member-0").mkdir()
     (tmp_path / "member-0" / "last.json").write_text("{}")
-    freeze_settings(tmp_path, {"plan": {"sigma": 0.5}})
+    kept()
     with pytest.raises(StoreError, match=r"own settings; got plan\.sigma 0\.25 now, 0\.5 before\."):
-        freeze_settings(tmp_path, {"plan": {"sigma": 0.25}})
+        kept(sigma=0.25)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key in ("nesterov", "graph"):
+        del config["plan"][key]  # as an older version wrote it, which knew no other value
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    kept()
+    with pytest.raises(StoreError, match=r"plan\.nesterov False now, True before"):
+        kept(nesterov=False)
+    config["plan"]["objective"]["newer"] = 1
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StoreError, match=r"must be the settings of a training; got settings: gaussian has.*newer"):
+        kept()
 
 
 def test_exported_weights_are_half_precision_and_load_exactly(tmp_path: Path) -> None:
@@ -313,9 +333,9 @@ def test_warm_ups_begin_with_their_first_share_and_end_at_all(
     shares: list[tuple[float, float]] = []
     plain = Gaussian.loss_of
 
-    def watched(self, member, x, y, noise, generator):  # type: ignore[no-untyped-def]
+    def watched(self, member, batch, noise, generator):  # type: ignore[no-untyped-def]
         shares.append((round(float(noise.reached), 6), round(float(noise.attack), 6)))
-        return plain(self, member, x, y, noise, generator)
+        return plain(self, member, batch, noise, generator)
 
     monkeypatch.setattr(Gaussian, "loss_of", watched)
     train(replace(PLAN, epochs=5, noise_warmup=4, attack_warmup=2), [tiny()], data, tmp_path, device="cpu")
@@ -350,14 +370,14 @@ def test_two_processes_share_each_batch(data: DeviceData, tmp_path: Path) -> Non
 
 def test_inputs_are_drawn_by_weight_and_a_stop_changes_nothing(data: DeviceData, tmp_path: Path) -> None:
     """Reweight: Gaussian until it begins, then dropped inputs never come again, also after a stop."""
-    plan = TrainingPlan(
+    plan = TrainingJob(
         Reweight(begin=2, least=0.9, every=2, copies=2), 0.4, epochs=6, batch=32, schedule=Schedule(lr=0.1)
     )
     seen: list[tuple[int, str, set[int]]] = []
     step = Stepper.step
 
     def watched(self: Stepper) -> None:
-        seen.append((self.plan.epochs, self.objective.name, set(self._rows.tolist())))
+        seen.append((self.job.epochs, self.objective.name, set(self._rows.tolist())))
         step(self)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -387,11 +407,12 @@ def test_soft_labels_travel_with_their_inputs(data: DeviceData, tmp_path: Path) 
     asked: list[bool] = []
     loss = Catrs.loss_of
 
-    def watched(self: Catrs, member: nn.Module, x: Tensor, y: Tensor, given: Tensor, *others: Any) -> Any:
-        asked.append(torch.equal(given.argmax(1), y))
-        return loss(self, member, x, y, given, *others)
+    def watched(self: Catrs, member: nn.Module, batch: Batch, *others: Any) -> Any:
+        assert batch.soft is not None
+        asked.append(torch.equal(batch.soft.argmax(1), batch.y))
+        return loss(self, member, batch, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Catrs, "loss_of", watched)
-        train(TrainingPlan(Catrs(steps=1), 0.3, epochs=1, batch=32, accumulate=2), [tiny()], labelled, tmp_path)
+        train(TrainingJob(Catrs(steps=1), 0.3, epochs=1, batch=32, accumulate=2), [tiny()], labelled, tmp_path)
     assert asked == [True] * 6

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError
-from ringfence.training.noise import TrainingNoise
+from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.objectives import (
     OBJECTIVES,
     Adp,
@@ -69,8 +69,8 @@ def draws(copies: int) -> Tensor:
 
 def measured(objective: Objective, members: Sequence[Net], noise: TrainingNoise | None = None):
     x, y = batch()
-    soft = torch.full((INPUTS, CLASSES), 1 / CLASSES) if objective.soft else None
-    return objective(members, x, y, noise or TrainingNoise(SIGMA), torch.Generator().manual_seed(9), soft)
+    soft = torch.full((INPUTS, CLASSES), 1 / CLASSES)
+    return objective(members, Batch(x, y, soft), noise or TrainingNoise(SIGMA), torch.Generator().manual_seed(9))
 
 
 def agree(objective: Objective, members: Sequence[Net], reference: Callable[[], Tensor], tolerance=1e-6) -> None:
@@ -286,7 +286,7 @@ def test_smoothmix_mixes_towards_the_adversary_and_uniform_confidence(mix_steps:
 
 def test_smoothmix_begins_at_the_input_itself() -> None:
     cold, (x, y) = TrainingNoise(SIGMA, attack=torch.zeros(())), batch()
-    near, far = SmoothMix(steps=3, step=0.3, mix_steps=2).adversaries(net(6), x, y, draws(2), cold.attack)
+    near, far = SmoothMix(steps=3, step=0.3, mix_steps=2).adversaries(net(6), Batch(x, y), draws(2), cold.attack)
     assert torch.equal(near, x)
     assert not torch.equal(far, x)
 
@@ -363,7 +363,7 @@ def test_drt_without_a_valid_pair_is_the_standard_loss() -> None:
     x, _ = batch()
     y = torch.zeros(INPUTS, dtype=torch.int64)
     for reduction in ("paper_sum", "mean"):
-        found = Drt(reduction=reduction)(members, x, y, TrainingNoise(SIGMA), torch.Generator().manual_seed(9))
+        found = Drt(reduction=reduction)(members, Batch(x, y), TrainingNoise(SIGMA), torch.Generator().manual_seed(9))
         assert found.terms["diversity"] == 0
         gradient = torch.autograd.grad(found.terms["diversity"], list(members[1].parameters()), allow_unused=True)
         assert all(one is None or (one == 0).all() for one in gradient)
@@ -544,7 +544,7 @@ def test_joint_objectives_need_two_members() -> None:
 def test_labels_that_do_not_fit_are_refused() -> None:
     x, _ = batch()
     with pytest.raises(DataError, match="one int64 label per input"):
-        Gaussian()([net(0)], x, torch.zeros(3, dtype=torch.int64), TrainingNoise(SIGMA), torch.Generator())
+        Gaussian()([net(0)], Batch(x, torch.zeros(3, dtype=torch.int64)), TrainingNoise(SIGMA), torch.Generator())
 
 
 def test_settings_come_as_text_and_unknown_ones_are_named() -> None:
@@ -552,7 +552,7 @@ def test_settings_come_as_text_and_unknown_ones_are_named() -> None:
     assert built == Drt(SmoothAdv(eps=0.3, steps=4), rho1=0.5, squared=True)
     with pytest.raises(ArgumentError, match="drt has the settings"):
         build_objective("drt", {"rho3": "1"})
-    with pytest.raises(ArgumentError, match="must be a float"):
+    with pytest.raises(ArgumentError, match="rho1: must be a number"):
         build_objective("drt", {"rho1": "much"})
     with pytest.raises(ArgumentError, match="belongs to the objectives drt and select"):
         build_objective("gaussian", {}, "smoothadv")
@@ -569,9 +569,9 @@ def test_select_hands_to_its_base_what_is_not_its_own() -> None:
     with pytest.raises(ArgumentError, match="of select must be one of gaussian, smoothadv, consistency"):
         build_objective("select", {}, "drt")
     for settings, message in (
-        ({"eta": "0"}, r"--set eta: must lie in \(0, 1\]"),
-        ({"eta": "1.5"}, "--set eta: must lie"),
-        ({"n": "0"}, "--set n: must be at least 1"),
+        ({"eta": "0"}, r"eta: must lie in \(0, 1\]"),
+        ({"eta": "1.5"}, "eta: must lie"),
+        ({"n": "0"}, "n: must be at least 1"),
         ({"base": "macer"}, "select has the settings"),
     ):
         with pytest.raises(ArgumentError, match=message):

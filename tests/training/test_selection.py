@@ -17,7 +17,9 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import LoadedModel
 from ringfence.noise import Gaussian
 from ringfence.training import DeviceData
-from ringfence.training.selection import COUNTS_FILE, SELECTION_STAGE, UNKNOWN, ClassVotes, RightAnswers
+from ringfence.training.answers import ANSWERS_FILE, LABELLING_STAGE, UNKNOWN, Answers
+from ringfence.training.objectives import Catrs, Select
+from ringfence.training.objectives.base import Questions
 
 SIGMA, CPU = 0.2, torch.device("cpu")
 
@@ -43,39 +45,57 @@ def images(count: int = 40) -> DeviceData:
     return DeviceData(x, 1 - torch.arange(count) % 2, 2)
 
 
-def answers(folder: Path, net: nn.Module | None = None, data: DeviceData | None = None, **other: float) -> RightAnswers:
-    classifier = LoadedModel(net or Bright(), 2, "bright", "bright")
-    settings = {"sigma": SIGMA, "n": 250, "seed": 4, **other}
-    return RightAnswers(classifier, data or images(), folder=folder, **settings)  # type: ignore[arg-type]
+def answers(
+    folder: Path,
+    net: nn.Module | None = None,
+    data: DeviceData | None = None,
+    sigma: float = SIGMA,
+    n: int = 250,
+    seed: int = 4,
+    classes: int | None = 2,
+) -> Answers:
+    classifier = LoadedModel(net or Bright(), classes, "bright", "bright")
+    return Answers(classifier, data or images(), Questions(sigma, n), folder, seed)
+
+
+def hits(found: Answers, data: DeviceData | None = None) -> list[int]:
+    """Right answers of each input."""
+    return [int(votes[label]) for votes, label in zip(found.votes, (data or images()).y, strict=True)]
 
 
 def test_counts_are_those_of_a_slow_loop_over_the_same_draws(tmp_path: Path) -> None:
     data, found = images(), answers(tmp_path)
     found.count(CPU)
     for at in range(len(data)):
-        noise = draws_of(Gaussian(SIGMA), (1, 2, 2), 4, at, SELECTION_STAGE, 0, 250)
+        noise = draws_of(Gaussian(SIGMA), (1, 2, 2), 4, at, LABELLING_STAGE, 0, 250)
         right = sum(int(Bright()(data.x[at : at + 1] + one).argmax() == data.y[at]) for one in noise)
-        assert found.hits[at] == right
+        assert hits(found)[at] == right
 
 
 def test_counts_have_the_probabilities_of_the_toy(tmp_path: Path) -> None:
     x = torch.full((4, 1, 2, 2), 0.5)
     x[:, 0, 0, 0] = torch.tensor([0.9, 0.55, 0.55, 0.1])
-    found = answers(tmp_path, data=DeviceData(x, torch.tensor([1, 1, 0, 0]), 2), n=1000)
+    data = DeviceData(x, torch.tensor([1, 1, 0, 0]), 2)
+    found = answers(tmp_path, data=data, n=1000)
     found.count(CPU)
-    for hits, p in zip(found.hits, (0.97725, 0.59871, 0.40129, 0.97725), strict=True):
+    for right, p in zip(hits(found, data), (0.97725, 0.59871, 0.40129, 0.97725), strict=True):
         low, high = binom.ppf([FALSE_ALARM, 1 - FALSE_ALARM], 1000, p)
-        assert low <= hits <= high
-    assert found.labels(0.5).y.tolist() == [1, 1, 0, 1]
-    assert found.labels(0.95).y.tolist() == [1, 0, 0, 1]
+        assert low <= right <= high
+    assert Select(eta=0.5).labelled(data, found.votes).y.tolist() == [1, 1, 0, 1]
+    assert Select(eta=0.95).labelled(data, found.votes).y.tolist() == [1, 0, 0, 1]
+
+
+def right(data: DeviceData, counts: list[int]) -> np.ndarray:
+    """Votes (N, K) with so many right answers."""
+    votes = np.zeros((len(data), data.num_classes), np.int64)
+    votes[np.arange(len(data)), data.y.numpy()] = counts
+    return votes
 
 
 @pytest.mark.parametrize(("eta", "n", "enough"), [(0.5, 1000, 500), (0.95, 1000, 950), (0.07, 100, 7), (1.0, 250, 250)])
-def test_a_share_of_exactly_eta_is_enough(tmp_path: Path, eta: float, n: int, enough: int) -> None:
+def test_a_share_of_exactly_eta_is_enough(eta: float, n: int, enough: int) -> None:
     """0.07 * 100 is above 7 in floating point: shares must be compared, not counts."""
-    found = answers(tmp_path, data=images(3), n=n)
-    found.hits[:] = [enough, enough - 1, 0]
-    labelled = found.labels(eta)
+    labelled = Select(eta=eta, n=n).labelled(images(3), right(images(3), [enough, enough - 1, 0]))
     assert labelled.y.tolist() == [1, 0, 0]
     assert labelled.num_classes == 2
     assert torch.equal(labelled.x, images(3).x)
@@ -91,7 +111,7 @@ def test_invalid_scores_are_no_right_answers(tmp_path: Path) -> None:
     found, whole = answers(tmp_path / "broken", Broken()), answers(tmp_path / "whole")
     found.count(CPU)
     whole.count(CPU)
-    assert found.hits[-2] < 50 < 200 < whole.hits[-2]
+    assert hits(found)[-2] < 50 < 200 < hits(whole)[-2]
 
 
 def test_an_interrupted_count_goes_on_and_a_finished_one_is_not_repeated(tmp_path: Path) -> None:
@@ -108,14 +128,14 @@ def test_an_interrupted_count_goes_on_and_a_finished_one_is_not_repeated(tmp_pat
     told: list[int] = []
     again.count(CPU, lambda inputs, draws, seconds: told.append(draws))
     assert told == [250 * k for k in range(1, 30)]
-    assert again.hits.tolist() == whole.hits.tolist()
+    assert again.votes.tolist() == whole.votes.tolist()
     finished = answers(tmp_path / "cut", Silent())
     finished.count(CPU)
-    assert finished.hits.tolist() == whole.hits.tolist()
+    assert finished.votes.tolist() == whole.votes.tolist()
 
 
 def test_a_kill_loses_only_what_came_since_the_last_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringfence.training.selection.STORE_SECONDS", -1.0)
+    monkeypatch.setattr("ringfence.training.answers.STORE_SECONDS", -1.0)
     seen: list[tuple[int, int]] = []
     answers(tmp_path).count(CPU, lambda inputs, draws, seconds: seen.append((inputs, answers(tmp_path).done)))
     assert seen == [(k, k - 1) for k in range(1, 41)]
@@ -133,43 +153,39 @@ def test_counts_of_something_else_are_not_used(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_labelled_is_refused(tmp_path: Path) -> None:
-    found = answers(tmp_path)
-    found.hits[:] = 250
-    with pytest.raises(ArgumentError, match=r"--set eta: must part .* every input is worth certifying. Raise eta"):
-        found.labels(0.5)
-    found.hits[:] = 10
+    with pytest.raises(ArgumentError, match=r"eta: must part .* every input is worth certifying. Raise eta"):
+        Select(n=250).labelled(images(), right(images(), [250] * 40))
     with pytest.raises(ArgumentError, match=r"no input is worth certifying\. Lower eta"):
-        found.labels(0.5)
+        Select(n=250).labelled(images(), right(images(), [10] * 40))
     many = DeviceData(images(3).x, torch.tensor([0, 1, 2]), 3)
-    with pytest.raises(
-        ArgumentError, match="--classifier: must have the data's classes; got 2 classes and the label 2"
-    ):
-        answers(tmp_path, data=many).count(CPU)
-    (tmp_path / COUNTS_FILE).write_bytes(b"not counts")
+    for classes in (2, None):  # None: only a forward pass can tell
+        with pytest.raises(
+            ArgumentError, match="classifier: must have the data's classes; got 2 classes and the label 2"
+        ):
+            answers(tmp_path, data=many, classes=classes)
+    (tmp_path / ANSWERS_FILE).write_bytes(b"not counts")
     with pytest.raises(StoreError, match="must be readable counts"):
         answers(tmp_path)
 
 
-def test_the_counts_are_int64_and_one_per_input(tmp_path: Path) -> None:
+def test_the_counts_are_int64_and_one_row_per_input(tmp_path: Path) -> None:
     found = answers(tmp_path)
-    assert found.hits.dtype == np.int64
-    assert found.hits.tolist() == [UNKNOWN] * 40
+    assert found.votes.dtype == np.int64
+    assert found.votes.tolist() == [[UNKNOWN, UNKNOWN]] * 40
 
 
 def test_class_shares_are_the_soft_labels(tmp_path: Path) -> None:
-    data = images()
-    votes = ClassVotes(LoadedModel(Bright(), 2, "bright", "bright"), data, SIGMA, 250, tmp_path, 4)
+    data, objective = images(), Catrs(label_sigma=SIGMA, label_draws=250)
+    asked = objective.questions(0.9)
+    votes = Answers(LoadedModel(Bright(), 2, "bright", "bright"), data, asked, tmp_path, 4)
     votes.count(CPU)
-    right = answers(tmp_path)
-    right.count(CPU)
-    labelled = votes.labelled()
+    labelled = objective.labelled(data, votes.votes)
     assert labelled.soft is not None
     assert torch.allclose(labelled.soft.sum(1), torch.ones(len(data)))
     own = labelled.soft.gather(1, data.y.unsqueeze(1)).squeeze(1)
-    assert torch.allclose(own, torch.from_numpy(right.hits).float() / 250)
-    again = ClassVotes(LoadedModel(Silent(), 2, "bright", "bright"), data, SIGMA, 250, tmp_path, 4)
+    assert torch.allclose(own, torch.tensor(hits(votes)).float() / 250)
+    again = Answers(LoadedModel(Silent(), 2, "bright", "bright"), data, asked, tmp_path, 4)
     again.count(CPU)  # kept
-    assert np.array_equal(again.counts, votes.counts)
-    wrong = ClassVotes(LoadedModel(Bright(), 2, "b", "b"), replace(data, num_classes=3), SIGMA, 250, tmp_path, 4)
+    assert np.array_equal(again.votes, votes.votes)
     with pytest.raises(ArgumentError, match="2 classes where the data has 3"):
-        wrong.count(CPU)
+        Answers(LoadedModel(Bright(), 2, "b", "b"), replace(data, num_classes=3), asked, tmp_path, 4)

@@ -15,15 +15,16 @@ from torch.func import functional_call
 
 from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError
-from ringfence.training import DeviceData, Schedule, TrainingPlan, train
+from ringfence.training import DeviceData, Schedule, TrainingJob, train
 from ringfence.training.compiled import LARGEST_DRIFT, compile_members, gradient_drift
-from ringfence.training.course import Course, Status
 from ringfence.training.fabric import make_fabric
+from ringfence.training.in_progress import TrainingInProgress
+from ringfence.training.log import Status
 from ringfence.training.loop import train_together
 from ringfence.training.objectives import Consistency, Drt, Gaussian
 
 PLANS = [
-    TrainingPlan(Gaussian(), sigma=0.2, epochs=3, batch=16, schedule=Schedule(lr=0.1), crop=1, seed=seed)
+    TrainingJob(Gaussian(), sigma=0.2, epochs=3, batch=16, schedule=Schedule(lr=0.1), crop=1, seed=seed)
     for seed in range(3)
 ]
 
@@ -65,13 +66,13 @@ def test_members_that_are_not_equally_far_are_continued(
     train(PLANS[1], [network(1)], data, folders[1], device="cpu", stop_after=2)
     train(PLANS[2], [network(2)], data, folders[2], device="cpu")
     begun: list[tuple[int, int]] = []
-    begin = Course.begin
+    begin = TrainingInProgress.begin
 
-    def noted(self: Course) -> None:
-        begun.append((self.plan.seed, self.progress.epoch))
+    def noted(self: TrainingInProgress) -> None:
+        begun.append((self.job.seed, self.progress.epoch))
         begin(self)
 
-    monkeypatch.setattr(Course, "begin", noted)
+    monkeypatch.setattr(TrainingInProgress, "begin", noted)
     together = train_together(PLANS, [[network(i)] for i in range(3)], data, folders, device="cpu")
     # The one with an epoch left takes it beside the first of the one behind; the finished one not at all.
     assert begun == [(0, 0), (1, 2), (0, 1), (0, 2)]
@@ -93,7 +94,7 @@ def test_trainings_of_several_kinds_go_together(data: DeviceData, tmp_path: Path
 
 def test_plans_with_other_steps_do_not_go_together(data: DeviceData, tmp_path: Path) -> None:
     plans = [PLANS[0], replace(PLANS[1], batch=8)]
-    with pytest.raises(ArgumentError, match=r"plans: must have the same batch.*got 16 in fp32, 8 in fp32"):
+    with pytest.raises(ArgumentError, match=r"jobs: must have the same batch.*got 16 in fp32, 8 in fp32"):
         train_together(plans, [[network(0)], [network(1)]], data, [tmp_path / "0", tmp_path / "1"], device="cpu")
 
 
@@ -113,7 +114,7 @@ def test_a_compiled_network_without_some_gradients_is_refused(
     data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "compile", lambda module, **settings: Forgetful(module))
-    with pytest.raises(ArgumentError, match=r"--compile: a compiled network must have the gradients.*100% off"):
+    with pytest.raises(ArgumentError, match=r"compile: a compiled network must have the gradients.*100% off"):
         train(replace(PLANS[0], compile=True), [network(0)], data, tmp_path, device="cpu")
 
 

@@ -19,7 +19,7 @@ from ringfence.cli.report import report_command
 from ringfence.cli.simplex import simplex_app
 from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.cli.sweep import sweep_command
-from ringfence.cli.train import train_command
+from ringfence.cli.train import TrainCommand, train_command
 from ringfence.cli.variance import variance_command
 from ringfence.cli.verify import migrate_command, verify_command
 from ringfence.cli.weights import weights_command
@@ -56,7 +56,7 @@ app.command("compare")(compare_command)
 app.command("report")(report_command)
 app.command("plot")(plot_command)
 app.command("plan")(plan_command)
-app.command("train")(train_command)
+app.command("train", cls=TrainCommand)(train_command)
 app.command("sweep")(sweep_command)
 app.command("attack")(attack_command)
 app.command("rank")(rank_command)

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, final
@@ -37,13 +36,17 @@ class SweepCommands:
 
     def check(self, words: Sequence[str]) -> Checked:
         """What the command makes, and which trainings may share a process with it."""
-        job, out = job_of(words), Path(words[list(words).index("--out") + 1])
+        described, out = job_of(words), Path(words[list(words).index("--out") + 1])
         if words[0] != "train":
             return Checked((out / ("attack.json" if words[0] == "attack" else SUMMARY),))
+        job = described.job
         # Of strangers' networks nobody knows whether they draw random numbers, and labels are counted by one process.
-        apart = ":" in job.arch or job.objective in ("select", "catrs") or job.devices > 1
-        shared = (job.data, job.limit, job.holdout, job.classes, job.classifier, job.device, job.tensorboard)
-        return Checked(tuple(job.final(i) for i in range(job.members)), None if apart else repr(shared))
+        strange = any(":" in arch for arch in job.members)
+        apart = strange or job.objective.questions(job.sigma) is not None or described.devices > 1
+        shared = (job.data, job.limit, job.holdout, job.classes, job.classifier)
+        return Checked(
+            tuple(described.files), None if apart else repr((*shared, described.device, described.tensorboard))
+        )
 
 
 def run(commands: list[list[str]]) -> int:
@@ -60,23 +63,19 @@ def run(commands: list[list[str]]) -> int:
 def train_together(commands: list[list[str]]) -> int:
     """Each ends with the weights that its own command gives, and goes on where it stopped, whoever ran it before."""
     from ringfence.cli.console import friendly, remark
-    from ringfence.store.lock import locked
-    from ringfence.training.running import run_together
+    from ringfence.training.side_by_side import run_together
 
-    jobs = [job_of(words) for words in commands]
     last = time.monotonic()
 
-    def report(job: Any, member: int, status: Any) -> None:
+    def report(run: Any, training: int, status: Any) -> None:
         nonlocal last
         if status.step == status.steps and (time.monotonic() - last > 2 or status.epoch == status.epochs):
             last = time.monotonic()
             told = f"noisy accuracy {100 * status.accuracy:.2f}%, about {status.left:.0f} s left"
-            remark(f"{job.out.name}: epoch {status.epoch}/{status.epochs}, {told}")
+            remark(f"{run.out.name}: epoch {status.epoch}/{status.epochs}, {told}")
 
-    with friendly(), ExitStack() as held:
-        for job in jobs:
-            held.enter_context(locked(job.out))
-        run_together([(job, member) for job in jobs for member in job.trainings], report)
+    with friendly():
+        run_together([job_of(words) for words in commands], report)
     return 0
 
 

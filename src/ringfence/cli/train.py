@@ -1,157 +1,158 @@
-"""``ringfence train``."""
+"""``ringfence train``: its options are the fields of a job, of its schedule and of the objectives."""
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.main
+from typer.core import TyperCommand
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, say
 from ringfence.cli.ready import ready
+from ringfence.errors import ArgumentError, DataError, ModelError
 
-if TYPE_CHECKING:
-    from ringfence.training.job import TrainJob
+
+class TrainCommand(TyperCommand):
+    """Options that come from fields are made when they are asked for: that imports torch."""
+
+    _params: list[Any]
+    _derived: list[Any]
+
+    @property
+    def params(self) -> list[Any]:
+        """Those of the function, and those of the fields: one list, which the parser changes."""
+        if not self._derived:
+            self._derived = _derived_options()
+            self._params += self._derived
+        return self._params
+
+    @params.setter
+    def params(self, written: list[Any]) -> None:
+        self._params, self._derived = written, []
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the function; what the fields got is the context's object."""
+        ctx.obj = {one.name: ctx.params.pop(one.name) for one in self._derived}
+        return super().invoke(ctx)
+
+
+def _derived_options() -> list[Any]:
+    """Every field as typer makes options of parameters."""
+    from ringfence.training.options import job_options, named_options, objective_options
+    from ringfence.training.schedule import Schedule
+    from ringfence.training.settings import settings_of
+
+    rates = [one.option for one in settings_of(Schedule).values()]
+    found = [_parameter(name, str, f"--{name}", help, None) for name, help in named_options().items()]
+    for name, one in job_options().items():
+        default = "" if one.default in (None, False, "") else f"default {one.default}"
+        panel = "Learning rate" if name in rates else "Training"
+        found += [] if name == "data" else [_parameter(name, one.kind, one.flag, _told(one, one.help, default), panel)]
+    for name, (one, help) in objective_options().items():
+        found.append(_parameter(name, one.kind, one.flag, _told(one, help), "Settings of the objective"))
+
+    def fields(**given: Any) -> None:
+        """Only its signature counts."""
+
+    fields.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    made = typer.Typer(add_completion=False)
+    made.command()(fields)
+    return list(typer.main.get_command(made).params)
+
+
+def _told(one: Any, help: str, default: str = "") -> str:
+    """The help with choices and default."""
+    more = "; ".join(part for part in (", ".join(one.choices), default) if part)
+    return f"{help.removesuffix('.')} ({more})." if more else help
+
+
+def _parameter(name: str, kind: Any, flag: str, help: str, panel: str | None) -> inspect.Parameter:
+    """An option without a default of its own, so that a recipe's value is not overridden."""
+    flag = f"{flag}/{flag.replace('--', '--no-', 1)}" if kind is bool else flag
+    annotation = Annotated[kind | None, typer.Option(flag, help=help, rich_help_panel=panel)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def train_command(
+    context: typer.Context,
     data: Annotated[
         str, typer.Option(help="Training data: mnist:PATH, cifar10:PATH or an .npz with x_train, y_train.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the training; the same command again continues it.")],
-    recipe: Annotated[
-        str | None, typer.Option(help="A paper's settings by name, e.g. yang2022-mnist-gaussian-0.5.")
+    members: Annotated[int | None, typer.Option(help="How many networks.")] = None,
+    arch: Annotated[
+        str | None, typer.Option(help="lenet, resnet20, ..., dncnn or file.py:factory; one for each member: a,a,b.")
     ] = None,
-    objective: Annotated[str | None, typer.Option(help="gaussian, smoothadv, macer, ..., drt, select.")] = None,
-    base: Annotated[str | None, typer.Option(help="What drt or select builds upon (default gaussian).")] = None,
-    members: Annotated[int | None, typer.Option(help="How many networks; independent unless drt, adp or gal.")] = None,
-    arch: Annotated[str | None, typer.Option(help="lenet, resnet20, ..., dncnn, or file.py:factory.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Noise level, in [0,1] pixel units.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Inputs per step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate (one-cycle: its peak).")] = None,
-    schedule: Annotated[str | None, typer.Option(help="step, one-cycle or constant.")] = None,
-    lr_every: Annotated[int | None, typer.Option(help="Epochs between two steps down (default: a third).")] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the objective, e.g. --set rho1=0.5.")
+        list[str] | None, typer.Option("--set", help="A setting of the objective as name=value, e.g. --set rho1=0.5.")
     ] = None,
-    rho1: Annotated[float | None, typer.Option(help="DRT: weight of gradient diversity.")] = None,
-    rho2: Annotated[float | None, typer.Option(help="DRT: weight of confidence margins.")] = None,
-    init: Annotated[Path | None, typer.Option(help="Folder of a training to start from (DRT fine-tunes).")] = None,
-    classifier: Annotated[
-        str | None, typer.Option(help="denoise-stability, select, catrs: the fixed classifier.")
-    ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay (default 1e-4).")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Momentum of SGD (default 0.9).")] = None,
-    nesterov: Annotated[
-        bool | None, typer.Option("--nesterov/--no-nesterov", help="Nesterov or plain momentum (default Nesterov).")
-    ] = None,
-    noise_warmup: Annotated[int | None, typer.Option(help="Epochs over which sigma grows.")] = None,
-    attack_warmup: Annotated[int | None, typer.Option(help="Epochs over which the attack grows (default 10).")] = None,
-    accumulate: Annotated[int | None, typer.Option(help="Micro-batches per step.")] = None,
-    ema: Annotated[float | None, typer.Option(help="Decay of averaged weights, e.g. 0.999; off by default.")] = None,
-    clip: Annotated[float | None, typer.Option(help="Largest gradient norm.")] = None,
-    crop: Annotated[int | None, typer.Option(help="Random crops after so many pixels of padding.")] = None,
-    flip: Annotated[bool | None, typer.Option("--flip/--no-flip", help="Random mirror images.")] = None,
-    holdout: Annotated[int, typer.Option(help="Training inputs held out to measure noisy accuracy.")] = 0,
-    keep: Annotated[str, typer.Option(help="Export the last epoch or the best one on the held-out inputs.")] = "last",
-    limit: Annotated[int | None, typer.Option(help="Use only the first so many inputs.")] = None,
-    classes: o.Classes = None,
     mean: o.Mean = None,
     std: o.Std = None,
-    parallel: Annotated[
-        int,
-        typer.Option(help="Members trained side by side (with --graph in one process)."),
-    ] = 1,
+    parallel: Annotated[int, typer.Option(help="Members trained side by side (with --graph in one process).")] = 1,
     device: o.Device = "auto",
     devices: Annotated[int, typer.Option(help="GPUs (or CPU processes) that share each batch.")] = 1,
-    precision: Annotated[str | None, typer.Option(help="fp32 or bf16.")] = None,
-    compile: o.Compile = False,
-    graph: Annotated[bool, typer.Option("--graph", help="Replay each step as a CUDA graph.")] = False,
     export: Annotated[Path | None, typer.Option(help="Also copy the first member's weights to this file.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of member 0; member i has seed + i.")] = 0,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Train noise-robust networks: single ones, or ensembles trained together."""
-    with friendly("Run the same command again to continue."):
-        from ringfence.cli.train_job import make_job, pairs
+    with friendly("Run the same command again to continue."), _flags_named():
         from ringfence.cli.train_progress import count_labels, show_training
-        from ringfence.training.parallel import run_parallel
+        from ringfence.training.options import described_job, objective_options
+        from ringfence.training.run import TrainingRun
+        from ringfence.training.side_by_side import run_training
 
-        named = {"rho1": rho1, "rho2": rho2}
-        options = {
-            "sigma": sigma,
-            "epochs": epochs,
-            "batch": batch,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "noise_warmup": noise_warmup,
-            "attack_warmup": attack_warmup,
-            "accumulate": accumulate,
-            "ema": ema,
-            "clip": clip,
-            "crop": crop,
-            "flip": flip,
-            "precision": precision,
-            "compile": compile or None,
-            "graph": graph or None,
-            "seed": seed,
-        }
-        job = make_job(
-            data,
-            out,
-            recipe,
-            objective,
-            base,
-            members,
-            arch,
-            settings=pairs(setting or []) | {key: value for key, value in named.items() if value is not None},
-            schedule={"lr": lr, "kind": schedule, "every": lr_every},
-            options=options,
-            init=init,
-            classifier=classifier,
-            classes=classes,
-            mean=tuple(numbers(mean, "--mean")) if mean else None,
-            std=tuple(numbers(std, "--std")) if std else None,
-            holdout=holdout,
-            limit=limit,
-            keep=keep,
-            device=device,
-            devices=devices,
-            tensorboard=tensorboard,
-        )
-        ready(job)
-        count_labels(job, quiet)
-        with show_training(job, quiet) as report:
-            files = run_parallel(job, parallel, report)
+        fields = dict(context.obj)
+        settings = {name: fields.pop(name) for name in objective_options()} | _pairs(setting or [])
+        given = {"data": data, "members": members, "arch": arch, **fields}
+        given |= {name: tuple(numbers(text, f"--{name}")) for name, text in (("mean", mean), ("std", std)) if text}
+        job = described_job(given, {name: value for name, value in settings.items() if value is not None})
+        run = TrainingRun(job, out, device, devices, tensorboard)
+        ready(run)
+        count_labels(run, quiet)
+        with show_training(run, quiet) as report:
+            files = run_training(run, parallel, report)
         if export is not None:
             from ringfence.store.atomic import write_atomically
 
             write_atomically(export, files[0].read_bytes())
         if as_json:
-            answer = {"out": str(out), "weights": [str(one) for one in files], "settings": job.described()}
+            answer = {"out": str(out), "weights": [str(one) for one in files], "settings": job.config()}
             typer.echo(json.dumps(answer, indent=2, allow_nan=False))
             return
         for one in files:
             say(str(one))
         if not quiet:
-            remark(_what_next(job, files[0]))
+            model = f"{job.members[0]}@{files[0]}"
+            remark(f"use it: ringfence {job.objective.certified_with(model, job.classifier or '', job.sigma)}")
 
 
-def _what_next(job: TrainJob, weights: Path) -> str:
-    if job.objective == "select":
-        parts = f"--certify {job.classifier} --select {job.arch}@{weights} --core SPEC"
-        return f"select with: ringfence aces run {parts} --sigma {_sigma(job):g} ..."
-    model = f"{job.arch}@{weights}"
-    if job.objective.startswith("denoise"):
-        model = f"'denoised({model}, {job.classifier or 'CLASSIFIER'})'"
-    return f"certify with: ringfence certify --model {model} --sigma {_sigma(job):g} ..."
+def _pairs(words: list[str]) -> dict[str, Any]:
+    """Settings of the objective, each name=value."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ArgumentError("--set", "must be name=value", repr(word), "Write e.g. --set rho1=0.5.")
+        found[name.strip().replace("-", "_")] = value.strip()
+    return found
 
 
-def _sigma(job: TrainJob) -> float:
-    return job.plan(0).sigma if job.objective != "denoise-stability" else float(job.options.get("sigma", 0.5))
+@contextmanager
+def _flags_named() -> Iterator[None]:
+    """Errors of the library name arguments; a user of this command wrote options."""
+    try:
+        yield
+    except (ArgumentError, DataError, ModelError) as error:
+        from ringfence.training.options import flags
+
+        flag = flags().get(error.argument)
+        raise error if flag is None else type(error)(flag, error.rule, error.received, error.remedy) from error

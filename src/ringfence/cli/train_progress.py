@@ -11,47 +11,43 @@ from ringfence.cli.console import remark
 from ringfence.cli.progress import meter, show_progress
 
 if TYPE_CHECKING:
-    from ringfence.training.course import Status
-    from ringfence.training.job import TrainJob
+    from ringfence.training.log import Status
+    from ringfence.training.run import TrainingRun
 
 
-def count_labels(job: TrainJob, quiet: bool) -> None:
-    """Count, with progress, what the labels of ``select`` or ``catrs`` are made from; it stays in the job's folder."""
+def count_labels(run: TrainingRun, quiet: bool) -> None:
+    """Count, with progress, what labels are made from where the objective asks for it; it stays in the run's folder."""
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
     from ringfence.store.lock import locked
-    from ringfence.training.checkpoints import freeze_settings
-    from ringfence.training.objectives import Catrs, Select
-    from ringfence.training.running import class_votes, right_answers
-    from ringfence.training.selection import RightAnswers
 
-    objective = job.plan(0).objective
-    if job.finished or not isinstance(objective, Select | Catrs):
+    objective = run.job.objective
+    if run.finished or objective.questions(run.job.sigma) is None:
         return
-    with locked(job.out, unlocked=True):
-        freeze_settings(job.out, job.described())  # before the work: a folder of another training is refused at once
-        answers = right_answers(job) if isinstance(objective, Select) else class_votes(job)
-        total = len(answers.counts)
-        with show_progress(total, answers.done, quiet, "labelling") as report:
-            answers.count(pick_device(job.device), lambda *seen: report(Progress(*seen)))
-    if isinstance(objective, Select) and isinstance(answers, RightAnswers) and not quiet:
-        worth = int(answers.labels(objective.eta).y.sum())
-        enough = f"right on a share of at least {objective.eta:g} of {objective.n} noisy copies"
-        remark(f"labels: {job.classifier} is {enough} for {worth} of {total} training inputs")
+    with locked(run.out, unlocked=True):
+        run.keep_settings()  # before the work: a folder of another training is refused at once
+        data = run.load_data()
+        answers = run.answers(data)
+        assert answers is not None
+        with show_progress(len(data), answers.done, quiet, "labelling") as report:
+            answers.count(pick_device(run.device), lambda *seen: report(Progress(*seen)))
+    said = objective.about_labels(objective.labelled(data, answers.votes))
+    if said and not quiet:
+        remark(f"labels: {run.job.classifier} is {said}")
 
 
 @contextmanager
-def show_training(job: TrainJob, quiet: bool) -> Iterator[Callable[[int, Status], None]]:
-    """A callback for run_job: the number of a member and how far it is."""
+def show_training(run: TrainingRun, quiet: bool) -> Iterator[Callable[[int, Status], None]]:
+    """A callback for run_training: the number of a training and how far it is."""
     begun: set[int] = set()
     with meter(quiet) as show:
 
-        def report(member: int, status: Status) -> None:
-            name = "ensemble" if job.joint else f"member {member}"
+        def report(training: int, status: Status) -> None:
+            name = "ensemble" if run.job.objective.grouping == "together" else f"member {training}"
             done, total = (status.epoch - 1) * status.steps + status.step, status.epochs * status.steps
-            # The first and the last line of a member are always told.
-            now = member not in begun or status.epoch == status.epochs
-            begun.add(member)
+            # The first and the last line of a training are always told.
+            now = training not in begun or status.epoch == status.epochs
+            begun.add(training)
             show(name, done, total, describe(status), status.left, now)
 
         yield report

@@ -58,7 +58,8 @@ def path_command(
 
 def described(entry: Any) -> dict[str, Any]:
     """A training as JSON: its files with their hashes, its settings, its command."""
-    from ringfence.training.command import training_command
+    from ringfence.training.job import TrainingJob
+    from ringfence.training.options import training_command
 
     return {
         "name": entry.name,
@@ -66,6 +67,6 @@ def described(entry: Any) -> dict[str, Any]:
             {"path": str(file), "sha256": digest} for file, digest in zip(entry.files, entry.digests(), strict=True)
         ],
         "absent": dict(entry.absent),
-        "command": training_command(entry.settings, entry.name) if entry.plan else None,
+        "command": training_command(TrainingJob.of(entry.settings), entry.name) if entry.plan else None,
         "settings": dict(entry.settings),
     }

@@ -1,10 +1,27 @@
-"""Training: one file per objective, one loop on Lightning Fabric."""
+"""Training: a job is one value, objectives declare themselves, one loop on Lightning Fabric runs them."""
 
-from ringfence.training.course import Status
-from ringfence.training.data_on_device import DeviceData, load_device_data
-from ringfence.training.loop import train
-from ringfence.training.noise import TrainingNoise
-from ringfence.training.plan import TrainingPlan
+from ringfence.training.batch import Batch, TrainingNoise
+from ringfence.training.data import DeviceData, load_device_data
+from ringfence.training.job import TrainingJob
+from ringfence.training.log import Status
+from ringfence.training.loop import train, train_together
+from ringfence.training.objectives import register_objective
+from ringfence.training.run import TrainingRun
 from ringfence.training.schedule import Schedule
+from ringfence.training.side_by_side import run_together, run_training
 
-__all__ = ["DeviceData", "Schedule", "Status", "TrainingNoise", "TrainingPlan", "load_device_data", "train"]
+__all__ = [
+    "Batch",
+    "DeviceData",
+    "Schedule",
+    "Status",
+    "TrainingJob",
+    "TrainingNoise",
+    "TrainingRun",
+    "load_device_data",
+    "register_objective",
+    "run_together",
+    "run_training",
+    "train",
+    "train_together",
+]

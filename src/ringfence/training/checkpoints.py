@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from ringfence.errors import StoreError
 from ringfence.store import StoreWarning
 from ringfence.store.atomic import read_json, write_atomically, write_json, writing_errors
-from ringfence.store.config import flatten
 
 POINTER = "last.json"
 
@@ -40,7 +38,12 @@ def module_tensors(members: Sequence[nn.Module], prefix: str = "member") -> dict
 
 def restore_modules(members: Sequence[nn.Module], tensors: Mapping[str, Tensor], prefix: str = "member") -> None:
     """The inverse of module_tensors, in place."""
-    for key, value in module_tensors(members, prefix).items():
+    wanted = module_tensors(members, prefix)
+    strange = [key for key, value in wanted.items() if key not in tensors or tensors[key].shape != value.shape]
+    if strange:
+        rule, remedy = "must hold the members of this training", "Train into another folder."
+        raise StoreError("checkpoint", rule, f"other weights for {strange[0]}", remedy)
+    for key, value in wanted.items():
         value.copy_(tensors[key])
 
 
@@ -110,7 +113,9 @@ def export(path: Path, member: nn.Module, metadata: Mapping[str, str]) -> None:
     whole = member.state_dict()
     broken = [key for key, value in whole.items() if value.is_floating_point() and not torch.isfinite(value).all()]
     if broken:
-        raise StoreError(str(path), "weights must be finite", broken[0], "Lower --lr, or train with weight decay.")
+        raise StoreError(
+            str(path), "weights must be finite", broken[0], "Lower the learning rate, or train with weight decay."
+        )
     state = {key: value.half() if value.is_floating_point() else value for key, value in whole.items()}
     beyond = [key for key, value in state.items() if value.is_floating_point() and not torch.isfinite(value).all()]
     if beyond:
@@ -135,21 +140,3 @@ def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         parts = torch.split(flat, [tensors[key].numel() for key in keys])
         found.update({key: part.view(tensors[key].shape) for key, part in zip(keys, parts, strict=True)})
     return found
-
-
-def freeze_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Store the settings of a training, or refuse to continue it with others once an epoch is done."""
-    path = folder / "config.json"
-    now = json.loads(json.dumps(settings))
-    begun = any(folder.glob(f"*/{POINTER}")) or any(folder.glob("final-*.safetensors"))
-    if not (path.exists() and begun):
-        with writing_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, now)
-        return
-    old, new = dict(flatten(read_json(path))), dict(flatten(now))
-    changed = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
-    if changed:
-        listed = "; ".join(f"{key} {new.get(key)!r} now, {old.get(key)!r} before" for key in changed)
-        remedy = "Choose another --out, or repeat the old settings to continue."
-        raise StoreError(f"--out {folder}", "a training is continued with its own settings", listed, remedy)

@@ -38,8 +38,8 @@ def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> lis
         drift = gradient_drift(plain, fast, x, fabric)
         if drift > LARGEST_DRIFT:
             rule = "a compiled network must have the gradients of the plain one"
-            remedy = f"Leave --compile out: torch {torch.__version__} miscompiles this network here."
-            raise ArgumentError("--compile", rule, f"a gradient that is {drift:.0%} off", remedy)
+            remedy = f"Leave it out: torch {torch.__version__} miscompiles this network here."
+            raise ArgumentError("compile", rule, f"a gradient that is {drift:.0%} off", remedy)
     return found
 
 

@@ -23,7 +23,7 @@ def make_fabric(device: str, devices: int, precision: str) -> Any:
             remedy = "Install it: pip install 'ringfence[train]'."
             raise ArgumentError("train", "needs Lightning Fabric", "neither package", remedy) from None
     if devices < 1:
-        raise ArgumentError("--devices", "must be at least 1", devices, "Use 1.")
+        raise ArgumentError("devices", "must be at least 1", devices, "Use 1.")
     place = pick_device(device)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)

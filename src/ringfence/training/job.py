@@ -1,158 +1,138 @@
-"""TrainJob: a training as the command line describes it, small enough to send to another process."""
+"""TrainingJob: everything that determines trained weights, as one value that is checked, stored and compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, final
+from hashlib import blake2b
+from typing import Any, Literal, final
 
-import torch
-from torch import nn
-
-from ringfence.classifiers.architectures import (
-    ARCHITECTURES,
-    DENOISERS,
-    NORMALIZATION,
-    build_architecture,
-    build_denoiser,
-)
-from ringfence.classifiers.normalize import Normalize
-from ringfence.errors import ArgumentError, ModelError
-from ringfence.models import read_weights
-from ringfence.models.factory import build_from_factory
-from ringfence.models.normalization import Normalization, chosen_normalization, refuse_second
-from ringfence.models.weights import fit_weights
-from ringfence.training.objectives import Objective, build_objective
-from ringfence.training.objectives.registry import OBJECTIVES
-from ringfence.training.plan import TrainingPlan
+from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.training.objectives import Objective, default_objective, stored_objective
 from ringfence.training.schedule import Schedule
+from ringfence.training.settings import check_settings, plain_settings, setting
 
-NEEDED = dict.fromkeys(("denoise-stability", "select"), "the classifier it is trained for")
-NEEDED |= {name: "the classifier whose answers are its soft labels" for name, one in OBJECTIVES.items() if one.soft}
-"""Objectives that need a fixed classifier, and what for."""
+_OF_NETWORKS = ("data", "init", "classifier", "classes", "holdout", "limit", "keep", "recipe")
+"""Settings that a config keeps beside its ``plan``, as do architecture, members, mean and std."""
 
 
 @final
 @dataclass(frozen=True)
-class TrainJob:
-    """Everything a training needs, as plain values; constructing it checks all of it together.
+class TrainingJob:
+    """What is trained, on what, and how. All randomness of epoch e comes from (seed, e) alone.
 
-    settings: of the objective; options: of the plan (epochs, batch, seed, ...); schedule: of the learning
-    rate. init: a folder of ``final-<i>.safetensors`` to start from. classifier: spec of the fixed classifier
-    that some objectives need (NEEDED). keep: export the ``last`` or the ``best`` epoch.
+    members: the architecture of each, which may differ; data: a data set's name. Both are empty where networks and
+    tensors are given to ``train``. mean, std: normalisation that a network gets in front.
     """
 
-    data: str
-    out: Path
-    arch: str = "lenet"
-    objective: str = "gaussian"
-    base: str | None = None
-    members: int = 1
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    schedule: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    init: Path | None = None
-    classifier: str | None = None
-    classes: int | None = None
+    objective: Objective = field(default_factory=default_objective)
+    sigma: float = setting(0.5, "Noise level, in [0,1] pixel units.", low=0)
+    epochs: int = setting(90, "Passes over the data.", low=1)
+    batch: int = setting(256, "Inputs per step, over all devices.", low=1)
+    schedule: Schedule = field(default_factory=Schedule)
+    momentum: float = setting(0.9, "Momentum of SGD.", low=0, below=1)
+    nesterov: bool = setting(True, "Nesterov's momentum or the plain one.")
+    weight_decay: float = setting(1e-4, "Weight decay.", low=0)
+    noise_warmup: int = setting(0, "Epochs over which sigma grows.", low=0)
+    attack_warmup: int = setting(10, "Epochs over which attacks, and terms that follow them, grow.", low=0)
+    accumulate: int = setting(1, "Micro-batches per step.", low=1)
+    precision: Literal["fp32", "bf16"] = setting("fp32", "Precision of the forward and backward passes.")
+    ema: float | None = setting(None, "Decay of averaged weights, e.g. 0.999; none without it.", above=0, below=1)
+    clip: float | None = setting(None, "Largest gradient norm.", above=0)
+    crop: int = setting(0, "Random crops after so many pixels of padding.", low=0)
+    flip: bool = setting(False, "Random mirror images.")
+    seed: int = setting(0, "Seed of member 0; member i has seed + i.")
+    compile: bool = setting(False, "Compile the network with torch.compile.")
+    graph: bool = setting(False, "Replay each step as a CUDA graph.")
+    members: tuple[str, ...] = ()
+    data: str = setting("", "Training data: mnist:PATH, cifar10:PATH, ... or an .npz with x_train, y_train.")
+    init: str | None = setting(None, "Folder of a training to start from.")
+    classifier: str | None = setting(None, "The fixed classifier that some objectives need: any model.")
+    classes: int | None = setting(None, "Number of classes, where the data does not tell.", low=2)
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    holdout: int = 0
-    limit: int | None = None
-    keep: str = "last"
-    device: str = "auto"
-    devices: int = 1
-    tensorboard: bool = False
-    recipe: str | None = None
+    holdout: int = setting(0, "Training inputs held out to measure noisy accuracy.", low=0)
+    limit: int | None = setting(None, "Use only the first so many inputs.", low=1)
+    keep: Literal["last", "best"] = setting(
+        "last", "Which epoch is exported: the last, or the best on held-out inputs."
+    )
+    recipe: str | None = setting(None, "A source's settings by name, e.g. yang2022-mnist-gaussian-0.5.")
 
     def __post_init__(self) -> None:
-        if self.members < 1:
-            raise ArgumentError("--members", "must be at least 1", self.members, "The papers use 3.")
-        if self.keep not in ("last", "best"):
-            raise ArgumentError("--keep", "must be last or best", repr(self.keep), "Use last.")
+        check_settings(self)
+        objective, count = self.objective, len(self.members)
+        if self.batch % self.accumulate:
+            rule = f"must divide the batch, {self.batch}"
+            raise ArgumentError("accumulate", rule, self.accumulate, "Choose a divisor.")
+        if self.holdout and not objective.judged:
+            rule = f"{objective.name} trains no classifier whose accuracy could be measured"
+            raise ArgumentError("holdout", rule, self.holdout, "Leave it out.")
         if self.keep == "best" and not self.holdout:
-            raise ArgumentError("--keep", "best needs inputs to judge by", "no --holdout", "Add --holdout 3000.")
+            raise ArgumentError("keep", "best needs inputs to judge by", "holdout 0", "Hold out 3000 inputs.")
         if (self.mean is None) != (self.std is None):
-            raise ArgumentError("--mean, --std", "must be given together", "only one", "Give both.")
-        if self.objective in NEEDED and self.classifier is None:
-            rule = f"{self.objective} needs {NEEDED[self.objective]}"
-            raise ArgumentError("--classifier", rule, "none", "Give its model spec.")
-        self.plan(0, nn.Identity())
-        if self.joint and self.members < 2:
-            rule = f"{self.objective} trains at least two members together"
-            raise ArgumentError("--members", rule, self.members, "Use --members 3.")
+            raise ArgumentError("mean, std", "must be given together", "only one", "Give both.")
+        if self.members and objective.classifier_for and self.classifier is None:
+            rule = f"{objective.name} needs the classifier {objective.classifier_for}"
+            raise ArgumentError("classifier", rule, "none", "Give its model spec.")
+        if count == 1 and objective.grouping != "alone":
+            how = "together" if objective.grouping == "together" else "one by one"
+            raise ArgumentError("members", f"{objective.name} trains at least two members {how}", count, "Use 3.")
 
     @property
-    def joint(self) -> bool:
-        """Whether all members are one training."""
-        return OBJECTIVES[self.objective].joint
+    def arch(self) -> str:
+        """The members' architectures in one word: ``lenet`` if they are all that, else ``a,a,b``."""
+        return self.members[0] if len(set(self.members)) == 1 else ",".join(self.members)
 
     @property
     def trainings(self) -> range:
-        """One training per member, named by it; a joint one has the number 0."""
-        return range(1 if self.joint else self.members)
+        """One training per member, numbered like it; members trained together are the training 0."""
+        return range(1 if self.objective.grouping == "together" else len(self.members))
 
-    def plan(self, member: int, classifier: nn.Module | None = None) -> TrainingPlan:
-        """The plan of a member (of all, if joint); member i of an independent training has the seed + i."""
-        options = dict(self.options)
-        seed = int(options.pop("seed", 0)) + member
-        return TrainingPlan(
-            objective=self._objective(classifier), schedule=Schedule(**self.schedule), seed=seed, **options
-        )
+    def micro_batch(self, devices: int) -> int:
+        """Inputs of one forward on each of so many devices."""
+        return self.batch // (devices * self.accumulate)
 
-    def _objective(self, classifier: nn.Module | None) -> Objective:
-        parts = {"classifier": classifier} if self.objective == "denoise-stability" else {}
-        return build_objective(self.objective, self.settings, self.base, **parts)
+    def generator_seed(self, *parts: int | str) -> int:
+        """A 63-bit seed that depends on the job's seed and these parts alone."""
+        text = "|".join(map(str, (self.seed, *parts)))
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
-    def described(self) -> dict[str, Any]:
-        """What determines the weights, for config.json."""
-        plan = self.plan(0, nn.Identity()).settings()
-        return {
-            "data": self.data,
-            "arch": self.arch,
-            "members": self.members,
-            "init": None if self.init is None else str(self.init),
-            "classifier": self.classifier,
-            "mean": self.mean,
-            "std": self.std,
-            "holdout": self.holdout,
-            "limit": self.limit,
-            "keep": self.keep,
-            "recipe": self.recipe,
-            "plan": plan,
-        }
-
-    def final(self, member: int) -> Path:
-        """Where a trained member ends up."""
-        return self.out / f"final-{member}.safetensors"
+    def config(self) -> dict[str, Any]:
+        """All of it as plain values, for config.json."""
+        own = plain_settings(self)
+        networks = {name: own.pop(name) for name in _OF_NETWORKS}
+        plan = {"objective": self.objective.settings(), "schedule": plain_settings(self.schedule), **own}
+        arch = {"arch": self.arch, "members": len(self.members)} if self.members else {"arch": None, "members": 0}
+        normalization = {name: None if value is None else list(value) for name, value in self._normalization.items()}
+        return {**arch, **normalization, **networks, "plan": plan}
 
     @property
-    def finished(self) -> bool:
-        """Whether every member is trained."""
-        return all(self.final(i).exists() for i in range(self.members))
+    def _normalization(self) -> dict[str, tuple[float, ...] | None]:
+        return {"mean": self.mean, "std": self.std}
 
-    def build(self, member: int, num_classes: int, channels: int = 1) -> nn.Module:
-        """A fresh member, initialised from its own seed, or the trained one that --init holds."""
-        seed = int(self.options.get("seed", 0)) + member
-        torch.manual_seed(seed)
-        if self.arch in ARCHITECTURES:
-            module = build_architecture(self.arch, num_classes)
-        elif self.arch in DENOISERS:
-            module = build_denoiser(self.arch, channels)
-        elif ":" in self.arch:
-            module = build_from_factory(self.arch, num_classes)
-        else:
-            raise ModelError(
-                "--arch",
-                f"must be one of {', '.join((*ARCHITECTURES, *DENOISERS))}",
-                repr(self.arch),
-                "Or file.py:make.",
-            )
-        given: Normalization | None = None if self.mean is None or self.std is None else (self.mean, self.std)
-        refuse_second(given, module, self.arch)
-        normalization = given or NORMALIZATION.get(self.arch)
-        if self.init is not None:
-            path = self.init / f"final-{member}.safetensors"
-            fitted = fit_weights(module, read_weights(path).state, str(path))
-            normalization = chosen_normalization(given, fitted.stored, str(path)) or normalization
-        return module if normalization is None else Normalize(module, *normalization)
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> TrainingJob:
+        """The inverse of ``config``; what an older config does not hold has the value it had then, the default."""
+        try:
+            networks = {key: value for key, value in config.items() if key not in ("arch", "members", "plan")}
+            plan = dict(config["plan"])
+            objective, schedule = stored_objective(plan.pop("objective")), Schedule(**plan.pop("schedule"))
+            for name in ("mean", "std"):
+                networks[name] = None if networks.get(name) is None else tuple(networks[name])
+            members = member_names(config["arch"], int(config["members"])) if config["members"] else ()
+            return cls(objective=objective, schedule=schedule, members=members, **plan, **networks)
+        except (KeyError, TypeError, ValueError, AttributeError, RingfenceError) as error:
+            rule, remedy = "must be the settings of a training", "Settings that this version does not know?"
+            raise ArgumentError("config", rule, error, remedy) from error
+
+
+def member_names(arch: str, members: int | None = None) -> tuple[str, ...]:
+    """The architecture of each member: one name for all of them, or as many names with commas between."""
+    names = [one.strip() for one in arch.split(",")]
+    count = len(names) if members is None else members
+    if count < 1:
+        raise ArgumentError("members", "must be at least 1", members, "Most sources use 3.")
+    if len(names) not in (1, count):
+        rule = f"must name one architecture, or one for each of {count} members"
+        raise ArgumentError("arch", rule, f"{len(names)} names", "Repeat names: a,a,b.")
+    return tuple(names * count if len(names) == 1 else names)

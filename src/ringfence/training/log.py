@@ -1,4 +1,4 @@
-"""log.csv: one line per epoch; the same numbers to TensorBoard where asked for."""
+"""How far a training is, and log.csv, which keeps it: one line per epoch, also to TensorBoard where asked for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,34 @@ import csv
 import io
 import math
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from ringfence.errors import ArgumentError
 from ringfence.store.atomic import write_atomically
 
-if TYPE_CHECKING:
-    from ringfence.training.course import Status
+
+@final
+@dataclass(frozen=True)
+class Status:
+    """How far a training is: epoch of epochs, step within the epoch, mean loss terms and noisy accuracy so far.
+
+    accuracy is that of the training batches; held_out is known after an epoch where inputs were held out;
+    left: expected seconds to the end.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    accuracy: float
+    terms: dict[str, float] = field(default_factory=dict)
+    held_out: float | None = None
+    rate: float = 0.0
+    seconds: float = 0.0
+    left: float = 0.0
 
 
 @final
@@ -60,6 +80,6 @@ def _board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        remedy = "Install it: pip install 'ringfence[train]', or leave --tensorboard out."
-        raise ArgumentError("--tensorboard", "needs the package tensorboard", error, remedy) from None
+        remedy = "Install it: pip install 'ringfence[train]', or leave it out."
+        raise ArgumentError("tensorboard", "needs the package tensorboard", error, remedy) from None
     return SummaryWriter(str(folder / "tensorboard"))

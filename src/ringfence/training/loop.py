@@ -15,11 +15,12 @@ from torch import nn
 from ringfence.errors import ArgumentError, DataError
 from ringfence.training.checkpoints import Checkpoints, restore_modules
 from ringfence.training.compiled import algorithms_tried
-from ringfence.training.course import Course, Status
-from ringfence.training.data_on_device import DeviceData
+from ringfence.training.data import DeviceData
 from ringfence.training.fabric import make_fabric
-from ringfence.training.plan import TrainingPlan
-from ringfence.training.recording import steps_of
+from ringfence.training.in_progress import TrainingInProgress
+from ringfence.training.job import TrainingJob
+from ringfence.training.log import Status
+from ringfence.training.stepper import steps_of
 
 REPORT_SECONDS = 2.0
 """Between two looks at the sums on the device: each look waits for the device once."""
@@ -32,7 +33,7 @@ def silent(status: Status) -> None:
 
 
 def train(
-    plan: TrainingPlan,
+    job: TrainingJob,
     members: Sequence[nn.Module],
     data: DeviceData,
     folder: Path,
@@ -50,22 +51,28 @@ def train(
     session after so many epochs in all, as a kill would. Several devices: one process each, gradients averaged.
     """
     members = list(members)
-    check(plan, members, data, devices)
-    fabric = make_fabric(device, devices, plan.precision)
-    course = partial(
-        Course, plan=plan, members=members, data=data, held_out=held_out, folder=folder, tensorboard=tensorboard
+    check(job, members, data, devices)
+    fabric = make_fabric(device, devices, job.precision)
+    training = partial(
+        TrainingInProgress,
+        job=job,
+        members=members,
+        data=data,
+        held_out=held_out,
+        folder=folder,
+        tensorboard=tensorboard,
     )
     if devices == 1:
         fabric.launch()
-        _go(fabric, [course], [on_status], stop_after)
+        _go(fabric, [training], [on_status], stop_after)
     else:
-        # Bound beforehand: Fabric rewrites the arguments of a launch, which frozen plans do not allow.
-        fabric.launch(partial(_go, courses=[course], reports=[silent], last=stop_after))
-    return _trained(plan, members, folder)
+        # Bound beforehand: Fabric rewrites the arguments of a launch, which frozen jobs do not allow.
+        fabric.launch(partial(_go, trainings=[training], reports=[silent], last=stop_after))
+    return _trained(job, members, folder)
 
 
 def train_together(
-    plans: Sequence[TrainingPlan],
+    jobs: Sequence[TrainingJob],
     groups: Sequence[Sequence[nn.Module]],
     data: DeviceData,
     folders: Sequence[Path],
@@ -77,22 +84,22 @@ def train_together(
 ) -> list[list[nn.Module]]:
     """Trainings that have nothing to do with each other, step by step at the same time, on one device.
 
-    groups: the members of each. Plans may differ in all but batch and precision, and be differently far. Each training
-    ends with the weights that ``train`` finds for it; on CUDA with plan.graph their steps overlap. on_status gets its
+    groups: the members of each. Jobs may differ in all but batch and precision, and be differently far. Each training
+    ends with the weights that ``train`` finds for it; on CUDA with job.graph their steps overlap. on_status gets its
     place in the list.
     """
-    if len({(one.batch, one.precision) for one in plans}) > 1:
-        received = ", ".join(sorted({f"{one.batch} in {one.precision}" for one in plans}))
-        raise ArgumentError("plans", "must have the same batch and precision", received, "Train them apart.")
-    fabric = make_fabric(device, 1, plans[0].precision)
+    if len({(one.batch, one.precision) for one in jobs}) > 1:
+        received = ", ".join(sorted({f"{one.batch} in {one.precision}" for one in jobs}))
+        raise ArgumentError("jobs", "must have the same batch and precision", received, "Train them apart.")
+    fabric = make_fabric(device, 1, jobs[0].precision)
     fabric.launch()
-    check(plans[0], [member for group in groups for member in group], data, 1)
+    check(jobs[0], [member for group in groups for member in group], data, 1)
     data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None  # once for all
-    places = [i for i, folder in enumerate(folders) if Checkpoints(folder).epochs_done < plans[i].epochs]
-    courses = [
+    places = [i for i, folder in enumerate(folders) if Checkpoints(folder).epochs_done < jobs[i].epochs]
+    trainings = [
         partial(
-            Course,
-            plan=plans[i],
+            TrainingInProgress,
+            job=jobs[i],
             members=list(groups[i]),
             data=data,
             held_out=held_out,
@@ -101,34 +108,34 @@ def train_together(
         )
         for i in places
     ]
-    if courses:
-        _go(fabric, courses, [partial(on_status, i) for i in places])
-    return [_trained(plan, list(group), folder) for plan, group, folder in zip(plans, groups, folders, strict=True)]
+    if trainings:
+        _go(fabric, trainings, [partial(on_status, i) for i in places])
+    return [_trained(job, list(group), folder) for job, group, folder in zip(jobs, groups, folders, strict=True)]
 
 
-def _trained(plan: TrainingPlan, members: list[nn.Module], folder: Path) -> list[nn.Module]:
+def _trained(job: TrainingJob, members: list[nn.Module], folder: Path) -> list[nn.Module]:
     """The members with the weights of the last checkpoint, on the host, in evaluation mode."""
     found = Checkpoints(folder).load()
     assert found is not None
     members = [one.cpu() for one in members]
     with torch.no_grad():
-        restore_modules(members, found[1], "ema" if plan.ema is not None else "member")
+        restore_modules(members, found[1], "ema" if job.ema is not None else "member")
     return [one.eval() for one in members]
 
 
-def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, devices: int) -> None:
+def check(job: TrainingJob, members: Sequence[nn.Module], data: DeviceData, devices: int) -> None:
     """Refuse before the first step what would fail, or mislead, at a later one."""
-    if plan.batch > len(data):
+    if job.batch > len(data):
         rule = f"must be at most the number of training inputs, {len(data)}"
-        raise ArgumentError("--batch", rule, plan.batch, "Choose a smaller batch.")
-    if plan.batch % (devices * plan.accumulate):
-        rule = f"must divide over {devices} devices and {plan.accumulate} micro-batches"
-        raise ArgumentError("--batch", rule, plan.batch, "Choose a multiple.")
-    rows = plan.micro_batch(devices)
+        raise ArgumentError("batch", rule, job.batch, "Choose a smaller batch.")
+    if job.batch % (devices * job.accumulate):
+        rule = f"must divide over {devices} devices and {job.accumulate} micro-batches"
+        raise ArgumentError("batch", rule, job.batch, "Choose a multiple.")
+    rows = job.micro_batch(devices)
     normed = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for one in members for part in one.modules())
     if normed and rows == 1:
         rule = "batch norm needs more than one input per forward while training"
-        raise ArgumentError("--batch", rule, f"{rows} per device and micro-batch", "Choose a larger batch.")
+        raise ArgumentError("batch", rule, f"{rows} per device and micro-batch", "Choose a larger batch.")
     if int(data.y.min()) < 0 or int(data.y.max()) >= data.num_classes:
         rule = f"labels must be 0 to {data.num_classes - 1}"
         raise DataError("labels", rule, f"{int(data.y.min())} to {int(data.y.max())}", "Correct the labels.")
@@ -137,42 +144,45 @@ def check(plan: TrainingPlan, members: Sequence[nn.Module], data: DeviceData, de
 
 
 def _go(
-    fabric: Any, courses: Sequence[Callable[[Any], Course]], reports: Sequence[Report], last: int | None = None
+    fabric: Any,
+    trainings: Sequence[Callable[[Any], TrainingInProgress]],
+    reports: Sequence[Report],
+    last: int | None = None,
 ) -> None:
     """All epochs that are left, or those up to the last one wanted; a training that is finished leaves the others."""
     # From the first forward on, which is that of the check of a compiled network.
     with algorithms_tried():
-        made = [course(fabric) for course in courses]
-        for course in made:
-            course.load()
+        made = [training(fabric) for training in trainings]
+        for training in made:
+            training.load()
         with ExitStack() as files:
-            for course in made:
-                files.callback(course.written)  # of every training, whatever ends this one or another
+            for training in made:
+                files.callback(training.written)  # of every training, whatever ends this one or another
             _epochs(list(zip(made, reports, strict=True)), last)
         fabric.barrier()
 
 
-def _epochs(courses: list[tuple[Course, Report]], last: int | None) -> None:
+def _epochs(trainings: list[tuple[TrainingInProgress, Report]], last: int | None) -> None:
     """Stretches of epochs with the same trainings and objectives: each is recorded once."""
-    while courses := [one for one in courses if one[0].left(last) > 0]:
-        stretch = min(course.stretch(last) for course, _ in courses)
-        step_all = steps_of([course.stepper for course, _ in courses])
+    while trainings := [one for one in trainings if one[0].left(last) > 0]:
+        stretch = min(training.stretch(last) for training, _ in trainings)
+        step_all = steps_of([training.stepper for training, _ in trainings])
         for _ in range(stretch):
-            _one_epoch(courses, step_all)
+            _one_epoch(trainings, step_all)
 
 
-def _one_epoch(courses: Sequence[tuple[Course, Report]], step_all: Callable[[], None]) -> None:
+def _one_epoch(trainings: Sequence[tuple[TrainingInProgress, Report]], step_all: Callable[[], None]) -> None:
     """The next epoch of every training, step by step at the same time."""
-    for course, _ in courses:
-        course.begin()
-    looked, steps = time.monotonic(), courses[0][0].steps
+    for training, _ in trainings:
+        training.begin()
+    looked, steps = time.monotonic(), trainings[0][0].steps
     for step in range(steps):
-        for course, _ in courses:
-            course.aim(step)
+        for training, _ in trainings:
+            training.aim(step)
         step_all()
         if time.monotonic() - looked >= REPORT_SECONDS and step + 1 < steps:
-            for course, report in courses:
-                report(course.look(step + 1))
+            for training, report in trainings:
+                report(training.look(step + 1))
             looked = time.monotonic()
-    for course, report in courses:
-        report(course.end())
+    for training, report in trainings:
+        report(training.end())

@@ -19,7 +19,7 @@ from ringfence.errors import ArgumentError
 @final
 @dataclass(frozen=True)
 class Recipe:
-    """Defaults of a training: objective, its settings, learning-rate schedule, options of the plan, architecture."""
+    """Defaults of a training: objective, its settings, learning-rate schedule, options of the job, architecture."""
 
     objective: str
     sigma: float
@@ -32,6 +32,12 @@ class Recipe:
     needs_init: bool = False
     source: str = ""
 
+    def given(self) -> dict[str, Any]:
+        """What it says beside the objective's settings, as options."""
+        own = {"objective": self.objective, "base": self.base, "arch": self.arch, "members": self.members}
+        found = {**own, "sigma": self.sigma, **self.schedule, **self.options}
+        return {name: value for name, value in found.items() if value is not None}
+
 
 def reference_batch(copies: int, batch: int = 256) -> int:
     """Inputs per step where a batch is cut into as many parts as there are noise copies."""
@@ -40,10 +46,10 @@ def reference_batch(copies: int, batch: int = 256) -> int:
 
 _PLAIN = {"nesterov": False, "momentum": 0.9, "weight_decay": 1e-4}
 _MNIST: dict[str, Any] = {"epochs": 90, "batch": 256, **_PLAIN}
-_MNIST_STEPS = {"lr": 0.01, "kind": "step", "every": 30}
+_MNIST_STEPS = {"lr": 0.01, "schedule": "step", "lr_every": 30}
 _MNIST_TUNED = {**_MNIST_STEPS, "lr": 0.001}
 _CIFAR: dict[str, Any] = {"epochs": 150, "batch": 256, "crop": 4, "flip": True, **_PLAIN}
-_CIFAR_STEPS = {"lr": 0.1, "kind": "step", "every": 50}
+_CIFAR_STEPS = {"lr": 0.1, "schedule": "step", "lr_every": 50}
 _CIFAR_TUNED = {**_CIFAR_STEPS, "lr": 0.005}
 
 SIGMAS = (0.25, 0.5, 1.0)
@@ -141,7 +147,7 @@ def _macer() -> Iterator[tuple[str, Recipe]]:
     for sigma, weight, weight_again in zip(SIGMAS, (12.0, 4.0, 12.0), (12.0, 6.0, 12.0), strict=True):
         shared = {"gamma": 8.0, "beta": 16.0, "copies": 16, "deferred": 50 if sigma == 1.0 else 0}
         own = {"weight": weight, **shared}
-        steps = {"lr": 0.01, "kind": "step", "every": 200}
+        steps = {"lr": 0.01, "schedule": "step", "lr_every": 200}
         source = "Zhai et al. 2020, table 5 and section 4"
         name = f"zhai2020-cifar10-macer-{_named(sigma)}"
         yield name, Recipe("macer", sigma, own, "resnet110", steps, published, source=source)
@@ -196,5 +202,5 @@ RECIPES: dict[str, Recipe] = dict((*_mnist(), *_jeong_mnist(), *_cifar(), *_mace
 def find_recipe(name: str) -> Recipe:
     """The recipe of this name."""
     if name not in RECIPES:
-        raise ArgumentError("--recipe", "must be a known recipe", repr(name), f"Known: {', '.join(RECIPES)}.")
+        raise ArgumentError("recipe", "must be a known recipe", repr(name), f"Known: {', '.join(RECIPES)}.")
     return RECIPES[name]

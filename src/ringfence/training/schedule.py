@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from ringfence.errors import ArgumentError
-
-Kind = Literal["step", "one-cycle", "constant"]
+from ringfence.training.settings import check_settings, setting
 
 
 @final
@@ -21,20 +19,13 @@ class Schedule:
     down to lr/10^4 (Smith 2018).
     """
 
-    lr: float = 0.01
-    kind: Kind = "step"
-    every: int | None = None
-    factor: float = 0.1
+    lr: float = setting(0.01, "Learning rate (one-cycle: its peak).", above=0, remedy="MNIST: 0.01; CIFAR-10: 0.1.")
+    kind: Literal["step", "one-cycle", "constant"] = setting("step", "Course of the learning rate.", option="schedule")
+    every: int | None = setting(None, "Epochs between two steps down (default: a third).", low=1, option="lr_every")
+    factor: float = setting(0.1, "What each step down multiplies by.", above=0, high=1, option="lr_factor")
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise ArgumentError("--lr", "must be positive", self.lr, "MNIST: 0.01; CIFAR-10: 0.1.")
-        if self.kind not in ("step", "one-cycle", "constant"):
-            raise ArgumentError("--schedule", "must be step, one-cycle or constant", repr(self.kind), "Use step.")
-        if self.every is not None and self.every < 1:
-            raise ArgumentError("--lr-every", "must be at least 1 epoch", self.every, "Leave it out.")
-        if not 0 < self.factor <= 1:
-            raise ArgumentError("--lr-factor", "must be above 0 and at most 1", self.factor, "The papers use 0.1.")
+        check_settings(self)
 
     def at(self, step: int, steps_per_epoch: int, epochs: int) -> float:
         """The learning rate of a step, 0 .. epochs * steps_per_epoch - 1."""

@@ -1,19 +1,28 @@
-"""One optimiser step: batch, noise, objective, backward, SGD; counted on the device."""
+"""One optimiser step: batch, noise, objective, backward, SGD; counted on the device.
+
+Steps of one or several trainings can be recorded as one CUDA graph: small networks are launch-bound, and a replay is
+one launch.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from ringfence.training.batch import TrainingNoise, rows
+from ringfence.training.checkpoints import undone
 from ringfence.training.compiled import compile_members
-from ringfence.training.data_on_device import DeviceData, augment
+from ringfence.training.data import DeviceData, augment
 from ringfence.training.fabric import average_gradients
-from ringfence.training.noise import TrainingNoise
-from ringfence.training.objectives.base import rows
-from ringfence.training.plan import TrainingPlan
+from ringfence.training.job import TrainingJob
+
+WARM_UP_STEPS = 3
+"""Steps before a graph is recorded, so that libraries have chosen their algorithms; they are undone."""
 
 
 @final
@@ -24,36 +33,36 @@ class Stepper:
     step since ``clear`` whose loss was not finite, -1 while there is none. Neither is read during a step.
     """
 
-    def __init__(self, plan: TrainingPlan, members: list[nn.Module], data: DeviceData, fabric: Any) -> None:
-        self.plan, self.members, self.data, self.fabric = plan, members, data, fabric
-        self.objective = plan.objective
+    def __init__(self, job: TrainingJob, members: list[nn.Module], data: DeviceData, fabric: Any) -> None:
+        self.job, self.members, self.data, self.fabric = job, members, data, fabric
+        self.objective = job.objective
         self.device = data.x.device
         self.parameters = [one for member in members for one in member.parameters() if one.requires_grad]
         cuda = self.device.type == "cuda"
-        self.recordable = plan.graph and cuda and fabric.world_size == 1
-        rate: Any = torch.tensor(plan.schedule.lr, device=self.device) if self.recordable else plan.schedule.lr
+        self.recordable = job.graph and cuda and fabric.world_size == 1
+        rate: Any = torch.tensor(job.schedule.lr, device=self.device) if self.recordable else job.schedule.lr
         self.optimizer = torch.optim.SGD(
             self.parameters,
             lr=rate,
-            momentum=plan.momentum,
-            nesterov=plan.nesterov and plan.momentum > 0,
-            weight_decay=plan.weight_decay,
+            momentum=job.momentum,
+            nesterov=job.nesterov and job.momentum > 0,
+            weight_decay=job.weight_decay,
             fused=cuda or None,
         )
-        self.averaged = copy.deepcopy(members) if plan.ema is not None else None
-        self._run = compile_members(members, self._example(), fabric) if plan.compile else members
-        self.noise = TrainingNoise(plan.sigma, torch.ones((), device=self.device), torch.ones((), device=self.device))
+        self.averaged = copy.deepcopy(members) if job.ema is not None else None
+        self._run = compile_members(members, self._example(), fabric) if job.compile else members
+        self.noise = TrainingNoise(job.sigma, torch.ones((), device=self.device), torch.ones((), device=self.device))
         self.generator = torch.Generator(self.device)
         self.names: list[str] = []
         self.sums = torch.zeros(0, device=self.device)
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
         self._number = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._rows = torch.zeros(plan.batch // fabric.world_size, dtype=torch.int64, device=self.device)
+        self._rows = torch.zeros(job.batch // fabric.world_size, dtype=torch.int64, device=self.device)
 
     def _example(self) -> Tensor:
         """Inputs as every forward of a step gets them: a compiler makes one graph for each shape."""
-        x = self.data.x[: self.plan.micro_batch(self.fabric.world_size)]
-        return rows(x, x.new_zeros(self.plan.objective.copies, *x.shape))
+        x = self.data.x[: self.job.micro_batch(self.fabric.world_size)]
+        return rows(x, x.new_zeros(self.job.objective.copies, *x.shape))
 
     def aim(self, numbers: Tensor, rate: float) -> None:
         """Choose what the next step does: the inputs of these numbers (batch,), at this learning rate."""
@@ -66,8 +75,8 @@ class Stepper:
 
     def clear(self, epoch: int, reached: float, attack: float) -> None:
         """Begin an epoch: its randomness, its warm-ups, empty sums."""
-        self.generator.manual_seed(self.plan.generator_seed("noise", epoch, self.fabric.global_rank))
-        torch.manual_seed(self.plan.generator_seed("layers", epoch, self.fabric.global_rank) & 0xFFFFFFFF)
+        self.generator.manual_seed(self.job.generator_seed("noise", epoch, self.fabric.global_rank))
+        torch.manual_seed(self.job.generator_seed("layers", epoch, self.fabric.global_rank) & 0xFFFFFFFF)
         self.noise.reached.fill_(reached)
         self.noise.attack.fill_(attack)
         self.sums.zero_()
@@ -106,22 +115,22 @@ class Stepper:
         """The step that was aimed."""
         self.optimizer.zero_grad(set_to_none=True)
         measured: list[Tensor] = []
-        for part in self._rows.chunk(self.plan.accumulate):
-            x = augment(self.data.x[part], self.plan.crop, self.plan.flip, self.generator)
+        for part in self._rows.chunk(self.job.accumulate):
+            batch = self.data.batch(part)
+            batch = replace(batch, x=augment(batch.x, self.job.crop, self.job.flip, self.generator))
             with self.fabric.autocast():
-                soft = None if self.data.soft is None else self.data.soft[part]
-                found = self.objective(self._run, x, self.data.y[part], self.noise, self.generator, soft)
+                found = self.objective(self._run, batch, self.noise, self.generator)
             total = found.total
-            (total / self.plan.accumulate).backward()  # type: ignore[no-untyped-call]
+            (total / self.job.accumulate).backward()  # type: ignore[no-untyped-call]
             self.names = list(found.terms)
             measured.append(torch.stack([total, found.right, *found.terms.values()]).detach().float())
         if self.fabric.world_size > 1:
             average_gradients(self.fabric, self.parameters)
-        if self.plan.clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.plan.clip)
+        if self.job.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.job.clip)
         self.optimizer.step()
-        if self.averaged is not None and self.plan.ema is not None:
-            self._average(self.plan.ema)
+        if self.averaged is not None and self.job.ema is not None:
+            self._average(self.job.ema)
         self._note(torch.stack(measured).mean(0))
 
     def _note(self, values: Tensor) -> None:
@@ -139,3 +148,48 @@ class Stepper:
                 mean.lerp_(now, 1 - decay)
             for kept, buffer in zip(old.buffers(), new.buffers(), strict=True):
                 kept.copy_(buffer)
+
+
+def steps_of(steppers: Sequence[Stepper]) -> Callable[[], None]:
+    """What takes every one of these by the step it was aimed at: a recorded graph on CUDA where jobs ask for it."""
+    if all(one.recordable for one in steppers):
+        return record(steppers).replay
+
+    def one_after_the_other() -> None:
+        for stepper in steppers:
+            stepper.step()
+
+    return one_after_the_other
+
+
+def record(steppers: Sequence[Stepper]) -> torch.cuda.CUDAGraph:
+    """One graph with a branch per training: branches overlap on the device, where processes would take turns.
+
+    What a stepper does in it depends on its own memory and generator alone, so that it ends with the weights that
+    it would have found by itself. (Threads that replay a graph each were tried and did not end.)
+    """
+    device = steppers[0].device
+    streams = [torch.cuda.Stream(device) for _ in steppers]  # type: ignore[no-untyped-call]
+    main = torch.cuda.current_stream(device)
+    graph = torch.cuda.CUDAGraph()
+    kept = [{name: value.clone() for name, value in one.tensors().items()} for one in steppers]
+    with undone([member for one in steppers for member in one.members]):
+        for stepper, stream in zip(steppers, streams, strict=True):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP_STEPS):
+                    stepper.step()
+            main.wait_stream(stream)
+            graph.register_generator_state(stepper.generator)
+            stepper.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            begun = torch.cuda.current_stream(device)
+            for stepper, stream in zip(steppers, streams, strict=True):
+                stream.wait_stream(begun)
+                with torch.cuda.stream(stream):
+                    stepper.step()
+            for stream in streams:
+                begun.wait_stream(stream)
+    for stepper, tensors in zip(steppers, kept, strict=True):
+        stepper.restore(tensors)
+    return graph

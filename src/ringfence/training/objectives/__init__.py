@@ -1,20 +1,28 @@
-"""Training objectives, one file each; ``OBJECTIVES`` holds them by the name the command line uses."""
+"""Training objectives; registered below, in the order in which they are listed to users."""
 
-from ringfence.training.objectives.adp import Adp
+from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
+from ringfence.training.objectives.agreement import Consistency, Stability
+from ringfence.training.objectives.attacked_noise import Catrs, Reweight
 from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective
-from ringfence.training.objectives.catrs import Catrs
-from ringfence.training.objectives.consistency import Consistency
 from ringfence.training.objectives.denoise import DenoiseMse, DenoiseStability
+from ringfence.training.objectives.diversity import Adp, Gal
 from ringfence.training.objectives.drt import Drt
-from ringfence.training.objectives.gal import Gal
 from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.training.objectives.macer import Macer
-from ringfence.training.objectives.registry import OBJECTIVES, build_objective
-from ringfence.training.objectives.reweight import Reweight
+from ringfence.training.objectives.registry import (
+    OBJECTIVES,
+    bases_of,
+    build_objective,
+    default_objective,
+    register_objective,
+    stored_objective,
+)
 from ringfence.training.objectives.select import Select
-from ringfence.training.objectives.smoothadv import SmoothAdv
-from ringfence.training.objectives.smoothmix import SmoothMix
-from ringfence.training.objectives.stability import Stability
+
+_ALONE = (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
+_TOGETHER, _FOR_CLASSIFIERS = (Drt, Adp, Gal), (DenoiseMse, DenoiseStability, Select)
+for _kind in (*_ALONE, *_TOGETHER, *_FOR_CLASSIFIERS):
+    register_objective(_kind)
 
 __all__ = [
     "OBJECTIVES",
@@ -35,5 +43,9 @@ __all__ = [
     "SmoothAdv",
     "SmoothMix",
     "Stability",
+    "bases_of",
     "build_objective",
+    "default_objective",
+    "register_objective",
+    "stored_objective",
 ]

@@ -1,21 +1,40 @@
-"""Objective: what training minimises. The outer call checks, ``loss`` is the formula."""
+"""Objective: what training minimises. The outer call checks, ``loss`` is the formula.
+
+An objective is a frozen dataclass that declares itself: fields made by ``setting`` are its settings; a field ``base``
+with ``bases`` in its metadata holds the objective that it is built upon, one of those; other fields are networks that
+it is given to work with. Class attributes and methods say which members it trains and what it needs.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import LOGITS, as_logits, kinds_of
 from ringfence.errors import ArgumentError, DataError
-from ringfence.training.noise import TrainingNoise
+from ringfence.training.batch import Batch, TrainingNoise
+from ringfence.training.data import DeviceData
+from ringfence.training.settings import check_settings, plain_settings, setting
+from ringfence.types import IntArray
 
 Members = Sequence[nn.Module]
+Grouping = Literal["alone", "together", "in turn"]
+"""Members are trained each by itself; all in one training; or one after the other, each knowing those before it."""
+
+
+def noise_copies(default: int) -> Any:
+    """The setting that every objective has."""
+    return setting(default, "Noise draws per input and step, m.", low=1, remedy="Most sources use 2 (MACER 16).")
+
+
+def penalty(default: float, help: str, remedy: str = "0 switches the term off.") -> Any:
+    """The weight of a term: at least 0."""
+    return setting(default, help, low=0, remedy=remedy)
 
 
 @final
@@ -32,60 +51,64 @@ class LossTerms:
     @property
     def total(self) -> Tensor:
         """What is minimised."""
-        parts = list(self.terms.values())
-        return torch.stack(parts).sum()
+        return torch.stack(list(self.terms.values())).sum()
+
+
+@final
+@dataclass(frozen=True)
+class Questions:
+    """What is asked of a fixed classifier before the training: its answers to so many noisy copies of every input.
+
+    every_class: whether it must have exactly the data's classes, not only their labels.
+    """
+
+    sigma: float
+    draws: int
+    every_class: bool = False
 
 
 class Objective(ABC):
-    """A training objective with its hyper-parameters; frozen, so that a plan can be stored and compared.
+    """A training objective with its settings; frozen, so that a job can be stored and compared.
 
-    joint: whether members must be trained together; soft: whether it learns from soft labels too.
+    classifier_for: what it needs a fixed classifier for (empty: it needs none). judged: whether its networks answer
+    with classes, so that held-out inputs tell how good they are.
     """
 
     name: ClassVar[str]
-    joint: ClassVar[bool] = False
-    soft: ClassVar[bool] = False
+    classifier_for: ClassVar[str] = ""
+    judged: ClassVar[bool] = True
     copies: int
     """Noise draws per input and step, m."""
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def grouping(self) -> Grouping:
+        """How members are trained."""
+        return "alone"
+
     @final
-    def __call__(
-        self,
-        members: Members,
-        x: Tensor,
-        y: Tensor,
-        noise: TrainingNoise,
-        generator: torch.Generator,
-        soft: Tensor | None = None,
-    ) -> LossTerms:
-        """Loss of the members on a batch x (B, *shape) in [0, 1] with labels y (B,) int64, soft ones (B, K) too."""
+    def __call__(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
+        """Loss of the members on a batch."""
+        x, y, soft = batch.x, batch.y, batch.soft
         if not members:
             raise ArgumentError("members", "needs at least one network", "none", "Train at least one member.")
-        if self.joint and len(members) < 2:
-            rule = f"{self.name} trains at least two members together"
-            raise ArgumentError("members", rule, len(members), "Use --members 3, or the objective gaussian.")
+        if self.grouping == "together" and len(members) < 2:
+            raise ArgumentError("members", f"{self.name} trains at least two members together", len(members), "Use 3.")
         if y.shape != x.shape[:1] or y.dtype != torch.int64:
             received = f"{tuple(y.shape)} {y.dtype} for inputs {tuple(x.shape)}"
             raise DataError("y", "needs one int64 label per input", received, "Give labels of shape (B,).")
         if not x.device == y.device == torch.device(generator.device):
             received = f"x on {x.device}, y on {y.device}, generator on {generator.device}"
             raise ArgumentError("device", "inputs, labels and generator share one device", received, "Move them.")
-        if self.soft and (soft is None or soft.shape[:1] != y.shape):
-            received = "none" if soft is None else f"shape {tuple(soft.shape)}"
-            rule = f"{self.name} needs one row of class shares per input"
-            raise DataError("soft", rule, received, "Name the network that gives them: --classifier.")
-        return self.loss([logits_of(member) for member in members], x, y, noise, generator, soft)
+        if soft is not None and soft.shape[:1] != y.shape:
+            rule = "needs one row of class shares per input"
+            raise DataError("soft", rule, f"shape {tuple(soft.shape)}", "Give soft labels of shape (B, K).")
+        return self.loss([logits_of(member) for member in members], batch, noise, generator)
 
     @abstractmethod
-    def loss(
-        self,
-        members: Members,
-        x: Tensor,
-        y: Tensor,
-        noise: TrainingNoise,
-        generator: torch.Generator,
-        soft: Tensor | None = None,
-    ) -> LossTerms:
+    def loss(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """The formula."""
 
     def at(self, epoch: int) -> Objective:
@@ -100,40 +123,45 @@ class Objective(ABC):
         """
         return None
 
+    def questions(self, sigma: float) -> Questions | None:
+        """What the fixed classifier is asked about every training input; None: nothing."""
+        return None
+
+    def labelled(self, data: DeviceData, votes: IntArray) -> DeviceData:
+        """The data with the labels that the answers give: votes (N, K) of the fixed classifier."""
+        return data
+
+    def about_labels(self, data: DeviceData) -> str:
+        """A sentence about the labels it made, for the user; empty: there is nothing to say."""
+        return ""
+
+    def with_networks(self, classifier: nn.Module | None, earlier: Members) -> Objective:
+        """Itself, knowing the fixed classifier and the trained members before this one, if it uses them."""
+        return self
+
+    def certified_with(self, model: str, classifier: str, sigma: float) -> str:
+        """The command that uses what was trained, as far as it is known."""
+        return f"certify --model {model} --sigma {sigma:g} ..."
+
     def settings(self) -> dict[str, Any]:
-        """Name and hyper-parameters as plain values."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-        plain = {key: value.settings() if isinstance(value, Objective) else value for key, value in own.items()}
-        return {"name": self.name, **{key: value for key, value in plain.items() if not isinstance(value, nn.Module)}}
+        """Name and settings as plain values; the base's as a dictionary of its own, first."""
+        inner = {one.name: getattr(self, one.name).settings() for one in fields(self) if "bases" in one.metadata}  # type: ignore[arg-type]
+        return {"name": self.name, **inner, **plain_settings(self)}
 
 
 class SingleObjective(Objective):
     """An objective of one network: several members give the sum over members, each with its own gradient."""
 
     @final
-    def loss(
-        self,
-        members: Members,
-        x: Tensor,
-        y: Tensor,
-        noise: TrainingNoise,
-        generator: torch.Generator,
-        soft: Tensor | None = None,
-    ) -> LossTerms:
-        """Sum over the members; the terms of equal name are added."""
-        return summed([self.loss_of(member, x, y, noise, generator) for member in members])
+    def loss(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
+        """Sum over the members; terms of equal name are added, shares of right answers averaged."""
+        found = [self.loss_of(member, batch, noise, generator) for member in members]
+        terms = {name: torch.stack([one.terms[name] for one in found]).sum() for name in found[0].terms}
+        return LossTerms(terms, torch.stack([one.right for one in found]).mean())
 
     @abstractmethod
-    def loss_of(
-        self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
-    ) -> LossTerms:
+    def loss_of(self, member: nn.Module, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """The formula for one network."""
-
-
-def summed(found: Sequence[LossTerms]) -> LossTerms:
-    """The losses of several networks as one: terms of equal name are added, shares of right answers averaged."""
-    terms = {name: torch.stack([one.terms[name] for one in found]).sum() for name in found[0].terms}
-    return LossTerms(terms, torch.stack([one.right for one in found]).mean())
 
 
 @final
@@ -152,68 +180,3 @@ class _Logarithms(nn.Module):
 def logits_of(member: nn.Module) -> nn.Module:
     """What every formula of a loss expects: the member itself, unless its scores are probabilities."""
     return member if kinds_of(member) == LOGITS else _Logarithms(member)
-
-
-def repeated(y: Tensor, copies: int) -> Tensor:
-    """Labels (B,) of m copies, copies outermost: (m*B,)."""
-    return y.repeat(copies)
-
-
-def rows(x: Tensor, noise: Tensor) -> Tensor:
-    """x (B, *shape) under noise (m, B, *shape) as one batch (m*B, *shape), copies outermost."""
-    return (x + noise).flatten(0, 1)
-
-
-def share_right(scores: Tensor, y: Tensor) -> Tensor:
-    """Share of rows whose highest score is the label's; no gradient."""
-    return (scores.detach().argmax(-1) == y).float().mean()
-
-
-def entropy(log_probabilities: Tensor) -> Tensor:
-    """-sum p log p over the last axis, from logarithms; 0 log 0 = 0."""
-    return -(log_probabilities.exp() * log_probabilities).sum(-1)
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of values where mask holds; 0 with zero gradient where it holds nowhere."""
-    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp_min(1)
-
-
-def safe_norm(x: Tensor) -> Tensor:
-    """l2 norm over all but the first axis: (B, *shape) -> (B,), with gradient 0 (not NaN) at 0."""
-    squares = x.flatten(1).square().sum(1)
-    positive = squares > 0
-    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
-    """The module in evaluation mode with frozen parameters, as an attack sees it; restored afterwards."""
-    trained = module.training
-    parameters = [one for one in module.parameters() if one.requires_grad]
-    module.eval().requires_grad_(False)
-    try:
-        yield module
-    finally:
-        module.train(trained)
-        for parameter in parameters:
-            parameter.requires_grad_(True)
-
-
-def eager(member: nn.Module) -> nn.Module:
-    """The network behind a compiled one, for objectives that differentiate gradients: compiled code cannot."""
-    inner = getattr(member, "_orig_mod", member)
-    assert isinstance(inner, nn.Module)
-    return inner
-
-
-def check_weight(name: str, value: float) -> None:
-    """Weights of penalty terms are finite and not negative."""
-    if not 0 <= value < float("inf"):
-        raise ArgumentError(name, "must be at least 0", value, "0 switches the term off.")
-
-
-def check_copies(copies: int, least: int = 1) -> None:
-    """m noise copies per input."""
-    if copies < least:
-        raise ArgumentError("copies", f"must be at least {least}", copies, "The papers use 2 (MACER 16).")

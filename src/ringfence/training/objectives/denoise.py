@@ -3,64 +3,74 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import nll_loss
 
 from ringfence.classifiers import kinds_of, log_probabilities
 from ringfence.errors import ArgumentError
-from ringfence.training.noise import TrainingNoise
-from ringfence.training.objectives.base import LossTerms, SingleObjective, check_copies, evaluating, repeated, rows
+from ringfence.training.batch import Batch, TrainingNoise
+from ringfence.training.objectives.base import LossTerms, Members, Objective, SingleObjective, noise_copies
+from ringfence.training.objectives.formulas import evaluating, share_right
+
+
+class _OfDenoiser(SingleObjective):
+    """What is trained goes before a classifier: it gives images, and no held-out accuracy."""
+
+    judged: ClassVar[bool] = False
+
+    @final
+    def certified_with(self, model: str, classifier: str, sigma: float) -> str:
+        """In front of the classifier."""
+        return super().certified_with(f"'denoised({model}, {classifier or 'CLASSIFIER'})'", classifier, sigma)
 
 
 @final
 @dataclass(frozen=True)
-class DenoiseMse(SingleObjective):
+class DenoiseMse(_OfDenoiser):
     """mean over inputs of ||D(x + e) - x||_2^2 (Salman et al. 2020, eq. 4).
 
     There is no right or wrong answer, and so no accuracy: it is NaN.
     """
 
-    copies: int = 1
+    copies: int = noise_copies(1)
     name: ClassVar[str] = "denoise-mse"
 
-    def __post_init__(self) -> None:
-        check_copies(self.copies)
-
-    def loss_of(
-        self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
-    ) -> LossTerms:
+    def loss_of(self, member: nn.Module, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """The squared error of the denoised input."""
-        cleaned = member(rows(x, noise.draw(x, self.copies, generator)))
-        if cleaned.shape[1:] != x.shape[1:]:
+        cleaned, shape = member(batch.under(noise.draw(batch, self.copies, generator))), batch.x.shape
+        if cleaned.shape[1:] != shape[1:]:
             rule = "a denoiser returns what it was given, without the noise"
-            raise ArgumentError("members", rule, f"{tuple(x.shape[1:])} -> {tuple(cleaned.shape[1:])}", "Use dncnn.")
-        squares = (cleaned.float().view(self.copies, *x.shape) - x).square()
+            raise ArgumentError("members", rule, f"{tuple(shape[1:])} -> {tuple(cleaned.shape[1:])}", "Use dncnn.")
+        squares = (cleaned.float().view(self.copies, *shape) - batch.x).square()
         return LossTerms({"squared_error": squares.flatten(2).sum(2).mean()}, squares.new_full((), math.nan))
 
 
 @final
 @dataclass(frozen=True)
-class DenoiseStability(SingleObjective):
+class DenoiseStability(_OfDenoiser):
     """mean of CE(C(D(x + e)), argmax C(x)) for a fixed classifier C (Salman et al. 2020, eq. 5)."""
 
-    classifier: nn.Module
-    copies: int = 1
+    classifier: nn.Module | None = field(default=None, repr=False)
+    copies: int = noise_copies(1)
     name: ClassVar[str] = "denoise-stability"
+    classifier_for: ClassVar[str] = "it is trained for"
 
-    def __post_init__(self) -> None:
-        check_copies(self.copies)
+    def with_networks(self, classifier: nn.Module | None, earlier: Members) -> Objective:
+        """With the classifier behind the denoiser."""
+        return replace(self, classifier=classifier)
 
-    def loss_of(
-        self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
-    ) -> LossTerms:
+    def loss_of(self, member: nn.Module, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """The classifier should not notice that the input was noisy; only the denoiser is trained."""
+        if self.classifier is None:
+            rule = f"{self.name} needs the classifier {self.classifier_for}"
+            raise ArgumentError("classifier", rule, "none", "Give the network.")
         with evaluating(self.classifier) as fixed:
             with torch.no_grad():
-                answer = repeated(fixed(x).argmax(1), self.copies)
-            scores = fixed(member(rows(x, noise.draw(x, self.copies, generator))))
-        right = (scores.detach().argmax(1) == repeated(y, self.copies)).float().mean()
-        return LossTerms({"stability": nll_loss(log_probabilities(scores, kinds_of(self.classifier)), answer)}, right)
+                answer = fixed(batch.x).argmax(1).repeat(self.copies)
+            scores = fixed(member(batch.under(noise.draw(batch, self.copies, generator))))
+        lost = nll_loss(log_probabilities(scores, kinds_of(self.classifier)), answer)
+        return LossTerms({"stability": lost}, share_right(scores, batch.labels(self.copies)))

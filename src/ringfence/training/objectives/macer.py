@@ -6,22 +6,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.special import ndtri
 
 from ringfence.attacks import log_mean_softmax
-from ringfence.errors import ArgumentError
-from ringfence.training.noise import TrainingNoise
-from ringfence.training.objectives.base import (
-    LossTerms,
-    Objective,
-    SingleObjective,
-    check_copies,
-    check_weight,
-    repeated,
-    rows,
-    share_right,
-)
+from ringfence.training.batch import Batch, TrainingNoise
+from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective, noise_copies, penalty
+from ringfence.training.objectives.formulas import share_right
+from ringfence.training.settings import setting
 
 
 @final
@@ -36,34 +28,23 @@ class Macer(SingleObjective):
     count any more. deferred: epochs without the second term altogether, as in the sources (50 at sigma 1).
     """
 
-    weight: float = 12.0
-    gamma: float = 8.0
-    beta: float = 16.0
-    copies: int = 16
-    deferred: int = 0
+    weight: float = penalty(12.0, "Weight of the radius.")
+    gamma: float = penalty(8.0, "Largest gap that counts.")
+    beta: float = penalty(16.0, "Inverse temperature of the softmax behind the radius.")
+    copies: int = noise_copies(16)
+    deferred: int = setting(0, "Epochs without the radius.", low=0, remedy="Zhai et al. use 50 at sigma 1.")
     name: ClassVar[str] = "macer"
-
-    def __post_init__(self) -> None:
-        for name, value in (("weight", self.weight), ("gamma", self.gamma), ("beta", self.beta)):
-            check_weight(name, value)
-        check_copies(self.copies)
-        if self.deferred < 0:
-            raise ArgumentError(
-                "deferred", "must be at least 0 epochs", self.deferred, "Zhai et al. use 50 at sigma 1."
-            )
 
     def at(self, epoch: int) -> Objective:
         """Without the second term while it is deferred."""
         return replace(self, weight=0.0) if epoch < self.deferred else self
 
-    def loss_of(
-        self, member: nn.Module, x: Tensor, y: Tensor, noise: TrainingNoise, generator: torch.Generator
-    ) -> LossTerms:
+    def loss_of(self, member: nn.Module, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """Classification loss of the soft smoothed classifier plus the hinge on its radius."""
-        scores = member(rows(x, noise.draw(x, self.copies, generator)))
-        label = y.unsqueeze(1)
+        scores = member(batch.under(noise.draw(batch, self.copies, generator)))
+        label = batch.y.unsqueeze(1)
         classification = -log_mean_softmax(scores, self.copies).gather(1, label).mean()
-        z = torch.softmax(self.beta * scores.float(), -1).view(self.copies, len(x), -1).mean(0)
+        z = torch.softmax(self.beta * scores.float(), -1).view(self.copies, len(batch), -1).mean(0)
         own, rival = z.gather(1, label).squeeze(1), z.scatter(1, label, -1.0).amax(1)
         with torch.no_grad():
             gap = ndtri(own) - ndtri(rival)
@@ -71,6 +52,6 @@ class Macer(SingleObjective):
         # A half where nothing counts: ndtri has an infinite slope at 0 and 1, and 0 times that is NaN.
         own, rival = torch.where(counts, own, 0.5), torch.where(counts, rival, 0.5)
         hinge = (self.gamma - (ndtri(own) - ndtri(rival))).clamp_min(0)
-        radius = torch.where(counts, hinge, 0.0).sum() / len(x)
+        radius = torch.where(counts, hinge, 0.0).sum() / len(batch)
         terms = {"cross_entropy": classification, "radius": noise.attack * self.weight * noise.sigma / 2 * radius}
-        return LossTerms(terms, share_right(scores, repeated(y, self.copies)))
+        return LossTerms(terms, share_right(scores, batch.labels(self.copies)))

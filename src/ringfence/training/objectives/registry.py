@@ -1,101 +1,77 @@
-"""Objectives by name, built from settings as a user writes them."""
+"""Objectives by name, built from settings as a user writes them or a config keeps them."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from ringfence.errors import ArgumentError
-from ringfence.training.objectives.adp import Adp
-from ringfence.training.objectives.base import Objective, SingleObjective
-from ringfence.training.objectives.catrs import Catrs
-from ringfence.training.objectives.consistency import Consistency
-from ringfence.training.objectives.denoise import DenoiseMse, DenoiseStability
-from ringfence.training.objectives.drt import Drt
-from ringfence.training.objectives.gal import Gal
-from ringfence.training.objectives.gaussian import Gaussian
-from ringfence.training.objectives.macer import Macer
-from ringfence.training.objectives.reweight import Reweight
-from ringfence.training.objectives.select import Select
-from ringfence.training.objectives.smoothadv import SmoothAdv
-from ringfence.training.objectives.smoothmix import SmoothMix
-from ringfence.training.objectives.stability import Stability
+from ringfence.training.objectives.base import Objective
+from ringfence.training.settings import settings_of
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    one.name: one
-    for one in (
-        Gaussian,
-        SmoothAdv,
-        Consistency,
-        Macer,
-        Stability,
-        SmoothMix,
-        Catrs,
-        Reweight,
-        Drt,
-        Adp,
-        Gal,
-        DenoiseMse,
-        DenoiseStability,
-        Select,
-    )
-}
-"""Every objective that a name and numbers describe."""
+OBJECTIVES: dict[str, type[Objective]] = {}
+"""Every registered objective; the first is the default."""
 
-BASES: dict[str, tuple[type[SingleObjective], ...]] = {
-    Drt.name: (Gaussian, SmoothAdv),
-    Select.name: (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix),
-}
-"""What ``--base`` may name, by the objective that is built upon it."""
+Kind = TypeVar("Kind", bound=type[Objective])
 
 
-def build_objective(name: str, settings: Mapping[str, Any], base: str | None = None, **parts: Any) -> Objective:
-    """The objective with these settings (strings are converted); drt and select hand what is not theirs to their base.
+def register_objective(kind: Kind) -> Kind:
+    """Make an objective known by its name; as a decorator or a call."""
+    if OBJECTIVES.setdefault(kind.name, kind) is not kind:
+        raise ArgumentError("objective", "names are unique", repr(kind.name), "Choose another name.")
+    return kind
 
-    parts: values that are no settings, such as the classifier of ``denoise-stability``.
-    """
-    if name not in OBJECTIVES:
-        raise ArgumentError("--objective", f"must be one of {', '.join(OBJECTIVES)}", repr(name), "Use gaussian.")
-    kind = OBJECTIVES[name]
-    own = {one.name for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    known: set[str] = set()
-    if name in BASES:
-        inner = _base_named(base or Gaussian.name, name)
-        known = {one.name for one in dataclasses.fields(inner)} - own  # type: ignore[arg-type]
-        parts["base"] = _build(inner, {key: value for key, value in settings.items() if key in known})
-        settings = {key: value for key, value in settings.items() if key not in known}
-    elif base is not None:
-        rule = f"belongs to the objectives {' and '.join(BASES)}"
-        raise ArgumentError("--base", rule, f"--objective {name}", "Leave --base out.")
-    unknown = [key for key in settings if key not in own or key in ("base", "classifier")]
+
+def default_objective() -> Objective:
+    """The first one, with its defaults."""
+    return next(iter(OBJECTIVES.values()))()
+
+
+def bases_of(kind: type[Objective]) -> dict[str, type[Objective]]:
+    """What an objective may be built upon, by name; the first is the default. Empty: it stands alone."""
+    found = [one.metadata["bases"] for one in fields(kind) if "bases" in one.metadata]  # type: ignore[arg-type]
+    return {base.name: base for bases in found for base in bases}
+
+
+def build_objective(name: str, settings: Mapping[str, Any], base: str | None = None) -> Objective:
+    """The objective with these settings (text is converted); what is not its own goes to the one it is built upon."""
+    kind = _named(name)
+    bases = bases_of(kind)
+    if base is not None and not bases:
+        known = " and ".join(other for other, one in OBJECTIVES.items() if bases_of(one))
+        raise ArgumentError("base", f"belongs to the objectives {known}", f"objective {name}", "Leave it out.")
+    own, inner, parts = settings_of(kind), {}, {}
+    if bases:
+        base = next(iter(bases)) if base is None else base
+        if base not in bases:
+            raise ArgumentError("base", f"of {name} must be one of {', '.join(bases)}", repr(base), "Leave it out.")
+        inner = {key: one for key, one in settings_of(bases[base]).items() if key not in own}
+        parts["base"] = bases[base](**{key: _value(inner[key], settings[key]) for key in settings if key in inner})
+    unknown = [key for key in settings if key not in own and key not in inner]
     if unknown:
-        listed = ", ".join(sorted((own | known) - {"base", "classifier"}))
-        raise ArgumentError("--set", f"{name} has the settings {listed}", ", ".join(unknown), "Correct the name.")
-    built: Objective = _build(kind, settings, **parts)
-    return built
+        listed = ", ".join(sorted({**own, **inner}))
+        raise ArgumentError("settings", f"{name} has the settings {listed}", ", ".join(unknown), "Correct the name.")
+    return kind(**{key: _value(own[key], settings[key]) for key in settings if key in own}, **parts)
 
 
-def _base_named(base: str, objective: str) -> type[SingleObjective]:
-    allowed = {one.name: one for one in BASES[objective]}
-    if base not in allowed:
-        rule = f"of {objective} must be one of {', '.join(allowed)}"
-        raise ArgumentError("--base", rule, repr(base), "Use gaussian.")
-    return allowed[base]
+def stored_objective(stored: Mapping[str, Any]) -> Objective:
+    """The inverse of ``Objective.settings``; settings that did not exist then have their default."""
+    inner = stored.get("base")
+    flat = {**(inner or {}), **stored}
+    return build_objective(
+        stored["name"],
+        {key: value for key, value in flat.items() if key not in ("name", "base")},
+        None if inner is None else inner["name"],
+    )
 
 
-def _build(kind: type[Any], settings: Mapping[str, Any], **parts: Any) -> Any:
-    hints = get_type_hints(kind)
-    return kind(**{key: _converted(key, value, hints[key]) for key, value in settings.items()}, **parts)
+def _named(name: str) -> type[Objective]:
+    if name not in OBJECTIVES:
+        remedy = f"Use {next(iter(OBJECTIVES))}."
+        raise ArgumentError("objective", f"must be one of {', '.join(OBJECTIVES)}", repr(name), remedy)
+    return OBJECTIVES[name]
 
 
-def _converted(name: str, value: Any, kind: Any) -> Any:
-    """Text as the type of its setting; anything else stays."""
-    if not isinstance(value, str) or kind not in (int, float, bool):
-        return value
-    try:
-        if kind is bool:
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
-        return kind(value)
-    except (ValueError, KeyError):
-        raise ArgumentError(f"--set {name}", f"must be a {kind.__name__}", repr(value), "Correct the value.") from None
+def _value(known: Any, value: Any) -> Any:
+    return known.parsed(value) if isinstance(value, str) and known.kind is not str else value

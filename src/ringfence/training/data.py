@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ringfence.data import Dataset
 from ringfence.errors import DataError
+from ringfence.training.batch import Batch
 
 
 @final
@@ -33,13 +34,17 @@ class DeviceData:
         soft = None if self.soft is None else self.soft.to(device)
         return DeviceData(self.x.to(device), self.y.to(device), self.num_classes, soft)
 
+    def batch(self, numbers: Tensor) -> Batch:
+        """The inputs of these numbers (B,)."""
+        return Batch(self.x[numbers], self.y[numbers], None if self.soft is None else self.soft[numbers])
+
     def split(self, held_out: int) -> tuple[DeviceData, DeviceData | None]:
         """All but every k-th input for training, and ``held_out`` inputs spread evenly; 0 holds none out."""
         if held_out == 0:
             return self, None
         if not 0 < held_out < len(self):
             rule = f"must leave inputs to train on, of {len(self)}"
-            raise DataError("--holdout", rule, held_out, "Hold out fewer.")
+            raise DataError("holdout", rule, held_out, "Hold out fewer.")
         chosen = torch.zeros(len(self), dtype=torch.bool, device=self.y.device)
         chosen[torch.arange(held_out, device=self.y.device) * len(self) // held_out] = True
         return self._only(~chosen), self._only(chosen)

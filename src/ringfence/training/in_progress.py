@@ -1,4 +1,4 @@
-"""Course: one training on its way, from the last checkpoint to the next."""
+"""One training in progress: from the last checkpoint to the next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from ringfence.classifiers import kinds_of, probabilities
 from ringfence.errors import ArgumentError
 from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, on_host, restore_modules
-from ringfence.training.data_on_device import DeviceData
-from ringfence.training.log import EpochLog
-from ringfence.training.plan import TrainingPlan
+from ringfence.training.data import DeviceData
+from ringfence.training.job import TrainingJob
+from ringfence.training.log import EpochLog, Status
 from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
 
@@ -31,29 +31,7 @@ HELD_OUT_COPIES = 4
 
 
 @final
-@dataclass(frozen=True)
-class Status:
-    """How far a training is: epoch of epochs, step within the epoch, mean loss terms and noisy accuracy so far.
-
-    accuracy is that of the training batches; held_out is known after an epoch where inputs were held out;
-    left: expected seconds to the end.
-    """
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    accuracy: float
-    terms: dict[str, float] = field(default_factory=dict)
-    held_out: float | None = None
-    rate: float = 0.0
-    seconds: float = 0.0
-    left: float = 0.0
-
-
-@final
-class Course:
+class TrainingInProgress:
     """A training in a folder: ``load`` its last checkpoint, then for every epoch ``begin``, ``aim`` each step, ``end``.
 
     Who takes the steps that were aimed is left to the caller: one training, or several together. Files are written
@@ -63,7 +41,7 @@ class Course:
     def __init__(
         self,
         fabric: Any,
-        plan: TrainingPlan,
+        job: TrainingJob,
         members: list[nn.Module],
         data: DeviceData,
         held_out: DeviceData | None,
@@ -73,7 +51,7 @@ class Course:
         if fabric.world_size > 1:
             members = copy.deepcopy(members)  # tensors sent to another process share their memory with the sender
         data = data.to(fabric.device)
-        self.fabric, self.plan, self.members = fabric, plan, members
+        self.fabric, self.job, self.members = fabric, job, members
         self._held_out = held_out.to(fabric.device) if held_out else None
         self._folder, self._tensorboard = folder, tensorboard
         colour = data.x.dim() == 4 and data.x.shape[1] > 1  # channels last: twice as fast there, and no gain on grey
@@ -81,8 +59,8 @@ class Course:
             one.to(fabric.device).train()
             if colour:
                 one.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.stepper = Stepper(plan, members, data, fabric)
-        self.steps = len(data) // plan.batch
+        self.stepper = Stepper(job, members, data, fabric)
+        self.steps = len(data) // job.batch
         self._checkpoints = Checkpoints(folder)
         self._weights: Tensor | None = None
         self.progress = Progressed(0, 0)
@@ -104,23 +82,23 @@ class Course:
 
     def left(self, last: int | None = None) -> int:
         """Epochs to go, to the end or to the last one wanted."""
-        return (self.plan.epochs if last is None else min(last, self.plan.epochs)) - self.progress.epoch
+        return (self.job.epochs if last is None else min(last, self.job.epochs)) - self.progress.epoch
 
     def stretch(self, last: int | None = None) -> int:
         """Epochs to go with the same objective; the stepper takes it, so that a recorded step is of it."""
         first = self.progress.epoch
-        self.stepper.objective = now = self.plan.objective.at(first)
-        return next((n for n in range(1, self.left(last)) if self.plan.objective.at(first + n) != now), self.left(last))
+        self.stepper.objective = now = self.job.objective.at(first)
+        return next((n for n in range(1, self.left(last)) if self.job.objective.at(first + n) != now), self.left(last))
 
     def begin(self) -> None:
         """The next epoch's order, randomness and warm-ups."""
-        plan, epoch = self.plan, self.progress.epoch
+        job, epoch = self.job, self.progress.epoch
         self.epoch = epoch
-        self._weights = plan.objective.weights(epoch, self._weights, partial(self._right, epoch))
-        self.stepper.clear(epoch, warmth(epoch, plan.noise_warmup), warmth(epoch, plan.attack_warmup))
+        self._weights = job.objective.weights(epoch, self._weights, partial(self._right, epoch))
+        self.stepper.clear(epoch, warmth(epoch, job.noise_warmup), warmth(epoch, job.attack_warmup))
         # The order is drawn on the host, so that it does not depend on the device; the copy is one per epoch.
-        shuffle = torch.Generator().manual_seed(plan.generator_seed("order", epoch))
-        count = self.steps * plan.batch
+        shuffle = torch.Generator().manual_seed(job.generator_seed("order", epoch))
+        count = self.steps * job.batch
         if self._weights is None:
             order = torch.randperm(len(self.stepper.data), generator=shuffle)[:count]
         else:
@@ -130,12 +108,12 @@ class Course:
 
     def _right(self, epoch: int, copies: int) -> Tensor:
         """Share (N,) of so many noisy copies of every training input that the members' mean softmax answers rightly."""
-        seed = self.plan.generator_seed("right", epoch, copies)
-        return right_answers(self.members, self.stepper.data, self.plan.sigma, seed, copies).cpu() / copies
+        seed = self.job.generator_seed("right", epoch, copies)
+        return right_answers(self.members, self.stepper.data, self.job.sigma, seed, copies).cpu() / copies
 
     def aim(self, step: int) -> None:
         """Choose the inputs and the learning rate of a step of this epoch."""
-        self._rate = self.plan.schedule.at(self.epoch * self.steps + step, self.steps, self.plan.epochs)
+        self._rate = self.job.schedule.at(self.epoch * self.steps + step, self.steps, self.job.epochs)
         self.stepper.aim(self._order[step], self._rate)
 
     def end(self) -> Status:
@@ -145,8 +123,8 @@ class Course:
         judged = self.stepper.averaged or self.members
         done, best = self.epoch + 1, dict[str, Any]()
         if self._held_out is not None:
-            seed = self.plan.generator_seed("held out")
-            accuracy = noisy_accuracy(judged, self._held_out, self.plan.sigma, seed)
+            seed = self.job.generator_seed("held out")
+            accuracy = noisy_accuracy(judged, self._held_out, self.job.sigma, seed)
             status = replace(status, held_out=accuracy)
             if accuracy > self.progress.best_accuracy:
                 best = {"best_accuracy": accuracy, "best_epoch": done}
@@ -173,20 +151,22 @@ class Course:
 
     def look(self, step: int) -> Status:
         """How far it is after so many steps of the epoch (waits for the device); a loss that is no number ends it."""
-        plan, stepper, epoch, steps = self.plan, self.stepper, self.epoch, self.steps
+        job, stepper, epoch, steps = self.job, self.stepper, self.epoch, self.steps
         bad = int(stepper.first_bad)
         if bad < 0 and step == steps and not all_finite(stepper.parameters):
             bad = steps - 1
         if bad >= 0:
             where = f"NaN or infinity at step {epoch * steps + bad} (epoch {epoch + 1}, step {bad + 1} of {steps})"
             kept = f"the checkpoint after epoch {epoch} is kept" if epoch else "no epoch was finished"
-            raise ArgumentError("loss", "must stay finite", where, f"Lower --lr or the penalty weights; {kept}.")
+            raise ArgumentError(
+                "loss", "must stay finite", where, f"Lower the learning rate or the penalty weights; {kept}."
+            )
         values = (stepper.sums / step).tolist()
         seconds = time.monotonic() - self._begun
         done = (epoch - self._first) * steps + step
-        left = seconds / done * (plan.epochs * steps - epoch * steps - step)
+        left = seconds / done * (job.epochs * steps - epoch * steps - step)
         terms = dict(zip(stepper.names, values[2:], strict=True))
-        return Status(epoch + 1, plan.epochs, step, steps, values[0], values[1], terms, None, self._rate, seconds, left)
+        return Status(epoch + 1, job.epochs, step, steps, values[0], values[1], terms, None, self._rate, seconds, left)
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:

@@ -1,0 +1,123 @@
+"""Answers of a fixed classifier under noise: what labels of some objectives are made from.
+
+Its answers to n noisy copies of every training input are counted once, by the sampling engine, and kept beside the
+checkpoints: a training that goes on counts nothing anew, and all members share them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import NoReturn, final
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from ringfence.errors import ArgumentError, StoreError
+from ringfence.models import LoadedModel
+from ringfence.noise import Gaussian
+from ringfence.sampling import vote_counts
+from ringfence.store.atomic import reading_errors, write_atomically, writing_errors
+from ringfence.training.data import DeviceData
+from ringfence.training.objectives.base import Questions
+from ringfence.types import IntArray
+
+LABELLING_STAGE = -3
+"""The stream of these draws: certification counts stages from 0, so what labels a training never certifies."""
+
+ANSWERS_FILE = "answers.safetensors"
+STORE_SECONDS = 30.0
+"""Between two writes while counting: a killed process loses no more than that."""
+
+UNKNOWN = -1
+
+Report = Callable[[int, int, float], None]
+"""Takes how far a session is: inputs counted, draws so far, seconds since its start."""
+
+
+@final
+class Answers:
+    """votes (N, K): how many of the noisy copies of each input got each class; UNKNOWN where not counted yet."""
+
+    def __init__(
+        self, classifier: LoadedModel, data: DeviceData, questions: Questions, folder: Path, seed: int = 0
+    ) -> None:
+        classes, top = _classes(classifier, data), int(data.y.max())
+        if questions.every_class and classes != data.num_classes:
+            _refuse(f"{classes} classes where the data has {data.num_classes}")
+        if classes <= top:
+            _refuse(f"{classes} classes and the label {top}")
+        self._classifier, self._data, self._questions, self._seed = classifier, data, questions, seed
+        self._path, self._classes = folder / ANSWERS_FILE, classes
+        self._key = _identity(classifier, data, questions, seed)
+        self.votes: IntArray = self._stored()
+
+    @property
+    def done(self) -> int:
+        """Inputs counted so far."""
+        return int((self.votes[:, 0] != UNKNOWN).sum())
+
+    def count(self, device: torch.device, report: Report = lambda inputs, draws, seconds: None) -> None:
+        """Count what is not known yet; interrupted, it goes on from there."""
+        todo = np.flatnonzero(self.votes[:, 0] == UNKNOWN).tolist()
+        if not todo:
+            return
+        begin = stored = time.monotonic()
+        inputs = ((at, self._data.x[at]) for at in todo)
+        noise, draws = Gaussian(self._questions.sigma), self._questions.draws
+        counts = vote_counts(
+            self._classifier.at_input, inputs, noise, draws, stage=LABELLING_STAGE, seed=self._seed, device=device
+        )
+        try:
+            for number, (at, votes) in enumerate(counts, start=1):
+                if len(votes) != 1:
+                    _refuse(f"{len(votes)} classifiers")
+                self.votes[at] = votes[0, :-1]  # the last cell holds invalid scores, which are no class
+                report(number, number * draws, time.monotonic() - begin)
+                if time.monotonic() - stored > STORE_SECONDS:
+                    self._store()
+                    stored = time.monotonic()
+        finally:
+            self._store()
+
+    def _stored(self) -> IntArray:
+        """What an earlier session counted of exactly this; nothing otherwise."""
+        unknown = np.full((len(self._data), self._classes), UNKNOWN, np.int64)
+        if not self._path.exists():
+            return unknown
+        with reading_errors(self._path):
+            content = self._path.read_bytes()
+        try:
+            found = load(content)
+        except (SafetensorError, ValueError) as error:
+            rule, remedy = "must be readable counts", "Delete this file; they are counted anew."
+            raise StoreError(str(self._path), rule, error, remedy) from error
+        return found[self._key].numpy().copy() if self._key in found else unknown
+
+    def _store(self) -> None:
+        with writing_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, save({self._key: torch.from_numpy(self.votes)}))
+
+
+@torch.no_grad()
+def _classes(classifier: LoadedModel, data: DeviceData) -> int:
+    """How many it has; asked with an input where only a forward pass can tell."""
+    return classifier.num_classes or int(classifier.at_input(data.x[:1].cpu()).shape[-1])
+
+
+def _refuse(received: str) -> NoReturn:
+    raise ArgumentError("classifier", "must have the data's classes", received, "Use the network for this data.")
+
+
+def _identity(classifier: LoadedModel, data: DeviceData, questions: Questions, seed: int) -> str:
+    """What the counts depend on, in one word."""
+    about = f"{classifier.digest}|{questions.sigma!r}|{questions.draws}|{seed}|{tuple(data.x.shape)}"
+    digest = blake2b(about.encode(), digest_size=16)
+    for part in (data.x, data.y):
+        digest.update(part.cpu().contiguous().numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""A job as flat options: what the command line, a sweep file or a recipe says, and the command that repeats a training.
+
+Every option is a field of the job, of its schedule or of an objective; nothing is listed here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ringfence.errors import ArgumentError
+from ringfence.training.job import TrainingJob, member_names
+from ringfence.training.objectives import OBJECTIVES, bases_of, build_objective
+from ringfence.training.recipes import find_recipe
+from ringfence.training.schedule import Schedule
+from ringfence.training.settings import Setting, plain_settings, settings_of
+
+DEFAULT_ARCH = "lenet"
+
+
+def named_options() -> dict[str, str]:
+    """Options that choose an objective, with their help."""
+    built = {name: ", ".join(bases_of(kind)) for name, kind in OBJECTIVES.items() if bases_of(kind)}
+    upon = "; ".join(f"{name}: {bases}" for name, bases in built.items())
+    return {
+        "objective": f"What is minimised ({', '.join(OBJECTIVES)}; the first by default).",
+        "base": f"What the objective is built upon ({upon}; the first by default).",
+    }
+
+
+def job_options() -> dict[str, Setting]:
+    """Options of the job and of its schedule by name."""
+    return {one.option: one for kind in (TrainingJob, Schedule) for one in settings_of(kind).values()}
+
+
+def objective_options() -> dict[str, tuple[Setting, str]]:
+    """Settings of all objectives by name, each with a help that says whose it is."""
+    owners: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, Setting] = {}
+    for objective, kind in OBJECTIVES.items():
+        for name, one in settings_of(kind).items():
+            if found.setdefault(name, one).kind is not one.kind:
+                raise ArgumentError(name, "has one type in all objectives", objective, "Rename the setting.")
+            owners.setdefault(name, {}).setdefault(one.help, []).append(objective)
+    said = {
+        name: " ".join(help if len(who) > 4 else f"{', '.join(who)}: {help}" for help, who in texts.items())
+        for name, texts in owners.items()
+    }
+    return {name: (one, said[name]) for name, one in found.items()}
+
+
+def flags() -> dict[str, str]:
+    """The option of every argument that an error of this room may name."""
+    own = {name: one.flag for name, one in job_options().items()}
+    inner = {name: one.flag for name, (one, _) in objective_options().items()}
+    others = ("objective", "base", "members", "arch", "parallel", "devices", "tensorboard")
+    pairs = {"mean, std": "--mean, --std", "settings": "--set"}
+    return {**inner, **{name: f"--{name}" for name in others}, **pairs, **own}
+
+
+def described_job(given: Mapping[str, Any], settings: Mapping[str, Any]) -> TrainingJob:
+    """The job that options describe: ``objective``, ``base``, ``arch``, ``members`` and every one of ``job_options``.
+
+    None is not given. With a ``recipe`` what is not given is its. settings: those of the objective, perhaps as text.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    if recipe := given.get("recipe"):
+        known = find_recipe(recipe)
+        if known.needs_init and "init" not in given:
+            rule = f"{recipe} fine-tunes trained members"
+            raise ArgumentError("init", rule, "none", "Train them first, by the recipe of its base.")
+        own = known.given()
+        if "," in given.get("arch", ""):
+            own.pop("members")
+        given, settings = {**own, **given}, {**known.settings, **settings}
+    members = member_names(given.pop("arch", DEFAULT_ARCH), given.pop("members", None))
+    objective = build_objective(given.pop("objective", next(iter(OBJECTIVES))), settings, given.pop("base", None))
+    steps = settings_of(Schedule).items()
+    schedule = Schedule(**{name: given.pop(one.option) for name, one in steps if one.option in given})
+    unknown = sorted(set(given) - set(job_options()) - {"mean", "std"})
+    if unknown:
+        raise ArgumentError("options", "must be options of a training", ", ".join(unknown), "Correct the name.")
+    return TrainingJob(objective=objective, schedule=schedule, members=members, **given)
+
+
+def training_command(job: TrainingJob, out: str = "CKPT") -> str:
+    """``ringfence train ...`` with every setting written out: nothing depends on a default of today."""
+    return shlex.join(["ringfence", "train", *_words(job), "--out", out])
+
+
+def _words(job: TrainingJob) -> Iterator[str]:
+    yield from ("--objective", job.objective.name)
+    settings = dict(job.objective.settings())
+    base = settings.pop("base", None)
+    if base is not None:
+        yield from ("--base", base["name"])
+    yield from ("--arch", job.arch, "--members", str(len(job.members)))
+    for name, values in (("mean", job.mean), ("std", job.std)):
+        if values is not None:
+            yield from (f"--{name}", ",".join(map(str, values)))
+    known = {name: one for name, (one, _) in objective_options().items()}
+    own = plain_settings(job)
+    own.pop("recipe")  # all that it said is written out
+    yield from _named(own, settings_of(TrainingJob))
+    yield from _named(plain_settings(job.schedule), settings_of(Schedule))
+    yield from _named({**(base or {}), **settings}, known)
+
+
+def _named(values: Mapping[str, Any], known: Mapping[str, Setting]) -> Iterator[str]:
+    for name, value in values.items():
+        if name not in known or value is None:
+            continue
+        if known[name].kind is not bool:
+            yield from (known[name].flag, str(value))
+        elif value or known[name].default:
+            yield known[name].flag if value else known[name].flag.replace("--", "--no-", 1)

@@ -1,0 +1,179 @@
+"""TrainingRun: a job in a folder of its own, on a device; its data, labels and members, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from ringfence.classifiers.architectures import (
+    ARCHITECTURES,
+    DENOISERS,
+    NORMALIZATION,
+    build_architecture,
+    build_denoiser,
+)
+from ringfence.classifiers.normalize import Normalize
+from ringfence.data import load_dataset
+from ringfence.errors import ArgumentError, ModelError, StoreError
+from ringfence.models import load_model, read_weights
+from ringfence.models.factory import build_from_factory
+from ringfence.models.normalization import Normalization, chosen_normalization, refuse_second
+from ringfence.models.weights import fit_weights
+from ringfence.sampling import pick_device
+from ringfence.store.atomic import read_json, write_json, writing_errors
+from ringfence.store.config import flatten
+from ringfence.training.answers import Answers
+from ringfence.training.checkpoints import POINTER, Checkpoints, export, restore_modules
+from ringfence.training.data import DeviceData, load_device_data
+from ringfence.training.job import TrainingJob
+
+
+@final
+@dataclass(frozen=True)
+class TrainingRun:
+    """What is trained, where to, and on what: small enough to send to another process.
+
+    The job alone determines the weights. devices: processes that share each batch.
+    """
+
+    job: TrainingJob
+    out: Path
+    device: str = "auto"
+    devices: int = 1
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.job.members or not self.job.data:
+            rule, remedy = "must name its data and its members", "Or train networks of your own with train()."
+            raise ArgumentError("job", rule, "none", remedy)
+
+    @property
+    def files(self) -> list[Path]:
+        """Where the trained members end up."""
+        return [self.out / f"final-{member}.safetensors" for member in range(len(self.job.members))]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every member is trained."""
+        return all(file.exists() for file in self.files)
+
+    def members_of(self, training: int) -> list[int]:
+        """The members that a training ends with."""
+        together = self.job.objective.grouping == "together"
+        return list(range(len(self.job.members))) if together else [training]
+
+    def done(self, training: int) -> bool:
+        """Whether a training is finished."""
+        return all(self.files[member].exists() for member in self.members_of(training))
+
+    def ready(self, training: int) -> bool:
+        """Whether it can begin: members trained in turn wait for those before them."""
+        return self.job.objective.grouping != "in turn" or all(file.exists() for file in self.files[:training])
+
+    def folder(self, training: int) -> Path:
+        """Where its checkpoints lie."""
+        together = self.job.objective.grouping == "together"
+        return self.out / ("joint" if together else f"member-{training}")
+
+    def keep_settings(self) -> None:
+        """Store the job, or refuse to go on with another one once an epoch is done."""
+        path, now = self.out / "config.json", json.loads(json.dumps(self.job.config()))
+        begun = any(self.out.glob(f"*/{POINTER}")) or any(self.out.glob("final-*.safetensors"))
+        if not (path.exists() and begun):
+            with writing_errors(self.out):
+                self.out.mkdir(parents=True, exist_ok=True)
+            write_json(path, now)
+            return
+        try:
+            before = TrainingJob.of(read_json(path)).config()
+        except ArgumentError as error:
+            raise StoreError(str(path), error.rule, error.received, "Train into another folder.") from error
+        old, new = dict(flatten(json.loads(json.dumps(before)))), dict(flatten(now))
+        changed = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
+        if changed:
+            listed = "; ".join(f"{key} {new.get(key)!r} now, {old.get(key)!r} before" for key in changed)
+            remedy = "Choose another folder, or repeat the old settings to continue."
+            raise StoreError(str(self.out), "a training is continued with its own settings", listed, remedy)
+
+    def load_data(self) -> DeviceData:
+        """The training split of its data."""
+        return load_device_data(load_dataset(self.job.data, split="train", limit=self.job.limit), self.job.classes)
+
+    def answers(self, data: DeviceData) -> Answers | None:
+        """What its labels are made from, as far as it is counted, the same for all members; None: no such labels."""
+        asked = self.job.objective.questions(self.job.sigma)
+        if asked is None:
+            return None
+        return Answers(load_model(self.job.classifier or ""), data, asked, self.out, self.job.seed)
+
+    def labelled_data(self) -> DeviceData:
+        """Its data with the labels that its objective wants; answers that are not known yet are counted."""
+        data = self.load_data()
+        answers = self.answers(data)
+        if answers is None:
+            return data
+        answers.count(pick_device(self.device))
+        return self.job.objective.labelled(data, answers.votes)
+
+    @property
+    def sharing(self) -> tuple[Any, ...]:
+        """What determines data, labels and device: runs with the same can be trained together."""
+        job, asked = self.job, self.job.objective.questions(self.job.sigma)
+        labels = () if asked is None else (asked, job.objective, job.seed)
+        return (job.data, job.limit, job.holdout, job.classes, job.classifier, self.device, *labels)
+
+    def classifier(self) -> nn.Module | None:
+        """The fixed classifier on the device, where there is one."""
+        return load_model(self.job.classifier).at_input.to(pick_device(self.device)) if self.job.classifier else None
+
+    def fresh(self, training: int, data: DeviceData) -> list[nn.Module]:
+        """The members of a training as they begin."""
+        return [build_member(self.job, member, data) for member in self.members_of(training)]
+
+    def alone(self, training: int, data: DeviceData, classifier: nn.Module | None) -> TrainingJob:
+        """The job of one training: its own seed, its objective with the networks that it needs on the device."""
+        device, job = pick_device(self.device), self.job
+        before = range(training) if job.objective.grouping == "in turn" else range(0)
+        trained = replace(job, init=str(self.out))
+        earlier = [build_member(trained, i, data).to(device).eval().requires_grad_(False) for i in before]
+        return replace(job, objective=job.objective.with_networks(classifier, earlier), seed=job.seed + training)
+
+    def export(self, training: int, trained: list[nn.Module]) -> None:
+        """Leave the members of a finished training as files."""
+        job = self.job
+        if job.keep == "best" and (best := Checkpoints(self.folder(training)).load_best()) is not None:
+            with torch.no_grad():
+                restore_modules(trained, best)
+        words = ",".join(f"{key}={value}" for key, value in job.objective.settings().items())
+        about = {"sigma": f"{job.sigma:g}", "objective": re.sub(r"[{}' ]", "", words)}
+        for member, module in zip(self.members_of(training), trained, strict=True):
+            export(self.files[member], module, {"arch": job.members[member], **about})
+
+
+def build_member(job: TrainingJob, member: int, data: DeviceData) -> nn.Module:
+    """A fresh member for the data's classes and channels, from its own seed, or the one that ``job.init`` holds."""
+    torch.manual_seed(job.seed + member)
+    arch, classes = job.members[member], data.num_classes
+    if arch in ARCHITECTURES:
+        module = build_architecture(arch, classes)
+    elif arch in DENOISERS:
+        module = build_denoiser(arch, data.x.shape[1])
+    elif ":" in arch:
+        module = build_from_factory(arch, classes)
+    else:
+        rule = f"must be one of {', '.join((*ARCHITECTURES, *DENOISERS))}"
+        raise ModelError("arch", rule, repr(arch), "Or file.py:make.")
+    given: Normalization | None = None if job.mean is None or job.std is None else (job.mean, job.std)
+    refuse_second(given, module, arch)
+    normalization = given or NORMALIZATION.get(arch)
+    if job.init is not None:
+        path = Path(job.init) / f"final-{member}.safetensors"
+        fitted = fit_weights(module, read_weights(path).state, str(path))
+        normalization = chosen_normalization(given, fitted.stored, str(path)) or normalization
+    return module if normalization is None else Normalize(module, *normalization)
