@@ -276,15 +276,8 @@ def result_json(lanes: list[Any], out: str) -> dict[str, Any]:
 
 def guarantee(choices: Choices, sound: bool) -> str:
     """What the numbers mean, in one sentence."""
-    from ringfence.procedures import AcesPredict, Predict
-
-    test = choices.test
     if not sound:
         return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
-    if isinstance(test, AcesPredict):
-        claim = "each answer is that of the network which the smoothed selector chooses"
-    elif isinstance(test, Predict):
-        claim = "each answer is the smoothed classifier's most probable class"
-    else:
-        claim = "no perturbation of l2 norm below its radius changes the smoothed classifier's answer"
+    test = choices.test
+    claim = test.claim(choices.mechanisms[0].norm)
     return f"guarantee: for each input, with probability at least {1 - test.alpha:g} over the noise, {claim}."

@@ -20,6 +20,7 @@ from ringfence.noise import Noise
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RecordWriter, RunFolder
+from ringfence.store.claimed import procedure_of
 from ringfence.store.writer import FLUSH_RECORDS
 
 THUMBNAIL = 64
@@ -100,8 +101,7 @@ def certify_into(
 
 def fixed_draws(procedure: Procedure) -> int:
     """Draws of an input where no radius is asked for, which take all of n or nearly; 0 where tests stop early."""
-    settings = procedure.settings()
-    return 0 if procedure.target is not None else int(settings.get("n0") or 0) + int(settings.get("n") or 0)
+    return 0 if procedure.target is not None else procedure.most_draws
 
 
 def summarise(run: RunFolder, seconds: float, start: float) -> dict[str, Any]:
@@ -115,11 +115,10 @@ def summarise(run: RunFolder, seconds: float, start: float) -> dict[str, Any]:
 
 def default_radii(run: RunFolder) -> list[float]:
     """0, .25, .5, ... as far as the run reaches; a known-radius run knows its target and 0 alone."""
-    table = run.records(["radius", "target"])
-    targets = [value for value in table["target"].to_pylist() if value is not None]
-    if targets:
-        return sorted({0.0, *targets, *run.config.procedure_settings.get("larger", ())})
-    radius = np.asarray(table["radius"])
+    test = procedure_of(run.config)
+    if test is not None and test.targets:
+        return sorted({0.0, *test.targets})
+    radius = np.asarray(run.records(["radius"])["radius"])
     largest = float(radius.max()) if len(radius) else 0.0
     return [0.25 * step for step in range(min(17, int(largest / 0.25) + 1))] or [0.0]
 

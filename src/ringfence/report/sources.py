@@ -23,17 +23,9 @@ class Source:
     variance: bool = False
 
 
-def _procedure(*names: str) -> Callable[[Lane], bool]:
-    return lambda lane: lane.config is not None and lane.config.procedure in names
-
-
-def _with_setting(name: str, setting: str, *values: str) -> Callable[[Lane], bool]:
-    """Runs of the procedure with one of these values of a setting."""
-
-    def applies(lane: Lane) -> bool:
-        return _procedure(name)(lane) and getattr(lane.test, setting, None) in values
-
-    return applies
+def _told(key: str) -> Callable[[Lane], bool]:
+    """Runs whose procedure says that it rests on this paper."""
+    return lambda lane: lane.test is not None and key in lane.test.sources
 
 
 def _mechanism(name: str) -> Callable[[Lane], bool]:
@@ -68,7 +60,7 @@ def _predicted(lane: Lane) -> bool:
 def _divided(lane: Lane) -> bool:
     """Several claims share one alpha: stages, looks that pay for themselves, lanes to choose from."""
     split = lane.config is not None and lane.config.extra.get("alpha_split") is True
-    return split or _procedure("staged", "anytime")(lane)
+    return split or _told("dunn1961")(lane)
 
 
 SOURCES = (
@@ -87,19 +79,19 @@ SOURCES = (
     Source(
         "Hung and Fithian. Rank Verification for Exponential Families. Annals of Statistics 47(2), 2019.",
         "the rank test of PREDICT and of multinomial certification; natural accuracy",
-        lambda lane: _predicted(lane) or _with_setting("multinomial", "form", "two-sided")(lane),
+        lambda lane: _predicted(lane) or _told("hung2019")(lane),
     ),
     Source(
         "Horváth, Müller, Fischer and Vechev. Boosting Randomized Smoothing with Variance Reduced Classifiers. "
         "ICLR 2022.",
         "ensembles, their variance model, K-consensus, staged sampling (ASA, ASC, SampleRF)",
-        lambda lane: _ensemble(lane) or _procedure("staged", "sequential")(lane),
+        lambda lane: _ensemble(lane) or _told("horvath2022")(lane),
         variance=True,
     ),
     Source(
         "Yang, Li, Xu, Kailkhura, Xie and Li. On the Certified Robustness for Ensemble Models and Beyond. ICLR 2022.",
         "the max-margin vote; ensembles after smoothing (theorem 5); diversity-regularized training (DRT)",
-        lambda lane: _vote("max-margin")(lane) or _procedure("after-smoothing")(lane),
+        lambda lane: _vote("max-margin")(lane) or _told("yang2022")(lane),
         objectives=("drt",),
     ),
     Source(
@@ -126,7 +118,7 @@ SOURCES = (
         "Cullen, Montague, Liu, Erfani and Rubinstein. It's Simplex! Disaggregating Measures to Improve Certified "
         "Robustness. IEEE S&P 2024.",
         "class and bounds from the same draws, softmax scores, comparing mechanisms on the simplex",
-        lambda lane: _procedure("multinomial", "softmax")(lane) or len(lane.records[0].radii) > 1,
+        lambda lane: _told("cullen2024")(lane) or len(lane.records[0].radii) > 1,
     ),
     Source(
         "Li, Chen, Wang and Carin. Certified Adversarial Robustness with Additive Noise. NeurIPS 2019.",
@@ -149,7 +141,7 @@ SOURCES = (
     Source(
         "Lan and DeMets. Discrete Sequential Boundaries for Clinical Trials. Biometrika 70(3), 1983.",
         "alpha spent over the looks of a group-sequential test",
-        _procedure("sequential", "aces-sequential"),
+        _told("lan1983"),
     ),
     Source(
         "Dunn. Multiple Comparisons Among Means. Journal of the American Statistical Association 56(293), 1961.",
@@ -160,18 +152,18 @@ SOURCES = (
         "Waudby-Smith and Ramdas. Estimating Means of Bounded Random Variables by Betting. Journal of the Royal "
         "Statistical Society B 86(1), 2024.",
         "bounds on mean softmax scores",
-        _with_setting("softmax", "bound", "betting"),
+        _told("waudby-smith2024"),
     ),
     Source(
         "Maurer and Pontil. Empirical Bernstein Bounds and Sample Variance Penalization. COLT 2009.",
         "bounds on mean softmax scores",
-        _with_setting("softmax", "bound", "bernstein"),
+        _told("maurer2009"),
     ),
     Source(
         "Hoeffding. Probability Inequalities for Sums of Bounded Random Variables. Journal of the American Statistical "
         "Association 58(301), 1963.",
         "bounds on mean softmax scores",
-        _with_setting("softmax", "bound", "hoeffding"),
+        _told("hoeffding1963"),
     ),
     Source(
         "Salman, Li, Razenshteyn, Zhang, Zhang, Bubeck and Yang. Provably Robust Deep Learning via Adversarially "

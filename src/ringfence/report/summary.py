@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ringfence.analysis.stages import SEQUENTIAL, STAGED, stage_summary
+from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
 
 Cell = tuple[str, float | str | None]
@@ -97,6 +97,6 @@ def _kcr(lane: Lane) -> float | None:
 
 
 def _sample_rf(lane: Lane) -> float | None:
-    if lane.records[0].procedure not in (STAGED, SEQUENTIAL) or not lane.records[0].stages:
+    if not lane.known_radius or not lane.records[0].stages:
         return None
     return stage_summary(lane.records).sample_rf

@@ -6,7 +6,7 @@ from ringfence.sampling.engine import Engine
 from ringfence.sampling.forward import Forward, left_early
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
 from ringfence.sampling.prepared import placed
-from ringfence.sampling.probe import fastest_plan, pick_device
+from ringfence.sampling.probe import fastest_plan, forward_rate, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
 from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
 from ringfence.sampling.supply import beside_batches
@@ -29,6 +29,7 @@ __all__ = [
     "chunk_key",
     "count_classes",
     "fastest_plan",
+    "forward_rate",
     "left_early",
     "pick_device",
     "placed",
