@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from typer import Context
 
 from ringfence.cli import app
 
@@ -26,7 +27,7 @@ def reference() -> str:
         if words:
             lines += [f"Arguments: {', '.join(words)}.", ""]
         lines += ["| option | meaning |", "|---|---|"]
-        for option in command.params:
+        for option in command.get_params(Context(command)):
             if option.param_type_name == "option" and option.name != "help":
                 flags = ", ".join(f"`{flag}`" for flag in option.opts)
                 default = option.default if not callable(option.default) else None

@@ -84,9 +84,9 @@ def claimed_radius(
 ) -> tuple[IntArray, FloatArray]:
     """Predictions and radii (rows,) after one request of so many draws with these counts."""
     rows = len(next(iter(cells.values())))
-    given = Given(classes, SIGMA)
-    state = procedure.update(procedure.start(rows, given), Tally(cells, np.full(rows, draws)))
-    prediction, radius, _ = claims(procedure.conclude(state), [neyman_pearson], given)
+    given = Given(classes, SIGMA, neyman_pearson)
+    state = procedure.update(procedure.start(rows, given), Tally(cells, np.full(rows, draws)), given)
+    prediction, radius, _ = claims(procedure.conclude(state, given), given)
     return prediction, radius
 
 
@@ -134,13 +134,15 @@ def score_rates(classes: int, n: int, runs: dict[str, int]) -> Iterator[Rate]:
         worst: Rate | None = None
         for case, (scores, weights) in score_cases(classes).items():
             rng, failed, done = np.random.default_rng([classes, n]), 0, 0
-            given = Given(classes, SIGMA)
+            given = Given(classes, SIGMA, neyman_pearson)
             while done < runs[name]:
                 rows = min(max(20_000 // classes, 10), runs[name] - done)
                 state = test.start(rows, given)
                 while (wanted := test.request(state)).any():
-                    state = test.update(state, Tally({"scores": draw_scores(rng, scores, weights, wanted)}, wanted))
-                prediction, radius, _ = claims(test.conclude(state), [neyman_pearson], given)
+                    state = test.update(
+                        state, Tally({"scores": draw_scores(rng, scores, weights, wanted)}, wanted), given
+                    )
+                prediction, radius, _ = claims(test.conclude(state, given), given)
                 failed, done = failed + is_false(prediction, radius, weights @ scores), done + rows
             found = Rate(name, classes, n, test.sound, case, done, failed)
             worst = found if worst is None or found.rate > worst.rate else worst

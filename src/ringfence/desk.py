@@ -27,14 +27,14 @@ class Desk:
         engine: Engine,
         procedure: Procedure,
         given: Given,
-        mechanisms: Sequence[Mechanism],
+        also: Sequence[Mechanism],
         lift: Lift,
         lanes: Sequence[str] = (),
         seed: int = 0,
         config_hash: str = "",
     ) -> None:
         self._engine, self._procedure, self._given, self._lift = engine, procedure, given, lift
-        self._mechanisms, self._seed, self._config_hash = tuple(mechanisms), seed, config_hash
+        self._also, self._seed, self._config_hash = tuple(also), seed, config_hash
         self._lanes = tuple(lanes) or (("main",) if engine.lanes == 1 else tuple(map(str, range(engine.lanes))))
         self._fresh = procedure.start(engine.lanes, given)
         self._first = procedure.request(self._fresh)
@@ -82,7 +82,7 @@ class Desk:
         live = asked.ravel() > 0
         state = self._state[slots].reshape(-1)
         self._remember(slots, finished)
-        state[live] = self._procedure.update(state[live], finished.tally[live])
+        state[live] = self._procedure.update(state[live], finished.tally[live], self._given)
         self._state[slots] = state.reshape(len(slots), -1)
         decided = slots[~self._ask(slots)]
         if len(decided):
@@ -124,8 +124,8 @@ class Desk:
                 history.append(StageTally(stage, start, draws, cells))
 
     def _conclude(self, slots: IntArray) -> Iterator[list[Record]]:
-        decisions = self._procedure.conclude(self._state[slots].reshape(-1))
-        prediction, radius, radii = claims(decisions, self._mechanisms, self._given)
+        decisions = self._procedure.conclude(self._state[slots].reshape(-1), self._given)
+        prediction, radius, radii = claims(decisions, self._given, self._also)
         row = 0
         for slot in slots:
             item, history, facts = self._inputs.pop(slot), self._history.pop(slot), self._facts.pop(slot)

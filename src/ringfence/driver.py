@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from ringfence.data import Input
 from ringfence.data.dataset import warn_of_inputs
 from ringfence.desk import Desk
-from ringfence.errors import ClassifierError, DataError
+from ringfence.errors import ArgumentError, ClassifierError, DataError
 from ringfence.lift import Identity, Lift
-from ringfence.mechanisms import Mechanism, neyman_pearson
+from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
 from ringfence.noise import Noise
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
@@ -108,6 +108,7 @@ def certify(
         return
     warn_of_inputs(peeked)
     check_seed(seed)
+    check_together((mechanism, *also), noise.law)
     device, samples = pick_device(execution.device), lifted(peeked, lift)
     shape = tuple(samples[0].shape)
     classifier = placed(classifier, device)  # the user's own stays as and where it is
@@ -120,7 +121,7 @@ def certify(
         check_memory(execution.plan.batch, shape, device)
     plan = execution.plan or execution.measured(classifier, shape, num_classes, device)
     counted = readouts(procedure.needs, classifier, procedure.name)
-    given = Given(num_classes, noise.sigma, lift.norm_bound)
+    given = Given(num_classes, noise.law, mechanism, _norm_bound(lift, mechanism))
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
     engine = Engine(
@@ -133,7 +134,7 @@ def certify(
         )
         raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", remedy)
     execution.on_plan(engine.plan)
-    desk = Desk(engine, procedure, given, (mechanism, *also), lift, lanes, seed, config_hash)
+    desk = Desk(engine, procedure, given, also, lift, lanes, seed, config_hash)
     yield from confirmed(engine, desk, Facts(classifier, device), chain(peeked, queue), execution.on_progress)
 
 
@@ -164,6 +165,14 @@ def confirmed(
             ready.clear()
         if finished is None:
             return
+
+
+def _norm_bound(lift: Lift, mechanism: Mechanism) -> float:
+    """By how much the lift stretches distances in the mechanism's norm; lifts are bounded in l2 alone."""
+    if mechanism.norm != "l2" and not isinstance(lift, Identity):
+        rule = f"has no certified bound in {mechanism.norm}, the norm of {mechanism.name}"
+        raise ArgumentError("lift", rule, lift.name, "Add the noise to the input itself.")
+    return lift.norm_bound
 
 
 def lifted(items: Sequence[Input], lift: Lift) -> list[Tensor]:

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from ringfence.errors import StoreError
-from ringfence.mechanisms import Mechanism, mechanism
-from ringfence.procedures import Given, Procedure, claims, procedure
+from ringfence.mechanisms import Mechanism
+from ringfence.procedures import Given, Procedure, claims
 from ringfence.procedures.replay import replay
 from ringfence.record import Record
 from ringfence.store import RunFolder, StoreWarning
+from ringfence.store.claimed import given_in, mechanisms_in, procedure_in
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 from ringfence.types import FORWARDS
@@ -101,21 +102,18 @@ class _Claim:
     run: RunFolder
     test: Procedure
     given: Given
-    mechanisms: Sequence[Mechanism]
+    also: Sequence[Mechanism]
 
     @classmethod
     def of(cls, run: RunFolder) -> _Claim:
         """From config.json, whose values may be anything that their types allow."""
         config = run.config
         try:
-            test = procedure(config.procedure, config.procedure_settings)
-            norm = float(config.lift.get("norm_bound", 1.0))
-            given = Given(config.num_classes, config.sigma, norm)
-            chosen = [mechanism(name) for name in config.mechanisms or [config.mechanism]]
+            test, given, also = procedure_in(config), given_in(config), mechanisms_in(config)[1:]
         except _NONSENSE as error:
             rule, remedy = "must hold settings that a procedure can have", "Restore it from a copy."
             raise StoreError(str(run.path / "config.json"), rule, error, remedy) from error
-        return cls(run, test, given, chosen)
+        return cls(run, test, given, also)
 
     def contradicted(self, records: Sequence[Record]) -> Iterator[Disagreement]:
         """Differences of the records, which are read as arrays; one whose counts are nonsense is named alone."""
@@ -140,7 +138,7 @@ class _Claim:
             yield Disagreement(records[row].input_id, records[row].lane, what, stored, wanted)
         broken = {one.row for one in seen.misfits}
         decisions = seen.decisions
-        prediction, radius, radii = claims(decisions, self.mechanisms, self.given)
+        prediction, radius, radii = claims(decisions, self.given, self.also)
         lift = self.run.config.lift
         sound = self.test.sound and lift.get("form") != "paper" and lift.get("sound", True) is True
         for row, record in enumerate(records):
@@ -155,7 +153,7 @@ class _Claim:
                 ("procedure", record.procedure, self.test.name),
                 ("target", record.target, self.test.target),
                 ("lift_norm", record.lift_norm, self.given.norm_bound),
-                ("norm", record.norm, "l2"),
+                ("norm", record.norm, self.given.mechanism.norm),
                 ("sound", record.sound, sound),
                 ("seed", record.seed, self.run.config.seed),
                 ("spent", dict(record.spent), dict(self.test.spent)),

@@ -11,7 +11,7 @@ import pytest
 from ringfence.cli import progress
 from ringfence.cli.train_progress import show_training
 from ringfence.driver import Progress
-from ringfence.training.course import Status
+from ringfence.training.log import Status
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_the_first_and_the_last_line_of_a_training_are_always_told(
     lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
-    job: Any = SimpleNamespace(joint=False)
-    with show_training(job, quiet=False) as report:
+    run: Any = SimpleNamespace(job=SimpleNamespace(objective=SimpleNamespace(grouping="alone")))
+    with show_training(run, quiet=False) as report:
         for member in (0, 1):
             for epoch in (1, 2, 9):
                 report(member, status(epoch))

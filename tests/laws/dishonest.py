@@ -28,11 +28,16 @@ class Dishonest(Procedure):
     def request(self, state: State) -> IntArray:
         return self.honest.request(state)
 
-    def update(self, state: State, tally: Tally) -> State:
-        return self.honest.update(state, tally)
+    def update(self, state: State, tally: Tally, given: Given) -> State:
+        return self.honest.update(state, tally, given)
 
-    def conclude(self, state: State) -> Decisions:
-        return self.honest.conclude(state)
+    def conclude(self, state: State, given: Given) -> Decisions:
+        return self.honest.conclude(state, given)
 
-    def largest_radius(self, sigma: float) -> float:
-        return self.honest.largest_radius(sigma)
+    @property
+    def best_bounds(self) -> tuple[float, float]:
+        return self.honest.best_bounds
+
+    @property
+    def most_draws(self) -> int:
+        return self.honest.most_draws

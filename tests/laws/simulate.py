@@ -20,7 +20,7 @@ def simulate(
 ) -> tuple[IntArray, FloatArray]:
     """Predictions and radii (runs,) of independent inputs whose draws vote with probabilities p (K,)."""
     rng = np.random.default_rng(seed)
-    given = Given(len(p), SIGMA)
+    given = Given(len(p), SIGMA, neyman_pearson)
     state = procedure.start(runs, given)
     for _ in range(most_steps):
         wanted = procedure.request(state)
@@ -29,8 +29,8 @@ def simulate(
             break
         votes = rng.multinomial(wanted[live], p)
         cells = {"votes": np.concatenate([votes, np.zeros((len(votes), 1), np.int64)], axis=1)}
-        state[live] = procedure.update(state[live], Tally(cells, wanted[live]))
-    prediction, radius, _ = claims(procedure.conclude(state), [neyman_pearson], given)
+        state[live] = procedure.update(state[live], Tally(cells, wanted[live]), given)
+    prediction, radius, _ = claims(procedure.conclude(state, given), given)
     return prediction, radius
 
 

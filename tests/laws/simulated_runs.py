@@ -27,7 +27,7 @@ def simulated_run(
 ) -> RunFolder:
     """Inputs with class probabilities p (inputs, K), or mean scores p where the procedure reads scores."""
     inputs, classes = p.shape
-    rng, given = np.random.default_rng(seed), Given(classes, SIGMA)
+    rng, given = np.random.default_rng(seed), Given(classes, SIGMA, mechanisms[0])
     config = RunConfig(
         model="simulated",
         data="simulated",
@@ -50,9 +50,9 @@ def simulated_run(
         for row in range(inputs):
             own = {name: counts[row] for name, counts in cells.items()}
             stages[row].append(StageTally(int(state["stage"][row]), 0, int(wanted[row]), own))
-        state = procedure.update(state, Tally(cells, wanted))
-    decisions = procedure.conclude(state)
-    prediction, radius, radii = claims(decisions, mechanisms, given)
+        state = procedure.update(state, Tally(cells, wanted), given)
+    decisions = procedure.conclude(state, given)
+    prediction, radius, radii = claims(decisions, given, mechanisms[1:])
     run = RunFolder.create_or_resume(path, config)
     run.append(
         [

@@ -85,7 +85,7 @@ def simulate(
     first draws are made to choose."""
     edge, x = place
     edges = ndtr((np.array([-np.inf, -edge, 0.0, edge, np.inf]) - x) / SIGMA)
-    rng, given = np.random.default_rng(seed), Given(2, SIGMA, facts={"core": np.full(runs, core)})
+    rng, given = np.random.default_rng(seed), Given(2, SIGMA, neyman_pearson, facts={"core": np.full(runs, core)})
     state = procedure.start(runs, given)
     for _ in range(200):
         wanted = procedure.request(state)
@@ -102,8 +102,8 @@ def simulate(
             "votes": np.stack([left + low, high + right, none], 1),
             "bits": np.stack([low + high, left + right, none], 1),
         }
-        state[live] = procedure.update(state[live], Tally(cells, wanted[live]))
-    prediction, radius, _ = claims(procedure.conclude(state), [neyman_pearson], given)
+        state[live] = procedure.update(state[live], Tally(cells, wanted[live]), given)
+    prediction, radius, _ = claims(procedure.conclude(state, given), given)
     return prediction, radius
 
 
@@ -175,8 +175,8 @@ class OrInsteadOfAnd(Dishonest):
 
     honest = AcesPredict(ALPHA, n=100)
 
-    def conclude(self, state: State) -> Decisions:
-        found, more = self.honest.conclude(state), state["bits"][:, 0] > state["bits"][:, 1]
+    def conclude(self, state: State, given: Given) -> Decisions:
+        found, more = self.honest.conclude(state, given), state["bits"][:, 0] > state["bits"][:, 1]
         return replace(found, prediction=np.where(more, state["core"], found.prediction))
 
 

@@ -18,13 +18,13 @@ from toys import Buckets
 
 import ringfence as rf
 from ringfence.errors import ArgumentError
-from ringfence.procedures import Given, Procedure, Sequential
-from ringfence.procedures.claims import claims
+from ringfence.mechanisms import neyman_pearson
+from ringfence.procedures import Given, Procedure, Sequential, claims
 from ringfence.sampling import ForwardPlan
 from ringfence.store import RunConfig
 from ringfence.types import ABSTAIN, FloatArray, Tally
 
-GIVEN = Given(2, SIGMA)
+GIVEN = Given(2, SIGMA, neyman_pearson)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Outcomes:
 def outcomes(procedure: Procedure, p: float) -> Outcomes:
     """Exact, for a class of probability p: (successes, the rest of the state) carry their probabilities from look to
     look, and the procedure itself decides what becomes of each."""
-    chosen = procedure.update(procedure.start(1, GIVEN), Tally({"votes": np.array([[10, 0, 0]])}, np.array([10])))
+    chosen = procedure.update(
+        procedure.start(1, GIVEN), Tally({"votes": np.array([[10, 0, 0]])}, np.array([10])), GIVEN
+    )
     paths: list[tuple[np.ndarray, FloatArray]] = [(chosen, np.ones(1))]  # one entry per rest of the state
     claimed: dict[float, float] = defaultdict(float)
     draws = 0.0
@@ -54,9 +56,9 @@ def outcomes(procedure: Procedure, p: float) -> Outcomes:
             here = np.repeat(state, len(ends))
             votes = np.stack([np.arange(len(ends)), wanted - np.arange(len(ends)), np.zeros(len(ends), int)], 1)
             here["hits"] = 0
-            after = procedure.update(here, Tally({"votes": votes}, np.full(len(ends), wanted)))
+            after = procedure.update(here, Tally({"votes": votes}, np.full(len(ends), wanted)), GIVEN)
             done = after["done"]
-            prediction, radius, _ = claims(procedure.conclude(after[done]), [], GIVEN)
+            prediction, radius, _ = claims(procedure.conclude(after[done], GIVEN), GIVEN)
             for claim, share in zip(np.where(prediction == ABSTAIN, -1.0, radius), ends[done], strict=True):
                 claimed[float(claim)] += float(share)
             for at in np.flatnonzero(~done & (ends > 1e-18)):
@@ -111,17 +113,22 @@ class AnyCrossed(Procedure):
         return self.honest.request(state)
 
     def update(self, state, tally):  # type: ignore[no-untyped-def]
-        before, state = state, self.honest.update(state, tally)
+        before, state = state, self.honest.update(state, tally, GIVEN)
         hits = before["hits"] + tally.votes[:, 0]
         lucky = rf.stats.clopper_pearson_lower(hits, before["drawn"] + tally.draws, ALPHA)
         state["crossed"] |= (state["drawn"] > 0)[:, None] & (lucky[:, None] >= state["grid"])
         return state
 
     def conclude(self, state):  # type: ignore[no-untyped-def]
-        return self.honest.conclude(state)
+        return self.honest.conclude(state, GIVEN)
 
-    def largest_radius(self, sigma: float) -> float:
-        return self.honest.largest_radius(sigma)
+    @property
+    def best_bounds(self) -> tuple[float, float]:
+        return self.honest.best_bounds
+
+    @property
+    def most_draws(self) -> int:
+        return self.honest.most_draws
 
 
 def test_the_law_catches_a_fixed_bound_at_every_look() -> None:
@@ -158,7 +165,7 @@ def test_each_radius_is_claimed_as_its_own_test_would() -> None:
 
 def test_drawing_ends_when_the_smallest_open_radius_gives_up() -> None:
     procedure = Sequential(0.25, n=5000, look=100, larger=(0.5, 1.0))
-    state = procedure.update(procedure.start(1, GIVEN), Tally({"votes": np.array([[10, 0, 0]])}, np.array([10])))
+    state = procedure.update(procedure.start(1, GIVEN), Tally({"votes": np.array([[10, 0, 0]])}, np.array([10])), GIVEN)
     small, middle, large = (procedure.design(float(p0)) for p0 in state["grid"][0])
     drawn = hits = 0
     open_though_the_last_is_hopeless = False
@@ -169,12 +176,12 @@ def test_drawing_ends_when_the_smallest_open_radius_gives_up() -> None:
         got = round(share * wanted)
         drawn, hits = drawn + wanted, hits + got
         look = int(state["look"][0])
-        state = procedure.update(state, Tally({"votes": np.array([[got, wanted - got, 0]])}, np.array([wanted])))
+        state = procedure.update(state, Tally({"votes": np.array([[got, wanted - got, 0]])}, np.array([wanted])), GIVEN)
         crossed = bool(state["crossed"][0, 0])
         testing = middle if crossed else small
         assert bool(state["done"][0]) == (hits <= testing.give_up_at[look] or drawn == testing.looks[-1])
         open_though_the_last_is_hopeless |= bool(hits <= large.give_up_at[look] and not state["done"][0])
-    assert procedure.conclude(state).radius.tolist() == [0.25]  # type: ignore[union-attr]
+    assert procedure.conclude(state, GIVEN).radius.tolist() == [0.25]  # type: ignore[union-attr]
     assert open_though_the_last_is_hopeless
     assert state["done"][0]
 
@@ -232,15 +239,15 @@ def records() -> list[rf.Record]:
 
 def ended_at(record: rf.Record, stop: Callable[[np.ndarray], bool]) -> rf.Record:
     """The record of a run that ended where stop says, with what had crossed by then."""
-    state = PROCEDURE.start(1, Given(4, SIGMA))
+    state = PROCEDURE.start(1, Given(4, SIGMA, neyman_pearson))
     kept = []
     for stage in record.stages:
         cells = {"votes": np.asarray(stage.cells["votes"])[None]}
-        state = PROCEDURE.update(state, Tally(cells, np.array([stage.draws])))
+        state = PROCEDURE.update(state, Tally(cells, np.array([stage.draws])), GIVEN)
         kept.append(stage)
         if stop(state):
             break
-    found = PROCEDURE.conclude(state)
+    found = PROCEDURE.conclude(state, GIVEN)
     assert found.radius is not None
     return replace(
         record, stages=tuple(kept), draws=sum(one.draws for one in kept), prediction=int(found.prediction[0]),

@@ -79,7 +79,7 @@ def test_a_lift_is_less_noise(name: str) -> None:
     procedure, rng = CASES[name], np.random.default_rng(8)
     p = rng.uniform(0.45, 0.99, ROWS)
     core = {"core": rng.integers(0, 2, ROWS)}
-    givens = Given(3, SIGMA, NORM, core), Given(3, SIGMA / NORM, 1.0, core)
+    givens = Given(3, SIGMA, neyman_pearson, NORM, core), Given(3, SIGMA / NORM, neyman_pearson, 1.0, core)
     lifted, plain = (procedure.start(ROWS, given) for given in givens)
     for _ in range(200):
         wanted = procedure.request(plain)
@@ -88,10 +88,12 @@ def test_a_lift_is_less_noise(name: str) -> None:
         if not live.any():
             break
         seen = tally(procedure, p[live], wanted[live], rng)
-        lifted[live], plain[live] = procedure.update(lifted[live], seen), procedure.update(plain[live], seen)
+        lifted[live], plain[live] = (
+            procedure.update(lifted[live], seen, givens[0]),
+            procedure.update(plain[live], seen, givens[1]),
+        )
     (behind, near, _), (alone, far, _) = (
-        claims(procedure.conclude(state), [neyman_pearson], given)
-        for state, given in zip((lifted, plain), givens, strict=True)
+        claims(procedure.conclude(state, given), given) for state, given in zip((lifted, plain), givens, strict=True)
     )
     np.testing.assert_array_equal(behind, alone)
     np.testing.assert_allclose(near, far, rtol=1e-8)
@@ -108,7 +110,7 @@ def test_dividing_by_the_norm_never_rounds_a_radius_up(name: str) -> None:
     decided = Decisions(np.zeros(50, np.int64), p_a, 1 - p_a)
     behind = [Fraction(radius) for radius in rule(p_a, 1 - p_a, SIGMA).tolist()]
     for norm in rng.uniform(1.0, 5.0, 40).tolist():
-        claimed = claims(decided, [rule], Given(2, SIGMA, norm))[1].tolist()
+        claimed = claims(decided, Given(2, SIGMA, rule, norm))[1].tolist()
         assert all(Fraction(one) * Fraction(norm) <= most for one, most in zip(claimed, behind, strict=True))
 
 
@@ -117,11 +119,11 @@ def test_radii_that_procedures_compute_themselves_are_rounded_down_too() -> None
     rng = np.random.default_rng(4)
     for norm in rng.uniform(1.0, 5.0, 40).tolist():
         for procedure in (CASES["aces"], CASES["after-smoothing"]):
-            given = Given(3, SIGMA, norm)
+            given = Given(3, SIGMA, neyman_pearson, norm)
             state, p = procedure.start(30, given), np.linspace(0.7, 0.99, 30)
             while (wanted := procedure.request(state)).any():
-                state = procedure.update(state, tally(procedure, p, wanted, rng))
-            found = procedure.conclude(state)
+                state = procedure.update(state, tally(procedure, p, wanted, rng), given)
+            found = procedure.conclude(state, given)
             assert found.radius is not None
             proved = found.radius > 0
             half = (ndtri(found.p_a[proved]) - ndtri(found.p_b[proved])) / 2

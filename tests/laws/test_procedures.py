@@ -13,6 +13,7 @@ from ringfence.procedures import (
     Anytime,
     Decisions,
     Fixed,
+    Given,
     Multinomial,
     Predict,
     Procedure,
@@ -89,9 +90,9 @@ class Peeking(Dishonest):
 
     honest = Anytime(ALPHA, n0=10, n=2000, look=20)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         best = state["lower"].copy()
-        state = self.honest.update(state, tally)
+        state = self.honest.update(state, tally, given)
         seen = state["drawn"] > 0
         best[seen] = np.maximum(best, clopper_pearson_lower(state["hits"], np.maximum(state["drawn"], 1), ALPHA))[seen]
         state["lower"] = best
@@ -103,7 +104,7 @@ class SameDraws(Dishonest):
 
     honest = Multinomial(ALPHA, n=200, form="one-sided")
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         p_a = clopper_pearson_lower(state["hits"], 200, ALPHA)
         return Decisions(state["top"], p_a, 1.0 - p_a)
 
@@ -119,7 +120,7 @@ class AsIfItsEndWereFixed(Dishonest):
 
     honest = Sequential(RADIUS, ALPHA, beta=0.01, n0=10, n=2000, look=20)
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         p_a = clopper_pearson_lower(state["hits"], state["drawn"], ALPHA)
         return Decisions(state["top"], p_a, 1.0 - p_a)
 

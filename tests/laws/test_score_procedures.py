@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtri
 from simulate import SIGMA, most_failures
 
-from ringfence.mechanisms import MECHANISMS, Mechanism
+from ringfence.mechanisms import MECHANISMS, Mechanism, neyman_pearson
 from ringfence.procedures import Given, Multinomial, Procedure, Softmax, claims
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, Tally
 
@@ -32,7 +32,7 @@ def simulate_scores(procedure: Procedure, scores: FloatArray, weights: FloatArra
     """Predictions and radii per mechanism (runs,) of inputs whose draws return these score vectors."""
     rng, classes = np.random.default_rng(seed), scores.shape[1]
     cell = np.searchsorted(SCORE_EDGES[1:-1], scores, side="right") + np.arange(classes) * BINS
-    given = Given(classes, SIGMA)
+    given = Given(classes, SIGMA, neyman_pearson)
     state = procedure.start(runs, given)
     for _ in range(2):
         wanted = procedure.request(state)
@@ -42,8 +42,8 @@ def simulate_scores(procedure: Procedure, scores: FloatArray, weights: FloatArra
         cells = np.zeros((runs, classes * BINS + 1), np.int64)
         for kind in range(len(weights)):
             np.add.at(cells, (slice(None), cell[kind]), kinds[:, kind, None])
-        state = procedure.update(state, Tally({"scores": cells}, wanted))
-    prediction, _, radii = claims(procedure.conclude(state), tuple(MECHANISMS.values()), given)
+        state = procedure.update(state, Tally({"scores": cells}, wanted), given)
+    prediction, _, radii = claims(procedure.conclude(state, given), given, tuple(MECHANISMS.values()))
     return prediction, radii
 
 
@@ -71,26 +71,26 @@ def test_multinomial_failure_rate_is_at_most_alpha_for_every_mechanism(form: str
     p[0], p[1] = top, min(top, 1 - top) - 1e-9
     p[2:] = (1 - p[0] - p[1]) / (classes - 2)
     runs = 200_000 if classes < 100 else 5_000
-    rng, given = np.random.default_rng(int(classes + 100 * top)), Given(classes, SIGMA)
+    rng, given = np.random.default_rng(int(classes + 100 * top)), Given(classes, SIGMA, neyman_pearson)
     procedure = Multinomial(ALPHA, n=60, form=form)  # type: ignore[arg-type]
     state = procedure.start(runs, given)
     votes = rng.multinomial(60, p, size=runs)
     cells = {"votes": np.concatenate([votes, np.zeros((runs, 1), np.int64)], axis=1)}
-    state = procedure.update(state, Tally(cells, np.full(runs, 60)))
+    state = procedure.update(state, Tally(cells, np.full(runs, 60)), given)
     chosen: tuple[Mechanism, ...] = (MECHANISMS["neyman_pearson"], MECHANISMS["one_sided"])
-    prediction, _, radii = claims(procedure.conclude(state), chosen, given)
+    prediction, _, radii = claims(procedure.conclude(state, given), given, chosen)
     for radius in radii.values():
         assert false_soft_claims(prediction, radius, p).sum() <= most_failures(runs, ALPHA)
 
 
 def test_invalid_scores_count_against_every_class() -> None:
     procedure = Softmax(ALPHA, n0=10, n=100)
-    given = Given(3, SIGMA)
+    given = Given(3, SIGMA, neyman_pearson)
     cells = np.zeros((1, 3 * BINS + 1), np.int64)
     cells[0, BINS - 1], cells[0, BINS], cells[0, 2 * BINS] = 50, 50, 50
     cells[0, -1] = 3 * 50  # half of the draws gave no scores
     state = procedure.start(1, given)
-    state = procedure.update(state, Tally({"scores": cells // 10}, np.array([10])))
-    decisions = procedure.conclude(procedure.update(state, Tally({"scores": cells}, np.array([100]))))
+    state = procedure.update(state, Tally({"scores": cells // 10}, np.array([10])), given)
+    decisions = procedure.conclude(procedure.update(state, Tally({"scores": cells}, np.array([100])), given), given)
     assert decisions.p_a[0] < 0.5
     assert decisions.p_b[0] == pytest.approx(1 - decisions.p_a[0])

@@ -19,6 +19,7 @@ from ringfence.analysis.aces import compose
 from ringfence.analysis.aces_runs import AcesRun
 from ringfence.classifiers import Aces, EntropySelector
 from ringfence.errors import ArgumentError
+from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.store import RunConfig
@@ -149,8 +150,9 @@ def natural(lane: list[rf.Record]) -> list[rf.Record]:
     test = AcesPredict(n=300)
     facts = {"core": np.array([r.facts["core"] for r in lane])}
     cells = {name: np.stack([r.stages[1].cells[name] for r in lane]) for name in ("votes", "bits")}
-    state = test.update(test.start(len(lane), Given(10, 1.5, facts=facts)), Tally(cells, np.full(len(lane), 300)))
-    answers = test.conclude(state).prediction.tolist()
+    given = Given(10, 1.5, neyman_pearson, facts=facts)
+    state = test.update(test.start(len(lane), given), Tally(cells, np.full(len(lane), 300)), given)
+    answers = test.conclude(state, given).prediction.tolist()
     return [replace(r, prediction=answer) for r, answer in zip(lane, answers, strict=True)]
 
 
@@ -198,11 +200,12 @@ def test_a_run_taken_apart_composes_to_itself(tmp_path: Path, digits: Any) -> No
 
 def decide(procedure: AcesCertify | AcesPredict, core: int, *tallies: tuple[list[int], list[int]]) -> tuple[int, float]:
     """Prediction and radius of one input from hand-made counts (votes, bits)."""
-    state = procedure.start(1, Given(3, 0.5, facts={"core": np.array([core])}))
+    given = Given(3, 0.5, neyman_pearson, facts={"core": np.array([core])})
+    state = procedure.start(1, given)
     for votes, bits in tallies:
         cells = {"votes": np.array([[*votes, 0]]), "bits": np.array([[*bits, 0]])}
-        state = procedure.update(state, Tally(cells, np.array([sum(votes)])))
-    decisions = procedure.conclude(state)
+        state = procedure.update(state, Tally(cells, np.array([sum(votes)])), given)
+    decisions = procedure.conclude(state, given)
     assert decisions.radius is not None
     return int(decisions.prediction[0]), float(decisions.radius[0])
 
@@ -239,7 +242,7 @@ def test_levels_of_the_two_accountings() -> None:
     half = AcesCertify(n=1000, form="paper")
     assert half.spent == {"selection": 0.0005, "class": 0.0005}
     assert half.sound
-    assert half.largest_radius(1.0) < AcesCertify(n=1000).largest_radius(1.0)
+    assert half.best_bounds[0] < AcesCertify(n=1000).best_bounds[0]
     for name, wrong in (("form", "loose"), ("lower_share", 0.0), ("alpha", 0.0), ("n", 0)):
         with pytest.raises(ArgumentError, match=name):
             AcesCertify(**{name: wrong})
@@ -251,11 +254,11 @@ def test_levels_of_the_two_accountings() -> None:
     with pytest.raises(ArgumentError, match="form"):
         AcesSequential(0.3, form="loose")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="radius: no outcome"):
-        AcesSequential(5.0).start(1, Given(3, 0.5))
+        AcesSequential(5.0).start(1, Given(3, 0.5, neyman_pearson))
 
 
 def test_without_a_core_class_nothing_is_claimed_from_it() -> None:
-    state = AcesPredict(n=10).start(1, Given(3, 0.5))
+    state = AcesPredict(n=10).start(1, Given(3, 0.5, neyman_pearson))
     assert state["core"].tolist() == [ABSTAIN]
 
 

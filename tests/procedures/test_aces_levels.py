@@ -7,6 +7,7 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import binom
 
+from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Procedure
 from ringfence.stats import clopper_pearson_lower
 from ringfence.types import ABSTAIN, IntArray, Tally
@@ -29,10 +30,11 @@ def tally(top: IntArray, core_bits: IntArray, certify_bits: IntArray, draws: int
 
 def answers(procedure: Procedure, core: int, *tallies: Tally) -> list[int]:
     rows = len(tallies[-1])
-    state = procedure.start(rows, Given(3, 0.5, facts={"core": np.full(rows, core)}))
+    given = Given(3, 0.5, neyman_pearson, facts={"core": np.full(rows, core)})
+    state = procedure.start(rows, given)
     for one in tallies:
-        state = procedure.update(state, one)
-    return procedure.conclude(state).prediction.tolist()
+        state = procedure.update(state, one, given)
+    return procedure.conclude(state, given).prediction.tolist()
 
 
 def chosen(bit: int, rows: int = len(COUNTS)) -> Tally:
@@ -101,9 +103,11 @@ def test_certify_bounds_class_and_bit_at_their_shares(form: str) -> None:
 def test_certify_answers_with_the_smaller_radius() -> None:
     """The claim is false as soon as either smoothed component changes."""
     test, rows = AcesCertify(ALPHA, n0=10, n=N), len(COUNTS)
-    given = Given(3, 0.5, facts={"core": np.full(rows, CORE)})
+    given = Given(3, 0.5, neyman_pearson, facts={"core": np.full(rows, CORE)})
     for one in (tally(COUNTS, NONE, ALL, N), tally(ALL, N - COUNTS, COUNTS, N)):
-        found = test.conclude(test.update(test.update(test.start(rows, given), chosen(CERTIFY)), one))
+        found = test.conclude(
+            test.update(test.update(test.start(rows, given), chosen(CERTIFY), given), one, given), given
+        )
         assert found.radius is not None
         np.testing.assert_allclose(found.radius, np.maximum(0.5 * ndtri(lower(ALPHA)), 0.0), rtol=1e-6, atol=1e-12)
 

@@ -23,14 +23,14 @@ SIGMA, ALPHA = 0.5, 0.02
 
 def steps(procedure: EnsembleAfterSmoothing, counts: list[IntArray], norm: float = 1.0):  # type: ignore[no-untyped-def]
     """(prediction, radius, decisions) from counts (rows, members, K+1) per stage."""
-    given = Given(counts[0].shape[2] - 1, SIGMA, norm)
+    given = Given(counts[0].shape[2] - 1, SIGMA, neyman_pearson, norm)
     state = procedure.start(len(counts[0]), given)
     for cells in counts:
         wanted = procedure.request(state)
-        state = procedure.update(state, Tally({"member_votes": cells.reshape(len(cells), -1)}, wanted))
+        state = procedure.update(state, Tally({"member_votes": cells.reshape(len(cells), -1)}, wanted), given)
     assert not procedure.request(state).any()
-    decisions = procedure.conclude(state)
-    prediction, radius, _ = claims(decisions, [neyman_pearson], given)
+    decisions = procedure.conclude(state, given)
+    prediction, radius, _ = claims(decisions, given)
     return prediction, radius, decisions
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Anytime, Given
 from ringfence.types import Tally
 
-GIVEN = Given(num_classes=2, sigma=0.5)
+GIVEN = Given(2, 0.5, neyman_pearson)
 
 
 def votes(hits: int, draws: int) -> Tally:
@@ -18,14 +19,14 @@ def votes(hits: int, draws: int) -> Tally:
 
 def walk(test: Anytime, share: float):  # type: ignore[no-untyped-def]
     """Look after look with this share of hits, until the procedure stops; (cumulative draws, lower bound) pairs."""
-    state = test.update(test.start(1, GIVEN), votes(test.n0, test.n0))
+    state = test.update(test.start(1, GIVEN), votes(test.n0, test.n0), GIVEN)
     path, drawn, hits = [], 0, 0
     while (wanted := int(test.request(state)[0])) > 0:
         drawn += wanted
         now = round(share * drawn)
-        state = test.update(state, votes(now - hits, wanted))
+        state = test.update(state, votes(now - hits, wanted), GIVEN)
         hits = now
-        path.append((drawn, float(test.conclude(state).p_a[0])))
+        path.append((drawn, float(test.conclude(state, GIVEN).p_a[0])))
     return path
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from ringfence.errors import ArgumentError
+from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Given, Multinomial
 from ringfence.procedures.base import Decisions
 from ringfence.stats import ClopperPearson, rank_test
@@ -17,11 +18,12 @@ N, ALPHA = 1000, 0.01
 
 def decide(form: str, votes: list[int], invalid: int = 0) -> Decisions:
     procedure = Multinomial(ALPHA, N, form)  # type: ignore[arg-type]
-    state = procedure.start(1, Given(len(votes), 1.0))
+    given = Given(len(votes), 1.0, neyman_pearson)
+    state = procedure.start(1, given)
     assert procedure.request(state).tolist() == [N]
-    state = procedure.update(state, Tally({"votes": np.array([[*votes, invalid]])}, np.array([N])))
+    state = procedure.update(state, Tally({"votes": np.array([[*votes, invalid]])}, np.array([N])), given)
     assert procedure.request(state).tolist() == [0]
-    return procedure.conclude(state)
+    return procedure.conclude(state, given)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +83,14 @@ def test_largest_radius_is_reached_when_all_draws_agree() -> None:
 
     found = decide("one-sided", [N, 0, 0])
     reached = float(one_sided(found.p_a, found.p_b, 0.5)[0])
-    assert reached == pytest.approx(Multinomial(ALPHA, N, "one-sided").largest_radius(0.5), rel=1e-6)
+    assert reached == pytest.approx(
+        Multinomial(ALPHA, N, "one-sided").best_case(Given(2, 0.5, neyman_pearson)), rel=1e-6
+    )
 
 
 def test_invalid_draws_are_rivals_of_every_class() -> None:
-    given = Given(num_classes=3, sigma=0.5)
+    given = Given(3, 0.5, neyman_pearson)
     test = Multinomial(0.01, n=100)
     spoiled = Tally({"votes": np.array([[52, 0, 0, 48]])}, np.array([100]))
-    decisions = test.conclude(test.update(test.start(1, given), spoiled))
+    decisions = test.conclude(test.update(test.start(1, given), spoiled, given), given)
     assert decisions.prediction.tolist() == [ABSTAIN]

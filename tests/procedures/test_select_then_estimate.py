@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import beta, binom, norm
@@ -11,7 +13,7 @@ from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Fixed, Given, Predict, Procedure, TwoSided, claims, procedure
 from ringfence.types import ABSTAIN, Tally
 
-GIVEN = Given(num_classes=3, sigma=0.5)
+GIVEN = Given(3, 0.5, neyman_pearson)
 
 
 def votes(*rows: tuple[int, ...]) -> Tally:
@@ -24,9 +26,9 @@ def run(test: Procedure, *tallies: Tally):  # type: ignore[no-untyped-def]
     state = test.start(len(tallies[0]), GIVEN)
     for tally in tallies:
         assert (test.request(state) == tally.draws).all()
-        state = test.update(state, tally)
+        state = test.update(state, tally, GIVEN)
     assert (test.request(state) == 0).all()
-    return test.conclude(state)
+    return test.conclude(state, GIVEN)
 
 
 def test_fixed_is_cohens_certify() -> None:
@@ -35,14 +37,14 @@ def test_fixed_is_cohens_certify() -> None:
     assert decisions.prediction.tolist() == [1, 0]
     np.testing.assert_allclose(decisions.p_a, lower, rtol=1e-6)
     assert (decisions.p_a <= lower).all()
-    prediction, radius, _ = claims(decisions, [one_sided], GIVEN)
+    prediction, radius, _ = claims(decisions, replace(GIVEN, mechanism=one_sided))
     np.testing.assert_allclose(radius, 0.5 * norm.ppf(lower), rtol=1e-5)
     assert prediction.tolist() == [1, 0]
 
 
 def test_the_class_comes_from_the_first_draws_only() -> None:
     decisions = run(Fixed(0.001, n0=10, n=1000), votes((6, 4, 0)), votes((1, 999, 0)))
-    prediction, radius, _ = claims(decisions, [neyman_pearson], GIVEN)
+    prediction, radius, _ = claims(decisions, GIVEN)
     assert prediction.tolist() == [ABSTAIN]
     assert radius.tolist() == [0.0]
 
@@ -70,7 +72,7 @@ def test_invalid_scores_are_a_rival_of_two_sided_bounds() -> None:
     spoiled = Tally({"votes": np.array([[450, 100, 0, 450]])}, np.array([1000]))
     decisions = run(TwoSided(0.001, n0=10, n=1000), votes((10, 0, 0)), spoiled)
     np.testing.assert_allclose(decisions.p_b, beta.ppf(1 - 0.0005, 451, 550), rtol=1e-6)
-    assert claims(decisions, [neyman_pearson], GIVEN)[0].tolist() == [ABSTAIN]
+    assert claims(decisions, GIVEN)[0].tolist() == [ABSTAIN]
 
 
 def test_predict_asks_the_rank_test_on_both_sides() -> None:
@@ -94,15 +96,15 @@ def test_predict_names_a_class_exactly_where_the_rank_test_passes_at_alpha() -> 
 @pytest.mark.parametrize("test", [Fixed(0.01, n0=5, n=50), TwoSided(0.01, n0=5, n=50)])
 def test_nothing_is_claimed_before_the_draws_are_in(test: Procedure) -> None:
     state = test.start(1, GIVEN)
-    assert claims(test.conclude(state), [neyman_pearson], GIVEN)[0].tolist() == [ABSTAIN]
+    assert claims(test.conclude(state, GIVEN), GIVEN)[0].tolist() == [ABSTAIN]
 
 
 def test_largest_radius_is_reached_when_all_draws_agree() -> None:
     test = Fixed(0.001, n0=1, n=1000)
     decisions = run(test, votes((1, 0, 0)), votes((1000, 0, 0)))
-    radius = claims(decisions, [one_sided], GIVEN)[1][0]
-    assert radius == pytest.approx(test.largest_radius(0.5), rel=1e-6)
-    assert Fixed().largest_radius(1.0) == pytest.approx(3.811, abs=5e-4)
+    radius = claims(decisions, replace(GIVEN, mechanism=one_sided))[1][0]
+    assert radius == pytest.approx(test.best_case(GIVEN), rel=1e-6)
+    assert Fixed().best_case(Given(2, 1.0, neyman_pearson)) == pytest.approx(3.811, abs=5e-4)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from simulated_runs import constant_scores
 
 from ringfence.errors import ArgumentError
+from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Given, Softmax
 from ringfence.procedures.base import Decisions
 from ringfence.types import BINS, SCORE_EDGES, IntArray, Tally
@@ -17,12 +18,13 @@ P = np.array([[0.2, 0.65, 0.15]])
 
 def decide(procedure: Softmax, first: IntArray, second: IntArray | None = None) -> Decisions:
     """first: the selecting draws' cells, or the only ones for the paper's form."""
-    state = procedure.start(1, Given(3, 1.0))
+    given = Given(3, 1.0, neyman_pearson)
+    state = procedure.start(1, given)
     tallies = [first] if second is None else [first, second]
     for cells in tallies:
-        state = procedure.update(state, Tally({"scores": cells}, procedure.request(state)))
+        state = procedure.update(state, Tally({"scores": cells}, procedure.request(state)), given)
     assert not procedure.request(state).any()
-    return procedure.conclude(state)
+    return procedure.conclude(state, given)
 
 
 @pytest.mark.parametrize("bound", ["betting", "bernstein", "hoeffding"])
@@ -45,7 +47,7 @@ def test_betting_is_the_tightest_where_scores_hardly_vary() -> None:
 
 def test_paper_form_is_hoeffding_on_the_same_draws() -> None:
     procedure = Softmax(ALPHA, N0, N, "hoeffding", "paper")
-    assert procedure.request(procedure.start(1, Given(3, 1.0))).tolist() == [N]
+    assert procedure.request(procedure.start(1, Given(3, 1.0, neyman_pearson))).tolist() == [N]
     found = decide(procedure, constant_scores(P, np.array([N])))
     margin = np.sqrt(np.log(2 / ALPHA) / (2 * N))
     assert found.p_a[0] == pytest.approx(0.65 - margin, abs=1e-3)
@@ -97,5 +99,5 @@ def test_settings_are_checked() -> None:
         Softmax(form="paper")
     with pytest.raises(ArgumentError, match="Did you mean bernstein"):
         Softmax(bound="bernstien")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="must be sound or paper"):
+    with pytest.raises(ArgumentError, match="must be one of sound, paper"):
         Softmax(form="exact")  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def fake_run(
 def _lane(
     config: RunConfig, test: Procedure, lane: str, label: Any, top: Any, easy: Any, rng: np.random.Generator
 ) -> list[Record]:
-    inputs, given = len(top), Given(CLASSES, config.sigma)
+    inputs, given = len(top), Given(CLASSES, config.sigma, MECHANISMS[config.mechanism])
     p = np.repeat((1 - easy)[:, None] / (CLASSES - 1), CLASSES, axis=1)
     p[np.arange(inputs), top] = easy
     state = test.start(inputs, given)
@@ -89,9 +89,9 @@ def _lane(
             start = sum(entry.draws for entry in stages[row] if entry.stage == state["stage"][row])
             stages[row].append(StageTally(int(state["stage"][row]), start, int(wanted[row]), {"votes": votes[row]}))
         live = wanted > 0
-        state[live] = test.update(state[live], Tally({"votes": votes[live]}, wanted[live]))
-    decisions = test.conclude(state)
-    prediction, radius, radii = claims(decisions, [MECHANISMS[name] for name in config.mechanisms], given)
+        state[live] = test.update(state[live], Tally({"votes": votes[live]}, wanted[live]), given)
+    decisions = test.conclude(state, given)
+    prediction, radius, radii = claims(decisions, given, [MECHANISMS[name] for name in config.mechanisms[1:]])
     draws = [sum(entry.draws for entry in own) for own in stages]
     return [
         Record(

@@ -10,7 +10,8 @@ import pytest
 
 from ringfence.analysis import metrics, stage_summary
 from ringfence.errors import ArgumentError
-from ringfence.procedures import Fixed, Sequential, TwoSided
+from ringfence.mechanisms import neyman_pearson
+from ringfence.procedures import Fixed, Given, Sequential, TwoSided
 from ringfence.report.figure import drawn
 from ringfence.report.lane_figures import KINDS, figure, radius_grid
 from ringfence.report.other_figures import training_figures, variance_figures
@@ -42,7 +43,7 @@ def test_the_ceiling_is_what_all_draws_agreeing_would_prove(fake_run: FakeRun, t
     fake_run(tmp_path / "a")
     found = figure("curve", gather([tmp_path / "a"]).lanes)
     (rule,) = [row for row in found.rows if "ceiling" in row]
-    assert rule["ceiling"] == pytest.approx(Fixed(n=500).largest_radius(0.5), abs=1e-6)
+    assert rule["ceiling"] == pytest.approx(Fixed(n=500).best_case(Given(2, 0.5, neyman_pearson)), abs=1e-6)
     assert max(row["radius"] for row in found.rows if "radius" in row and row["accuracy"]) <= rule["ceiling"]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ringfence.analysis import metrics
+from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import (
     AcesCertify,
     AcesPredict,
@@ -26,9 +27,9 @@ from ringfence.procedures import (
     Softmax,
     Staged,
 )
+from ringfence.procedures.replay import natural_answers
 from ringfence.record import Record, StageTally
 from ringfence.report.lanes import Material
-from ringfence.report.natural import natural_answers, predictor
 from ringfence.report.page import report_page
 from ringfence.report.reading import load
 from ringfence.report.summary import summary_table
@@ -75,7 +76,7 @@ def test_it_is_predict_on_the_first_fixed_number_of_draws(
 
 def test_later_looks_are_never_read(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "a", 60, Sequential(radius=0.3, n=2000))
-    records, given = run.read(), Given(4, 0.5)
+    records, given = run.read(), Given(4, 0.5, neyman_pearson)
 
     def changed(record: Record) -> Record:
         later = [replace(entry, cells={"votes": np.roll(entry.cells["votes"], 1)}) for entry in record.stages[2:]]
@@ -94,7 +95,7 @@ def test_numbers_of_draws_that_differ_are_no_predict(fake_run: FakeRun, tmp_path
     records = fake_run(tmp_path / "a", 10).read()
     entry = replace(records[0].stages[1], draws=499)
     records[0] = replace(records[0], stages=(records[0].stages[0], entry))
-    assert natural_answers(records, Fixed(n=500), Given(4, 0.5)) is None
+    assert natural_answers(records, Fixed(n=500), Given(4, 0.5, neyman_pearson)) is None
 
 
 def test_a_predict_run_on_the_same_inputs_answers_for_the_others(fake_run: FakeRun, tmp_path: Path) -> None:
@@ -120,15 +121,15 @@ def test_a_predict_run_on_the_same_inputs_answers_for_the_others(fake_run: FakeR
     assert "PREDICT with 5,000 draws per input (those of many)" in report_page(material)
 
 
-@pytest.mark.parametrize("test", [Softmax(), EnsembleAfterSmoothing(), None], ids=["softmax", "after", "log"])
-def test_votes_do_not_answer_for_other_classifiers(test: Procedure | None) -> None:
-    assert predictor(test, 10) is None
+@pytest.mark.parametrize("test", [Softmax(), EnsembleAfterSmoothing()], ids=["softmax", "after"])
+def test_votes_do_not_answer_for_other_classifiers(test: Procedure) -> None:
+    assert test.predictor(10) is None
 
 
 def test_predict_of_aces_keeps_its_form() -> None:
-    assert predictor(AcesCertify(form="paper"), 10) == AcesPredict(n=10, form="paper")
-    assert predictor(AcesSequential(radius=0.5), 10) == AcesPredict(n=10)
-    assert predictor(AcesSequential(radius=0.5, form="paper"), 10) == AcesPredict(n=10, form="paper")
+    assert AcesCertify(form="paper").predictor(10) == AcesPredict(n=10, form="paper")
+    assert AcesSequential(radius=0.5).predictor(10) == AcesPredict(n=10)
+    assert AcesSequential(radius=0.5, form="paper").predictor(10) == AcesPredict(n=10, form="paper")
 
 
 def test_aces_answers_by_class_by_core_or_not_at_all() -> None:
@@ -140,13 +141,13 @@ def test_aces_answers_by_class_by_core_or_not_at_all() -> None:
         return Record(0, prediction=-1, stages=stages, facts={"core": core}, **facts, **more)  # type: ignore[arg-type]
 
     records = [record([0, 0, 100], [2, 98], 1), record([0, 0, 100], [98, 2], 1), record([0, 51, 49], [50, 50], 1)]
-    answers = natural_answers(records, AcesCertify(n=100), Given(3, 0.5))
+    answers = natural_answers(records, AcesCertify(n=100), Given(3, 0.5, neyman_pearson))
     assert answers is not None
     assert answers.tolist() == [2, 1, ABSTAIN]
     without = [
         replace(one, stages=(replace(one.stages[0], cells={"votes": one.stages[0].cells["votes"]}),)) for one in records
     ]
-    assert natural_answers(without, AcesCertify(n=100), Given(3, 0.5)) is None
+    assert natural_answers(without, AcesCertify(n=100), Given(3, 0.5, neyman_pearson)) is None
 
 
 def cells(material: Material, column: str) -> list[str]:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
 from ringfence.analysis.aces import Answers, ThetaMetrics, measure, same_inputs
 from ringfence.errors import StoreError
-from ringfence.mechanisms import neyman_pearson
-from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Predict, Procedure, State, procedure
+from ringfence.procedures import AcesPredict, AcesProcedure, Given, Predict
+from ringfence.procedures.aces import Components, proved
+from ringfence.procedures.replay import Replayed, decided_again, facts_of, natural_answers, tally_of
 from ringfence.record import Record
-from ringfence.stats import clopper_pearson_lower
 from ringfence.store import RunFolder
+from ringfence.store.claimed import given_in, procedure_in, procedure_of
 from ringfence.store.component_logs import Component
 from ringfence.types import ABSTAIN, FloatArray, IntArray, Tally
 
-_ACES = (AcesCertify.name, AcesPredict.name, AcesSequential.name)
-_FIXED = ("fixed", "two-sided", AcesCertify.name)
-
 
 def is_aces(run: RunFolder) -> bool:
-    """Whether the run was made by ``aces run``."""
-    return run.config.procedure in _ACES
+    """Whether the run is about a selector, a certification network and a core."""
+    test = procedure_of(run.config)
+    return test is not None and "selection" in test.needs
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,17 @@ class AcesRun:
 
     def answers(self) -> list[Answers]:
         """What every theta answered, with PREDICT's answers from the same draws where their number was fixed."""
-        alpha, sound = self._test().alpha, all(one.sound for one in self.first)
+        alpha, sound = self._test.alpha, all(one.sound for one in self.first)
         answers = [self._answers(theta, records) for theta, records in self.lanes.items()]
         return [replace(one, alpha=alpha, sound=sound) for one in answers]
 
     def certification(self) -> Component:
         """The certification network alone, at half of alpha."""
-        lower, state = self._half_bound(self.first, "hits")
-        plain = Predict(self._test().alpha / 2, n=self._n)
-        natural = plain.conclude(plain.update(plain.start(len(state), self._given(self.first)), _tally(self.first, -1)))
-        return self._component("certification", self.first, lower, state["top"], natural.prediction)
+        apart, tally, given = self._apart(self.first), _last(self.first), self._given(self.first)
+        plain = Predict(self._test.alpha / 2, n=int(tally.draws[0]))
+        natural = plain.conclude(plain.update(plain.start(len(self.first), given), tally, given), given)
+        bounds = (apart.chosen, apart.chosen_bound)
+        return self._component("certification", self.first, *bounds, natural.prediction)
 
     def selection(self) -> dict[float, Component]:
         """The selector alone at every theta, at half of alpha."""
@@ -75,8 +76,8 @@ class AcesRun:
 
     def medians(self) -> FloatArray:
         """Median of the selector's value of each input (inputs,): the smallest theta that half of the draws reach."""
-        share = np.array([_tally(rows, -1).cells["bits"][:, 1] for rows in self.lanes.values()], np.float64)
-        reached = share / _tally(self.first, -1).draws >= 0.5
+        share = np.array([_last(rows).cells["bits"][:, 1] for rows in self.lanes.values()], np.float64)
+        reached = share / _last(self.first).draws >= 0.5
         thetas = np.array([*self.lanes, 1.0])
         return thetas[np.where(reached.any(0), reached.argmax(0), len(self.lanes))]
 
@@ -89,71 +90,45 @@ class AcesRun:
     # One theta -------------------------------------------------------------------------------------------
 
     def _answers(self, theta: float, records: Sequence[Record]) -> Answers:
-        label, prediction = _labels(records), np.array([record.prediction for record in records], np.int64)
-        radius, test = np.array([record.radius for record in records]), self._test()
-        state, nothing = self._replayed(records, test), np.zeros(len(records))
-        if isinstance(test, AcesPredict):  # no radius was tried, so the run can tell about radius 0 alone
-            return Answers(theta, label, prediction, radius, test.bits(state), nothing, prediction, target=0.0)
-        if isinstance(test, AcesSequential):
-            bit = np.where(state["selected"], state["bit"], ABSTAIN)
-            return Answers(theta, label, prediction, radius, bit, nothing + test.radius * (bit == 1), None, test.target)
-        assert isinstance(test, AcesCertify)
-        bit, bit_radius = self._signed(state["bit"], test.bounds(state)[0])
-        return Answers(theta, label, prediction, radius, bit, bit_radius, self._natural(records, test))
-
-    def _natural(self, records: Sequence[Record], test: AcesCertify) -> IntArray:
-        predict = AcesPredict(test.alpha, test.n, test.form)
-        state = predict.start(len(records), self._given(records))
-        return predict.conclude(predict.update(state, _tally(records, -1))).prediction
+        prediction = np.array([record.prediction for record in records], np.int64)
+        radius, test, given = np.array([record.radius for record in records]), self._test, self._given(records)
+        bit, bit_radius = test.proved_bits(self._again(records).state, given)
+        # At a known radius most inputs stop early, so that only the first look's few draws would be left to PREDICT.
+        natural = natural_answers(records, test, given) if test.target is None else None
+        target = test.target if test.claims_radius else 0.0  # PREDICT can tell about radius 0 alone
+        return Answers(theta, _labels(records), prediction, radius, bit, bit_radius, natural, target)
 
     def _selection(self, records: Sequence[Record]) -> Component:
-        lower, state = self._half_bound(records, "picks")
-        test = AcesPredict(self._test().alpha, self._n, "paper")
-        fair = test.update(test.start(len(records), self._given(records)), _tally(records, -1))
-        return self._component(records[0].lane, records, lower, state["bit"], test.bits(fair))
+        apart, tally, given = self._apart(records), _last(records), self._given(records)
+        test = AcesPredict(self._test.alpha, int(tally.draws[0]), "paper")
+        fair = test.bits(test.update(test.start(len(records), given), tally, given))
+        return self._component(records[0].lane, records, apart.bit, apart.bit_bound, fair)
 
-    def _half_bound(self, records: Sequence[Record], counted: str) -> tuple[FloatArray, State]:
-        """Lower bounds (inputs,) at alpha/2 on what the n0 draws chose, and the state they come from."""
-        test = self._test()
-        if not isinstance(test, AcesCertify):
+    def _apart(self, records: Sequence[Record]) -> Components:
+        """Class and selector as if each stood alone."""
+        found = self._test.components(self._again(records).state)
+        if found is None:
             rule, remedy = "components need a fixed number of draws", "Make the run with the procedure fixed."
-            raise StoreError(str(self.run.path), rule, f"a run of {test.name}", remedy)
-        state = self._replayed(records, test)
-        return clopper_pearson_lower(state[counted], test.n, test.alpha / 2), state
+            raise StoreError(str(self.run.path), rule, f"a run of {self._test.name}", remedy)
+        return found
 
     def _component(
-        self, what: str, records: Sequence[Record], lower: FloatArray, chosen: IntArray, natural: IntArray
+        self, what: str, records: Sequence[Record], chosen: IntArray, lower: FloatArray, natural: IntArray
     ) -> Component:
-        answer, radius = self._signed(chosen, lower)
-        half, sound = self._test().alpha / 2, all(one.sound for one in records)
+        answer, radius = proved(chosen, lower, self._given(records))
+        half, sound = self._test.alpha / 2, all(one.sound for one in records)
         source, ids, labels = f"{self.run.path} ({what})", _ids(records), _labels(records)
         return Component(source, ids, answer, radius, natural, labels, alpha=half, sound=sound)
 
-    def _signed(self, chosen: IntArray, lower: FloatArray) -> tuple[IntArray, FloatArray]:
-        """The choice where it is proved, else -1, and its radius."""
-        scale = self.run.config.sigma / float(self.run.config.lift.get("norm_bound", 1.0))
-        radius = neyman_pearson(lower, 1.0 - lower, scale) * (1 - 1e-9)
-        return np.where(radius > 0, chosen, ABSTAIN), radius
-
-    def _replayed(self, records: Sequence[Record], test: Procedure) -> State:
-        state = test.start(len(records), self._given(records))
-        steps = np.array([len(record.stages) for record in records])
-        for step in range(steps.max()):
-            live = np.flatnonzero(steps > step)
-            state[live] = test.update(state[live], _tally([records[at] for at in live.tolist()], step))
-        return state
+    def _again(self, records: Sequence[Record]) -> Replayed:
+        return decided_again(self._test, self._given(records), records, str(self.run.path))
 
     def _given(self, records: Sequence[Record]) -> Given:
-        config = self.run.config
-        norm = float(config.lift.get("norm_bound", 1.0))
-        return Given(config.num_classes, config.sigma, norm, {"core": _core(records)})
-
-    def _test(self) -> Procedure:
-        return procedure(self.run.config.procedure, self.run.config.procedure_settings)
+        return replace(given_in(self.run.config), facts=facts_of(records))
 
     @property
-    def _n(self) -> int:
-        return int(self.run.config.procedure_settings["n"])
+    def _test(self) -> AcesProcedure:
+        return cast(AcesProcedure, procedure_in(self.run.config))
 
 
 def plain_component(run: RunFolder) -> Component:
@@ -164,13 +139,13 @@ def plain_component(run: RunFolder) -> Component:
     lanes = {record.lane for record in records}
     if len(lanes) != 1:
         raise StoreError(str(run.path), "must hold one lane", sorted(lanes), "Certify one classifier.")
-    radius = np.array([record.radius for record in records])
+    radius, test = np.array([record.radius for record in records]), procedure_of(run.config)
     return Component(
         str(run.path),
         _ids(records),
         np.array([record.prediction for record in records], np.int64),
-        None if run.config.procedure == Predict.name else radius,  # PREDICT claims none
-        natural_predictions(run, records),
+        radius if test is None or test.claims_radius else None,
+        None if test is None or test.target is not None else natural_answers(records, test, given_in(run.config)),
         _labels(records),
         records[0].target,
         records[0].alpha,
@@ -178,24 +153,9 @@ def plain_component(run: RunFolder) -> Component:
     )
 
 
-def natural_predictions(run: RunFolder, records: Sequence[Record]) -> IntArray | None:
-    """PREDICT's answers (records,) from a run with a fixed number of draws; None where there is none."""
-    if run.config.procedure == Predict.name:
-        return np.array([record.prediction for record in records], np.int64)
-    if run.config.procedure not in _FIXED or not all(record.stages for record in records):
-        return None
-    settings = run.config.procedure_settings
-    test = Predict(float(settings["alpha"]), int(settings["n"]))
-    state = test.start(len(records), Given(run.config.num_classes, run.config.sigma))
-    return test.conclude(test.update(state, _tally(records, -1))).prediction
-
-
-def _tally(records: Sequence[Record], step: int) -> Tally:
-    """Counts of one request of all records."""
-    stages = [record.stages[step] for record in records]
-    names = [name for name in stages[0].cells if name in ("votes", "bits")]
-    cells = {name: np.stack([np.asarray(stage.cells[name], np.int64) for stage in stages]) for name in names}
-    return Tally(cells, np.array([stage.draws for stage in stages], np.int64))
+def _last(records: Sequence[Record]) -> Tally:
+    """Counts of the last request of all records."""
+    return tally_of([record.stages[-1] for record in records], ("votes", "bits"))
 
 
 def _ids(records: Sequence[Record]) -> IntArray:
@@ -211,8 +171,8 @@ def _core(records: Sequence[Record]) -> IntArray:
 
 
 def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMetrics:
-    """An ordinary run on the core's inputs in the frontier's figures, everything selected (paper 002, D.4); theta is
-    its sigma."""
+    """An ordinary run on the core's inputs in the frontier's figures, everything selected (Horváth et al. 2022, D.4);
+    theta is its sigma."""
     part = plain_component(run)
     if part.natural is None or part.radius is None:
         rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with the procedure fixed."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.mechanisms import Mechanism
-from ringfence.procedures import Given, Softmax, claims, procedure
+from ringfence.procedures import claims
 from ringfence.procedures.base import Decisions
+from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder
-from ringfence.types import BINS, SCORE_EDGES, FloatArray, IntArray, Tally
+from ringfence.store.claimed import given_in, procedure_in, procedure_of
+from ringfence.types import BINS, SCORE_EDGES, FloatArray, IntArray
 
 _IMPORTED = "imported"
 _MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
@@ -40,7 +42,8 @@ class RunBounds:
             rule = "must have bounds from which radii follow"
             remedy = "Use ringfence metrics for it, or certify with the procedure two-sided or multinomial."
             raise StoreError(str(path), rule, f"a run that only tried to prove the radius {target:g}", remedy)
-        if not run.config.procedure.startswith(_IMPORTED) and not _claims_radii(run.config):
+        test = procedure_of(run.config)
+        if test is not None and not test.claims_radius:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
             raise StoreError(str(path), rule, f"a run of {run.config.procedure}, which claims none", remedy)
         lanes = sorted({record.lane for record in records})
@@ -66,10 +69,11 @@ class RunBounds:
     @property
     def classifier(self) -> dict[str, object]:
         """What the certificates are about; the mean softmax and the majority vote are two smoothed classifiers."""
-        config, soft = self.config, self.config.procedure == Softmax.name
+        config, test = self.config, procedure_of(self.config)
+        asked = ("votes",) if test is None else test.needs
         noise = {"sigma": config.sigma, "noise": config.noise, "lift": config.lift}
         model = {"model": config.model, "weights": config.weights_hash, "lane": self.records[0].lane}
-        return {**model, **noise, "readout": "scores" if soft else "votes"}
+        return {**model, **noise, "readout": asked}
 
     @property
     def has_mechanisms(self) -> bool:
@@ -138,7 +142,7 @@ class RunBounds:
             return np.array([record.radii[mechanism.name] for record in self.records])
         self.need_mechanisms()
         self.need_counts(f"for radii by {mechanism.name}")
-        return claims(self._decisions, [mechanism], self._given)[1]
+        return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1]
 
     @cached_property
     def means(self) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -159,26 +163,11 @@ class RunBounds:
             return None
         return float((self.means[2] == self.label)[labelled].mean())
 
-    @property
-    def _given(self) -> Given:
-        norm = float(self.config.lift.get("norm_bound", 1.0))
-        return Given(self.config.num_classes, self.sigma, norm, replayed=True)
-
     @cached_property
     def _decisions(self) -> Decisions:
         """What the counts prove, replayed: an abstention by one mechanism may hide what another certifies."""
-        test = procedure(self.config.procedure, self.config.procedure_settings)
-        state = test.start(len(self.records), self._given)
-        for step in range(max(len(record.stages) for record in self.records)):
-            rows = np.array([row for row, record in enumerate(self.records) if len(record.stages) > step])
-            stages = [self.records[row].stages[step] for row in rows]
-            cells = {name: np.stack([np.asarray(stage.cells[name]) for stage in stages]) for name in test.needs}
-            state[rows] = test.update(state[rows], Tally(cells, np.array([stage.draws for stage in stages])))
-        return test.conclude(state)
-
-
-def _claims_radii(config: RunConfig) -> bool:
-    return procedure(config.procedure, config.procedure_settings).largest_radius(config.sigma) > 0
+        test, given = procedure_in(self.config), given_in(self.config)
+        return decided_again(test, given, self.records, self.path).decisions
 
 
 def _shares(record: Record, classes: int) -> FloatArray:

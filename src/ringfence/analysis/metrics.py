@@ -12,11 +12,12 @@ import numpy as np
 
 from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.consensus_stats import ConsensusStats, consensus_of, consensus_stats
-from ringfence.analysis.stages import SEQUENTIAL, STAGED, StageSummary, stage_summary
+from ringfence.analysis.stages import StageSummary, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder, read_cohen
+from ringfence.store.claimed import procedure_of
 from ringfence.types import ABSTAIN
 
 Format = Literal["auto", "run", "cohen"]
@@ -139,7 +140,8 @@ def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format
         return metrics_by_lane(read_cohen(path), radii, str(path))
     run = RunFolder.open(path)
     found = metrics_by_lane(run, radii, str(path))
-    return _with_stages(found, run) if run.config.procedure in (STAGED, SEQUENTIAL) else found
+    test = procedure_of(run.config)
+    return _with_stages(found, run) if test is not None and test.targets else found
 
 
 def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics]:
@@ -151,26 +153,20 @@ def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics
     return [replace(one, stages=stage_summary(by_lane.get(one.lane or "", only))) for one in found]
 
 
-def guarantee(test: Procedure, sound: bool, each: str = "input") -> str:
+def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input") -> str:
     """What the numbers of a run promise, in one sentence; each: what the promise is about."""
     if not sound:
         return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
-    if test.largest_radius(1.0) > 0:
-        claim = "no perturbation of l2 norm below its radius changes the smoothed classifier's answer"
-    elif "selection" in test.needs:
-        claim = "each answer is that of the network which the smoothed selector chooses"
-    else:
-        claim = "each answer is the smoothed classifier's most probable class"
+    claim = test.claim(norm)
     return f"for each {each}, with probability at least {1 - test.alpha:.10g} over the noise, {claim}."
 
 
 def default_radii(run: RunFolder) -> list[float]:
-    """0, .25, .5, ... as far as the run reaches; a known-radius run knows its target and 0 alone."""
-    table = run.records(["radius", "target"])
-    targets = [value for value in table["target"].to_pylist() if value is not None]
-    if targets:
-        return sorted({0.0, *targets, *run.config.procedure_settings.get("larger", ())})
-    radius = np.asarray(table["radius"])
+    """0, .25, .5, ... as far as the run reaches; a known-radius run knows its targets and 0 alone."""
+    test = procedure_of(run.config)
+    if test is not None and test.targets:
+        return sorted({0.0, *test.targets})
+    radius = np.asarray(run.records(["radius"])["radius"])
     largest = float(radius.max()) if len(radius) else 0.0
     return [0.25 * step for step in range(min(MOST_RADII, int(largest / 0.25) + 1))] or [0.0]
 

@@ -10,7 +10,7 @@ import numpy as np
 from ringfence.analysis.bounds import RunBounds
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import Mechanism, best_of, mechanism
-from ringfence.mechanisms.ensemble import BestOf
+from ringfence.mechanisms.registry import BestOf
 from ringfence.types import BoolArray, FloatArray, IntArray
 
 Statistic = Literal["ratio", "difference"]

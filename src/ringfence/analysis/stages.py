@@ -1,8 +1,8 @@
-"""Where staged and sequential runs stopped, and how many draws that saved (paper 000, tables 4 and 15-18)."""
+"""Where staged and sequential runs stopped, and how many draws that saved (Horváth et al. 2022, tables 4 and 15-18)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,8 +11,6 @@ import numpy as np
 from ringfence.errors import ArgumentError
 from ringfence.record import Record, StageTally
 from ringfence.types import IntArray
-
-STAGED, SEQUENTIAL = "staged", "sequential"
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class StageSummary:
     """Per-stage shares of a run and its saving against a fixed n.
 
     sample_rf = (n + n0) / mean of all draws; sample_rf_estimation = n / mean draws without those that chose the
-    class; sample_rf_paper = (n + n0) / (n0 + sum_j ASR_j n_j), paper 000's own, which counts only the last stage
+    class; sample_rf_paper = (n + n0) / (n0 + sum_j ASR_j n_j), the paper's own, which counts only the last stage
     an input reached. For looks of one stream of draws the last one agrees with the first.
     """
 
@@ -53,13 +51,13 @@ class StageSummary:
 
 
 def stage_summary(records: Sequence[Record], n: int = 100_000, n0: int = 100) -> StageSummary:
-    """Shares and savings of the records of one staged or sequential run, against fixed sampling with n0 and n."""
+    """Shares and savings of the records of one run at a known radius, against fixed sampling with n0 and n."""
     names = {record.procedure for record in records}
-    if len(names) != 1 or not names <= {STAGED, SEQUENTIAL}:
-        rule = f"must be of one procedure, {STAGED} or {SEQUENTIAL}"
+    if len(names) != 1 or any(record.target is None for record in records):
+        rule = "must be of one procedure, which tries a known radius"
         raise ArgumentError("records", rule, sorted(names) or "none", "Give the records of one such run.")
     procedure = names.pop()
-    resolved, sizes = _looks(records) if procedure == SEQUENTIAL else _stages(records)
+    resolved, sizes = _places(records)
     abstained = np.array([record.abstained for record in records], dtype=np.bool_)
     total = np.array([record.draws for record in records], dtype=np.float64)
     estimation = np.array([sum(entry.draws for entry in _estimates(record)) for record in records], dtype=np.float64)
@@ -90,23 +88,22 @@ def _estimates(record: Record) -> list[StageTally]:
     return entries
 
 
-def _stages(records: Sequence[Record]) -> tuple[IntArray, IntArray]:
-    """(index of the last stage reached per record, fresh draws of each stage)."""
-    last = np.array([max(entry.stage for entry in _estimates(record)) for record in records], dtype=np.int64) - 1
-    sizes = np.zeros(int(last.max()) + 1, dtype=np.int64)
-    for record in records:
-        for stage in range(1, len(sizes) + 1):
-            drawn = sum(entry.draws for entry in _estimates(record) if entry.stage == stage)
-            sizes[stage - 1] = max(sizes[stage - 1], drawn)
-    return last, sizes
+def _places(records: Sequence[Record]) -> tuple[IntArray, IntArray]:
+    """(index of the stage or look that ended each record, draws of that stream up to each).
 
-
-def _looks(records: Sequence[Record]) -> tuple[IntArray, IntArray]:
-    """(index of the look that ended each record, draws up to each look).
-
-    An input that reached a look passed all earlier ones, so the looks of all records together are the schedule.
+    A place is a stream of draws and how many of it were seen: stages are fresh streams, looks lie on one. An input
+    that reached a place passed all earlier ones, so the places of all records together are the schedule.
     """
-    paths = [np.cumsum([entry.draws for entry in _estimates(record)]) for record in records]
-    schedule: IntArray = np.unique(np.concatenate(paths)).astype(np.int64)
-    ends = np.array([path[-1] for path in paths], dtype=np.int64)
-    return np.searchsorted(schedule, ends), schedule
+    paths = [list(_path(_estimates(record))) for record in records]
+    schedule = sorted({place for path in paths for place in path})
+    index = {place: number for number, place in enumerate(schedule)}
+    ends = np.array([index[path[-1]] for path in paths], np.int64)
+    return ends, np.array([seen for _, seen in schedule], np.int64)
+
+
+def _path(entries: Sequence[StageTally]) -> Iterator[tuple[int, int]]:
+    """(stream, draws of it seen so far) after each request."""
+    seen: dict[int, int] = {}
+    for entry in entries:
+        seen[entry.stage] = seen.get(entry.stage, 0) + entry.draws
+        yield entry.stage, seen[entry.stage]

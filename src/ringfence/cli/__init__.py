@@ -14,6 +14,7 @@ from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
 from ringfence.cli.plan import plan_command
 from ringfence.cli.plot import plot_command
+from ringfence.cli.procedure_options import ProcedureCommand
 from ringfence.cli.rank import rank_command
 from ringfence.cli.report import report_command
 from ringfence.cli.simplex import simplex_app
@@ -55,7 +56,7 @@ app.command("metrics")(metrics_command)
 app.command("compare")(compare_command)
 app.command("report")(report_command)
 app.command("plot")(plot_command)
-app.command("plan")(plan_command)
+app.command("plan", cls=ProcedureCommand)(plan_command)
 app.command("train", cls=TrainCommand)(train_command)
 app.command("sweep")(sweep_command)
 app.command("attack")(attack_command)

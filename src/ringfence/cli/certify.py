@@ -279,4 +279,4 @@ def guarantee(choices: Choices, sound: bool, each: str = "input") -> str:
     """What the numbers mean, in one sentence."""
     from ringfence.analysis.metrics import guarantee
 
-    return ("guarantee: " if sound else "") + guarantee(choices.test, sound, each)
+    return ("guarantee: " if sound else "") + guarantee(choices.test, choices.mechanisms[0].norm, sound, each)

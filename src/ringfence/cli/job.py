@@ -12,7 +12,7 @@ from ringfence.cli.console import written_numbers
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
+from ringfence.mechanisms import MECHANISMS, Mechanism, check_together, mechanism
 from ringfence.models import LoadedModel, as_tree, lanes_of, load_model, procedure_for
 from ringfence.models.grammar import Tree
 from ringfence.noise import Gaussian
@@ -68,9 +68,8 @@ class Choices:
     split_alpha: bool = False
 
     def __post_init__(self) -> None:
-        test = self.test
-        test.start(1, Given(self.classes or 2, self.noise.sigma))
-        self.mechanisms  # noqa: B018  (unknown names are refused here)
+        check_together(self.mechanisms, self.noise.law)
+        self.test.start(1, Given(self.classes or 2, self.noise.law, self.mechanisms[0]))
         self.execution  # noqa: B018
         check_seed(self.seed)
         for name, value in (("skip", self.skip), ("limit", self.limit)):

@@ -117,8 +117,7 @@ def certify_into(
 
 def fixed_draws(procedure: Procedure) -> int:
     """Draws of an input where no radius is asked for, which take all of n or nearly; 0 where tests stop early."""
-    settings = procedure.settings()
-    return 0 if procedure.target is not None else int(settings.get("n0") or 0) + int(settings.get("n") or 0)
+    return 0 if procedure.target is not None else procedure.most_draws
 
 
 def summarise(run: RunFolder, seconds: float, start: float) -> dict[str, Any]:

@@ -1,89 +1,134 @@
-"""Mechanism: bounds on class probabilities under Gaussian noise -> certified l2 radius."""
+"""Mechanism: bounds on class probabilities under noise of a known law -> certified radius in one norm."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from ringfence.errors import ArgumentError
+from ringfence.stats.noise_law import NoiseLaw, as_law
 from ringfence.types import FloatArray
+
+Norm = Literal["l1", "l2", "linf"]
 
 _ROUND_DOWN = 1 - 1e-9
 """Radii are rounded down by this factor, far more than any formula here errs."""
 _ROUNDING = 4e-15
-"""Taken off in units of sigma: two probabilities that differ in their last digit certify nothing."""
+"""Taken off at scale 1: two probabilities that differ in their last digit certify nothing."""
 _CHUNK = 8192
 """Points computed at once: the temporaries of the search loops stay in the cache."""
 
 
 class Mechanism(ABC):
-    """A proof that turns bounds on class probabilities into a radius; subclasses are final and write ``_radius``."""
+    """A proof that turns bounds on class probabilities into a radius; subclasses are final and write ``_radius``.
+
+    families: names of the noise families that the proof is about; it is refused with any other. norm: of its radii.
+    joins: whether p_a and p_b may bound different functions of the same noise, whose sum may exceed 1.
+    """
 
     name: str
+    families: frozenset[str] = frozenset()
+    norm: Norm = "l2"
+    joins: bool = False
 
     @final
-    def __call__(self, p_a: ArrayLike, p_b: ArrayLike, sigma: ArrayLike) -> FloatArray:
-        """Radius within which the prediction cannot change, 0 where nothing is certified; arrays broadcast.
+    def __call__(self, p_a: ArrayLike, p_b: ArrayLike, noise: NoiseLaw | float) -> FloatArray:
+        """Radius within which the prediction cannot change, 0 where nothing is certified; p_a and p_b broadcast.
 
         p_a: lower bound on the chosen class; p_b: upper bound on every other class, at most 1 - p_a;
-        sigma: standard deviation of the noise. The radius is rounded down; it is infinite where p_a = 1 or p_b = 0
-        says that no other class can ever appear (a bound from finitely many draws never says so).
+        noise: its law, or the sigma of Gaussian noise. The radius is rounded down; it is infinite where the law has
+        no bound and p_a = 1 or p_b = 0 says that no other class can ever appear (finitely many draws never say so).
         """
-        top, other, scale = np.broadcast_arrays(
-            np.asarray(p_a, np.float64), np.asarray(p_b, np.float64), np.asarray(sigma, np.float64)
-        )
-        _check(top, other, scale)
-        top_flat, other_flat = top.ravel(), np.minimum(other, 1.0 - top).ravel()
-        unit = np.zeros(top_flat.shape)
-        with np.errstate(all="ignore"):
-            for first in range(0, unit.size, _CHUNK):
-                part = slice(first, first + _CHUNK)
-                hopeful = top_flat[part] > other_flat[part]
-                unit[part][hopeful] = self._radius(top_flat[part][hopeful], other_flat[part][hopeful])
+        law = self.proved_for(noise)
+        top, other = np.broadcast_arrays(np.asarray(p_a, np.float64), np.asarray(p_b, np.float64))
+        _check(top, other, most=1.0 - top + 1e-9)
+        unit = self._at_unit_scale(top, np.minimum(other, 1.0 - top), law.unit)
         # fmax also turns a formula's undefined value into "nothing certified".
-        radius: FloatArray = np.fmax(unit - _ROUNDING, 0.0).reshape(top.shape) * scale * _ROUND_DOWN
-        return radius
-
-    @abstractmethod
-    def _radius(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
-        """Radius at sigma = 1 for 1-d arrays with p_a > p_b and p_b <= 1 - p_a (all mechanisms are linear in sigma)."""
+        return np.asarray(np.fmax(unit - _ROUNDING, 0.0) * law.scale * _ROUND_DOWN)
 
     @final
-    def probability_for(self, radius: ArrayLike, sigma: ArrayLike) -> FloatArray:
-        """Smallest p_a at which this mechanism certifies the radius with p_b = 1 - p_a; arrays broadcast.
+    def between(self, p_a: ArrayLike, p_b: ArrayLike, noise: NoiseLaw | float) -> FloatArray:
+        """Radius within which one function stays above all others, from p_a below the one and p_b above the others.
 
-        Rounded up: ``self(p, 1 - p, sigma) >= radius`` holds for the result p. It is 1/2 for radius 0 and infinite,
+        They are functions of the same noisy input that need not sum to 1: members of an ensemble smoothed apart.
+        """
+        law = self.proved_for(noise)
+        if not self.joins:
+            rule = f"{self.name} has no proof for bounds on members smoothed apart"
+            raise ArgumentError("mechanism", rule, self.name, "Use neyman_pearson.")
+        top, other = np.broadcast_arrays(np.asarray(p_a, np.float64), np.asarray(p_b, np.float64))
+        _check(top, other, most=np.ones_like(top))
+        unit = self._at_unit_scale(top, other, law.unit)
+        return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - 1e-14, 0.0))
+
+    @final
+    def proved_for(self, noise: NoiseLaw | float) -> NoiseLaw:
+        """The law of the noise, refused where this proof is about another."""
+        law = as_law(noise)
+        if law.family not in self.families:
+            about = ", ".join(sorted(self.families)) or "no noise, as long as its class names no families,"
+            rule = f"{self.name} is a proof about {about} noise"
+            raise ArgumentError("mechanism", rule, f"{law}", "Choose a mechanism that is proved for this noise.")
+        return law
+
+    @abstractmethod
+    def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
+        """Radius for 1-d arrays with p_a > p_b under the law, which has scale 1: radii are proportional to it."""
+
+    @final
+    def probability_for(self, radius: ArrayLike, noise: NoiseLaw | float) -> FloatArray:
+        """Smallest p_a at which this mechanism certifies the radius with p_b = 1 - p_a; elementwise.
+
+        Rounded up: ``self(p, 1 - p, noise) >= radius`` holds for the result p. It is 1/2 for radius 0 and infinite,
         a probability nobody reaches, where no p_a is enough.
         """
-        goal, scale = np.broadcast_arrays(np.asarray(radius, np.float64), np.asarray(sigma, np.float64))
+        goal = np.asarray(radius, np.float64)
         if not (goal >= 0).all():
             raise ArgumentError("radius", "must be at least 0", radius, "Pass a distance in input units.")
-        enough = np.where(self(1.0, 0.0, scale) >= goal, 1.0, np.inf)
+        enough = np.where(self(1.0, 0.0, noise) >= goal, 1.0, np.inf)
         # Bisection in the normal quantile, which resolves probabilities close to 1.
         low, high = np.zeros(goal.shape), np.full(goal.shape, 9.0)
         for _ in range(60):
             middle = (low + high) / 2
             p_a = 1.0 - ndtr(-middle)
-            reached = self(p_a, 1.0 - p_a, scale) >= goal
+            reached = self(p_a, 1.0 - p_a, noise) >= goal
             enough = np.where(reached, np.minimum(p_a, enough), enough)
             low, high = np.where(reached, low, middle), np.where(reached, middle, high)
         return np.where(goal == 0, 0.5, enough)
 
+    def _at_unit_scale(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
+        """``_radius`` where p_a > p_b, 0 elsewhere; in chunks, of any shape."""
+        top, other = p_a.ravel(), p_b.ravel()
+        unit = np.zeros(top.shape)
+        with np.errstate(all="ignore"):
+            for first in range(0, unit.size, _CHUNK):
+                part = slice(first, first + _CHUNK)
+                hopeful = top[part] > other[part]
+                unit[part][hopeful] = self._radius(top[part][hopeful], other[part][hopeful], law)
+        return unit.reshape(p_a.shape)
 
-def _check(p_a: FloatArray, p_b: FloatArray, sigma: FloatArray) -> None:
-    """Refuse what is no pair of bounds, and a noise level that is none; not-a-number fails every rule."""
+
+def check_together(mechanisms: tuple[Mechanism, ...], noise: NoiseLaw | float) -> None:
+    """Refuse mechanisms that are not proved for this noise, or whose radii beside each other are of different norms."""
+    for one in mechanisms:
+        one.proved_for(noise)
+    norms = {one.name: one.norm for one in mechanisms}
+    if len(set(norms.values())) > 1:
+        raise ArgumentError("mechanism", "all of a run must be about one norm", norms, "Run them apart.")
+
+
+def _check(p_a: FloatArray, p_b: FloatArray, most: FloatArray) -> None:
+    """Refuse what is no pair of bounds, p_b being at most ``most``; not-a-number fails every rule."""
     rules = (
         ("p_a", (p_a >= 0) & (p_a <= 1), "must lie in [0, 1]", "Pass a lower bound on a probability."),
         ("p_b", (p_b >= 0) & (p_b <= 1), "must lie in [0, 1]", "Pass an upper bound on a probability."),
-        ("p_b", p_b <= 1.0 - p_a + 1e-9, "must be at most 1 - p_a", "Pass min(p_b, 1 - p_a): no other class has more."),
-        ("sigma", (sigma > 0) & (sigma < np.inf), "must be positive and finite", "Pass the noise level, such as 0.5."),
+        ("p_b", p_b <= most, "must be at most 1 - p_a", "Pass min(p_b, 1 - p_a): no other class has more."),
     )
     for name, holds, rule, remedy in rules:
         if not holds.all():
             first = np.flatnonzero(~holds.ravel())[0]
-            received = f"p_a={p_a.flat[first]:.6g}, p_b={p_b.flat[first]:.6g}, sigma={sigma.flat[first]:.6g}"
-            raise ArgumentError(name, rule, received, remedy)
+            raise ArgumentError(name, rule, f"p_a={p_a.flat[first]:.6g}, p_b={p_b.flat[first]:.6g}", remedy)

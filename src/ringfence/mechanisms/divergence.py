@@ -8,6 +8,7 @@ import numpy as np
 
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.search import crossing
+from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
 from ringfence.types import FloatArray
 
 
@@ -19,8 +20,9 @@ class Renyi(Mechanism):
     """
 
     name = "renyi"
+    families = frozenset({GAUSSIAN})
 
-    def _radius(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
+    def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
         gap = np.log(p_a / np.maximum(p_b, 1e-300))
 
         def parts(order: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

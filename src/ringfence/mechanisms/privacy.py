@@ -9,6 +9,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.search import crossing
+from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
 from ringfence.types import FloatArray
 
 
@@ -21,8 +22,9 @@ class PixelDP(Mechanism):
     """
 
     name = "pixeldp"
+    families = frozenset({GAUSSIAN})
 
-    def _radius(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
+    def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
         most = np.minimum(1.0, np.log(p_a / p_b) / 2) * (1 - 1e-12)
 
         def cost_and_growth(eps: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -45,15 +47,17 @@ class PixelDP(Mechanism):
 class AnalyticDP(Mechanism):
     """max over eps of the L with Phi(L/2s - eps s/L) - e^eps Phi(-L/2s - eps s/L) = (p_a - e^(2eps) p_b)/(1 + e^eps).
 
-    Paper 004, eq. 18, from the exact privacy curve of Balle and Wang (2018). With E = e^eps, a = L/2 - eps/L and
-    b = -L/2 - eps/L the left side has the derivatives phi(a) in L and -E Phi(b) in eps, so the best eps satisfies
-    Phi(a) = (p_a (1+2E) + E^2 p_b)/(1+E)^2 and Phi(b) = (p_a + p_b (2E+E^2))/(1+E)^2 together with b^2 - a^2 = 2 eps:
-    one equation in eps. L is then solved for at that eps, whatever its accuracy, and ends on the safe side.
+    Cullen et al. (2024), eq. 18, from the exact privacy curve of Balle and Wang (2018). With E = e^eps,
+    a = L/2 - eps/L and b = -L/2 - eps/L the left side has the derivatives phi(a) in L and -E Phi(b) in eps, so that
+    the best eps satisfies Phi(a) = (p_a (1+2E) + E^2 p_b)/(1+E)^2 and Phi(b) = (p_a + p_b (2E+E^2))/(1+E)^2 together
+    with b^2 - a^2 = 2 eps: one equation in eps. L is then solved for at that eps, whatever its accuracy, and ends on
+    the safe side.
     """
 
     name = "analytic_dp"
+    families = frozenset({GAUSSIAN})
 
-    def _radius(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
+    def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
         most = np.log(p_a / p_b) / 2
 
         def ends(eps: FloatArray) -> tuple[FloatArray, FloatArray]:

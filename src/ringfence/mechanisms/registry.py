@@ -1,17 +1,46 @@
-"""Mechanisms by name."""
+"""Mechanisms by name, and the largest of several."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import reduce
+from typing import final
+
+import numpy as np
 
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.cohen import neyman_pearson, one_sided
 from ringfence.mechanisms.divergence import renyi
-from ringfence.mechanisms.ensemble import best_of
 from ringfence.mechanisms.privacy import analytic_dp, pixeldp
+from ringfence.stats.noise_law import NoiseLaw
+from ringfence.types import FloatArray
 
 MECHANISMS: dict[str, Mechanism] = {m.name: m for m in (neyman_pearson, one_sided, renyi, pixeldp, analytic_dp)}
+
+
+@final
+class BestOf(Mechanism):
+    """The largest radius of several from the SAME bounds, which costs no alpha (Cullen et al. 2024)."""
+
+    def __init__(self, *members: Mechanism) -> None:
+        if not members:
+            raise ArgumentError("best_of", "needs at least one mechanism", "none", "Write best_of(renyi, one_sided).")
+        norms = {one.name: one.norm for one in members}
+        if len(set(norms.values())) > 1:
+            raise ArgumentError("best_of", "members must be about one norm", norms, "Compare radii of one norm.")
+        self.members = members
+        self.name = "best_of:" + "+".join(member.name for member in members)
+        self.families = frozenset.intersection(*(member.families for member in members))
+        self.norm = members[0].norm
+
+    def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
+        return reduce(np.fmax, (member._radius(p_a, p_b, law) for member in self.members))
+
+
+def best_of(*members: Mechanism) -> BestOf:
+    """The largest radius among members, all computed from the same bounds."""
+    return BestOf(*members)
 
 
 def mechanism(name: str) -> Mechanism:

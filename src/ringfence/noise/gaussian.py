@@ -14,13 +14,16 @@ from torch import Tensor
 
 from ringfence.errors import ArgumentError
 from ringfence.noise.checked import checked_kernel
+from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
 
 
 class Noise(ABC):
-    """A distribution on input space; sigma is the scale that mechanisms turn probabilities into radii with."""
+    """What is added to inputs: draws of its law, which mechanisms turn probabilities into radii with."""
 
-    name: ClassVar[str]
-    sigma: float
+    @property
+    @abstractmethod
+    def law(self) -> NoiseLaw:
+        """The distribution of one coordinate, all being independent and alike."""
 
     @abstractmethod
     def fill(self, out: Tensor, key: int) -> None:
@@ -35,8 +38,8 @@ class Noise(ABC):
         return False
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters, for the run's config."""
-        return {"name": self.name, "sigma": self.sigma}
+        """Family and parameters, for the run's config."""
+        return self.law.settings()
 
 
 @final
@@ -50,11 +53,16 @@ class Gaussian(Noise):
     """
 
     sigma: float
-    name: ClassVar[str] = "gaussian"
+    name: ClassVar[str] = GAUSSIAN
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.sigma) and self.sigma > 0):
             raise ArgumentError("sigma", "must be a positive number", self.sigma, "Give e.g. 0.25 ([0,1] pixel units).")
+
+    @property
+    def law(self) -> NoiseLaw:
+        """Gaussian of scale sigma."""
+        return NoiseLaw(GAUSSIAN, self.sigma)
 
     def fill(self, out: Tensor, key: int) -> None:
         """Standard normals times sigma."""

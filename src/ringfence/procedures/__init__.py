@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from ringfence.errors import ArgumentError
-from ringfence.procedures.aces import AcesCertify, AcesPredict
+from ringfence.procedures.aces import AcesCertify, AcesPredict, AcesProcedure
 from ringfence.procedures.aces_sequential import AcesSequential
 from ringfence.procedures.after_smoothing import EnsembleAfterSmoothing
 from ringfence.procedures.anytime import Anytime
-from ringfence.procedures.base import Decisions, Given, Procedure, State
-from ringfence.procedures.claims import claims
+from ringfence.procedures.base import Decisions, Given, Procedure, State, claims
 from ringfence.procedures.fixed import Fixed, TwoSided
 from ringfence.procedures.multinomial import Multinomial
 from ringfence.procedures.predict import Predict
 from ringfence.procedures.sequential import Sequential
+from ringfence.procedures.settings import Setting, fitting, setting, settings_of
 from ringfence.procedures.softmax import Softmax
 from ringfence.procedures.staged import Staged
 
@@ -43,6 +42,7 @@ __all__ = [
     "PROCEDURES",
     "AcesCertify",
     "AcesPredict",
+    "AcesProcedure",
     "AcesSequential",
     "Anytime",
     "Decisions",
@@ -53,34 +53,60 @@ __all__ = [
     "Predict",
     "Procedure",
     "Sequential",
+    "Setting",
     "Softmax",
     "Staged",
     "State",
     "TwoSided",
     "claims",
+    "declared",
+    "foreseen",
     "procedure",
+    "setting",
 ]
 
 
-def procedure(name: str, settings: Mapping[str, Any]) -> Procedure:
-    """The procedure of that name; settings that are None keep their defaults, unknown ones are refused."""
+def procedure(name: str | None, settings: Mapping[str, Any], unless_known: Sequence[str] = ()) -> Procedure:
+    """The procedure of that name; without one, sequential where a radius is given and fixed where none is.
+
+    Settings that are None keep their defaults, unknown ones are refused together, but for those in unless_known.
+    """
+    kind = _kind(name or (Fixed.name if settings.get("radius") is None else Sequential.name))
+    known = {one.name for one in settings_of(kind)}
+    asked = {key: value for key, value in settings.items() if key in known or key not in unless_known}
+    return kind(**fitting(kind, kind.name, asked))
+
+
+def foreseen(test: Procedure, given: Given, radius: float | None = None) -> dict[str, Any]:
+    """What a certification can reach and costs per input, before anything runs; radius: whether it is in reach.
+
+    For a known radius also the probability it needs, and the mean draws of inputs whose class has probability p.
+    """
+    best = test.best_case(given)
+    answer: dict[str, Any] = {
+        "procedure": test.name,
+        "largest_radius": best,
+        "radius": radius,
+        "reachable": radius is None or radius <= best,
+        "most_draws": test.most_draws,
+    }
+    if test.target is not None and test.target <= best:
+        needed = float(given.probability_for(test.target))
+        means = {p: test.expected_draws(p, given) for p in sorted({0.5, 0.7, 0.9, 0.99, 0.999, needed})}
+        answer["p_needed"] = needed
+        answer["expected_draws_at_p"] = {f"{p:.4g}": mean for p, mean in means.items() if mean is not None}
+    return answer
+
+
+def declared(name: str) -> tuple[Setting, ...]:
+    """The settings of the procedure of that name: what they mean, and what they may be."""
+    return settings_of(_kind(name))
+
+
+def _kind(name: str) -> type[Procedure]:
     kind = PROCEDURES.get(name.replace("_", "-"))
     if kind is None:
         near = get_close_matches(name, PROCEDURES, n=1)
         remedy = f"Did you mean {near[0]}?" if near else "Name one of them."
         raise ArgumentError("procedure", f"must be one of {', '.join(PROCEDURES)}", name, remedy)
-    given = {key: value for key, value in settings.items() if value is not None}
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    for key in given.keys() - known:
-        raise ArgumentError(
-            key, f"is no setting of the {kind.name} procedure", given[key], f"It knows {sorted(known)}."
-        )
-    for field in fields(kind):  # type: ignore[arg-type]
-        if field.default is MISSING and field.name not in given:
-            raise ArgumentError(
-                field.name,
-                f"is needed by the {kind.name} procedure",
-                "none",
-                f"Give --{field.name} or another procedure.",
-            )
-    return kind(**given)
+    return kind

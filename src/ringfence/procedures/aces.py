@@ -1,4 +1,4 @@
-"""ACES with a fixed number of draws: CERTIFY and PREDICT of paper 002, with the corrections of METHODS 7.
+"""ACES with a fixed number of draws: CERTIFY and PREDICT of Horváth et al. (2022), corrected.
 
 The claims are about F(x) = smoothed certify(x) where the smoothed selector says 1, else core(x). Tallies bring
 ``votes`` of the certification network and ``bits`` (core, certify, invalid) of the selector, from the same draws.
@@ -6,34 +6,65 @@ The claims are about F(x) = smoothed certify(x) where the smoothed selector says
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, NamedTuple, final
 
 import numpy as np
-from scipy.special import ndtri
 
-from ringfence.errors import ArgumentError
-from ringfence.mechanisms import neyman_pearson
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_share
+from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state, strongest_rival
+from ringfence.procedures.settings import count, setting, share
 from ringfence.stats import AlphaLedger, clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 
 Form = Literal["sharp", "paper"]
-FORMS = ("sharp", "paper")
 
 
-def check_form(form: str) -> None:
-    """The two accountings of alpha; both are sound."""
-    if form not in FORMS:
-        raise ArgumentError("form", f"must be one of {', '.join(FORMS)}", repr(form), "sharp proves more.")
+class ProvedBits(NamedTuple):
+    """bit (rows,): which side the selector proves to choose, ABSTAIN where neither; radius: within which it stays."""
+
+    bit: IntArray
+    radius: FloatArray
+
+
+class Components(NamedTuple):
+    """Lower bounds (rows,) at alpha/2 on the class chosen and on the bit chosen, each as if it stood alone."""
+
+    chosen: IntArray
+    chosen_bound: FloatArray
+    bit: IntArray
+    bit_bound: FloatArray
+
+
+class AcesProcedure(Procedure):
+    """About F(x) = smoothed certify(x) where the smoothed selector says 1, else core(x)."""
+
+    form: Form
+    needs: ClassVar[tuple[str, ...]] = ("selection",)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Class and selector are counted by one readout."""
+        return "votes", "bits"
+
+    @abstractmethod
+    def proved_bits(self, state: State, given: Given) -> ProvedBits:
+        """What is proved about the selector alone."""
+
+    def components(self, state: State) -> Components | None:
+        """Class and selector evaluated apart; None where the number of draws was not fixed."""
+        return None
+
+    def predictor(self, draws: int) -> Procedure:
+        """PREDICT for ACES, at the same alpha and in the same form."""
+        return AcesPredict(self.alpha, draws, self.form)
 
 
 def spent_by(form: Form, alpha: float) -> Mapping[str, float]:
-    """Paper 002's union bound: half for the selector, half for the class; the sharp form: one budget for both.
+    """The paper's union bound: half for the selector, half for the class; the sharp form: one budget for both.
 
-    In the sharp form only one bound could make the claim false, the one on the side that decides (METHODS 7).
+    In the sharp form only one bound could make the claim false, the one on the side that decides.
     """
     ledger = AlphaLedger(alpha)
     if form == "paper":
@@ -51,7 +82,7 @@ def core_class(rows: int, given: Given) -> IntArray:
 
 @final
 @dataclass(frozen=True)
-class AcesCertify(Procedure):
+class AcesCertify(AcesProcedure):
     """n0 draws pick the selector's bit s and a class c; n fresh draws bound both.
 
     s=1 and both radii positive: c with the smaller of the two radii. s=0 and selected: the core's class, radius
@@ -64,21 +95,12 @@ class AcesCertify(Procedure):
     lower_share below 1 gives the rest of the class's share to an upper bound on its rivals (as in two-sided).
     """
 
-    alpha: float = 0.001
-    n0: int = 100
-    n: int = 100_000
-    form: Form = "sharp"
-    lower_share: float = 1.0
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n0: int = count(100, help="Draws that choose class and side.")
+    n: int = count(100_000, help="Draws that bound them.")
+    form: Form = setting("sharp", help="paper: selector and class at alpha/2 each.")
+    lower_share: float = setting(1.0, help="Share of the class's level for its lower bound.", above=0, high=1)
     name: ClassVar[str] = "aces"
-    needs: ClassVar[tuple[str, ...]] = ("selection",)
-
-    def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_count("n0", self.n0)
-        check_count("n", self.n)
-        check_form(self.form)
-        if not 0.0 < self.lower_share <= 1.0:
-            raise ArgumentError("lower_share", "must lie in (0, 1]", self.lower_share, "1 bounds the class alone.")
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -86,11 +108,10 @@ class AcesCertify(Procedure):
         return spent_by(self.form, self.alpha)
 
     def start(self, rows: int, given: Given) -> State:
-        """The core's class is known, nothing else; scale = sigma / lift norm."""
+        """The core's class is known, nothing else."""
         counted = [(name, "i8") for name in ("core", "bit", "top", "picks", "hits", "rival")]
-        state = new_state(rows, [*counted, ("scale", "f8")])
+        state = new_state(rows, counted)
         state["core"] = core_class(rows, given)
-        state["scale"] = given.sigma / given.norm_bound
         return state
 
     def request(self, state: State) -> IntArray:
@@ -98,29 +119,26 @@ class AcesCertify(Procedure):
         wanted = np.where(state["stage"] == 0, self.n0, self.n)
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose bit and class, or count them."""
         state, rows = state.copy(), np.arange(len(state))
         votes, bits = tally.cells["votes"], tally.cells["bits"]
         choosing = state["stage"] == 0
         state["bit"] = np.where(choosing, bits[:, 0] <= bits[:, 1], state["bit"])
         state["top"] = np.where(choosing, tally.votes.argmax(1), state["top"])
-        others = votes.copy()  # an invalid score is an outcome too, and a rival of every class
-        others[rows, state["top"]] = -1
         state["picks"] = np.where(choosing, 0, bits[rows, state["bit"]])
         state["hits"] = np.where(choosing, 0, votes[rows, state["top"]])
-        state["rival"] = np.where(choosing, 0, others.max(1))
+        state["rival"] = np.where(choosing, 0, strongest_rival(votes, state["top"]))
         state["drawn"] = np.where(choosing, 0, tally.draws)
         state["done"] = ~choosing
         state["stage"] = 1
         return state
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """Class or core's class, and the smaller radius; p_a and p_b are the bounds that give it."""
         select, chosen, rival = self.bounds(state)
         certify, agree = state["bit"] == 1, state["core"] == state["top"]
-        radius_of_class = _radius(chosen, rival, state["scale"])
-        radius_of_bit = _radius(select, 1.0 - select, state["scale"])
+        radius_of_class, radius_of_bit = _radius(chosen, rival, given), _radius(select, 1.0 - select, given)
         certified = certify & (radius_of_class > 0) & (radius_of_bit > 0)
         to_core = ~certify & (select > 0.5)
         agreed = ~certified & ~to_core & agree & (radius_of_class > 0)
@@ -146,10 +164,26 @@ class AcesCertify(Procedure):
                     rival[at] = np.minimum(rival[at], clopper_pearson_upper(state["rival"][at], self.n, rest))
         return select, chosen, rival
 
-    def largest_radius(self, sigma: float) -> float:
+    def proved_bits(self, state: State, given: Given) -> ProvedBits:
+        """The bit that the first draws chose, where its bound proves it."""
+        return proved(state["bit"], self.bounds(state)[0], given)
+
+    def components(self, state: State) -> Components:
+        """Both at alpha/2."""
+        chosen, bit = (clopper_pearson_lower(state[name], self.n, self.alpha / 2) for name in ("hits", "picks"))
+        return Components(state["top"], chosen, state["bit"], bit)
+
+    @property
+    def best_bounds(self) -> tuple[float, float]:
         """If all draws agree."""
-        share = self.lower_share * (0.5 if self.form == "paper" else 1.0)
-        return float(sigma * ndtri(clopper_pearson_lower(self.n, self.n, self.alpha * share)))
+        level = self.alpha * self.lower_share * (0.5 if self.form == "paper" else 1.0)
+        lower = float(clopper_pearson_lower(self.n, self.n, level))
+        return lower, 1.0 - lower
+
+    @property
+    def most_draws(self) -> int:
+        """Always n0 and n."""
+        return self.n0 + self.n
 
     def _halved(self, state: State) -> BoolArray:
         """Rows (rows,) whose two bounds share alpha."""
@@ -159,8 +193,8 @@ class AcesCertify(Procedure):
 
 @final
 @dataclass(frozen=True)
-class AcesPredict(Procedure):
-    """F(x) without a radius, from n draws and tests (paper 002, algorithm 4, with AND where it prints OR).
+class AcesPredict(AcesProcedure):
+    """F(x) without a radius, from n draws and tests (algorithm 4 of the paper, with AND where it prints OR).
 
     The bit is tested one-sided against 1/2 (its two values are fixed beforehand), the class by the two-sided rank
     test. Bit 1 and the class pass: the class. Bit 0 passes: the core's class. Otherwise the class if it passes and
@@ -168,16 +202,10 @@ class AcesPredict(Procedure):
     mislead, so it may use alpha; where the truth is 1 only a passing bit 0 or a wrong class can, alpha/2 each.
     """
 
-    alpha: float = 0.001
-    n: int = 1000
-    form: Form = "sharp"
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n: int = count(1000, help="Draws per input.")
+    form: Form = setting("sharp", help="paper: selector and class at alpha/2 each.")
     name: ClassVar[str] = "aces-predict"
-    needs: ClassVar[tuple[str, ...]] = ("selection",)
-
-    def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_count("n", self.n)
-        check_form(self.form)
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -194,20 +222,18 @@ class AcesPredict(Procedure):
         """n draws, once."""
         return np.where(state["done"], 0, self.n).astype(np.int64)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Keep the two largest counts and both bits."""
-        state, rows = state.copy(), np.arange(len(state))
+        state = state.copy()
         state["top"] = tally.votes.argmax(1)
-        others = tally.cells["votes"].copy()
-        state["hits"] = others[rows, state["top"]]
-        others[rows, state["top"]] = -1
-        state["rival"] = others.max(1)
+        state["hits"] = tally.votes[np.arange(len(state)), state["top"]]
+        state["rival"] = strongest_rival(tally.cells["votes"], state["top"])
         state["bits"] = tally.cells["bits"][:, :2]
         state["drawn"] = tally.draws
         state["done"] = True
         return state
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The tests; nothing is claimed about probabilities."""
         bit, sure = self.bits(state), state["done"] & (rank_test(state["hits"], state["rival"]) <= self.alpha / 2)
         by_class = sure & ((bit == 1) | ((bit != 0) & (state["core"] == state["top"])))
@@ -216,9 +242,27 @@ class AcesPredict(Procedure):
         rows = len(state)
         return Decisions(prediction, np.zeros(rows), np.ones(rows), radius=np.zeros(rows))
 
-    def largest_radius(self, sigma: float) -> float:
+    @property
+    def best_bounds(self) -> tuple[float, float]:
         """No radius is claimed."""
-        return 0.0
+        return 0.0, 1.0
+
+    @property
+    def most_draws(self) -> int:
+        """n."""
+        return self.n
+
+    def predictor(self, draws: int) -> Procedure:
+        """Itself."""
+        return self
+
+    def claim(self, norm: str) -> str:
+        """About the answer alone."""
+        return "each answer is that of the network which the smoothed selector chooses"
+
+    def proved_bits(self, state: State, given: Given) -> ProvedBits:
+        """The bit whose test passes; no radius was tried."""
+        return ProvedBits(self.bits(state), np.zeros(len(state)))
 
     def bits(self, state: State) -> IntArray:
         """The bit (rows,) whose test passes, ABSTAIN where neither does; invalid draws count against both.
@@ -231,6 +275,12 @@ class AcesPredict(Procedure):
         return np.where(state["done"], passed, ABSTAIN)
 
 
-def _radius(p_a: FloatArray, p_b: FloatArray, scale: FloatArray) -> FloatArray:
+def proved(chosen: IntArray, lower: FloatArray, given: Given) -> ProvedBits:
+    """The choice where its lower bound (rows,) proves it, and the radius within which it stays."""
+    radius = _radius(lower, 1.0 - lower, given)
+    return ProvedBits(np.where(radius > 0, chosen, ABSTAIN), radius)
+
+
+def _radius(p_a: FloatArray, p_b: FloatArray, given: Given) -> FloatArray:
     """Radius (rows,) of one smoothed component, rounded down."""
-    return neyman_pearson(p_a, p_b, 1.0) * scale * (1 - 1e-9)
+    return given.mechanism(p_a, p_b, given.law.unit) * (given.law.scale / given.norm_bound) * (1 - 1e-9)

@@ -1,4 +1,4 @@
-"""ACES at a known radius: exact group-sequential tests on the selector and on the class (METHODS 7 and 9)."""
+"""ACES at a known radius: exact group-sequential tests on the selector and on the class."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ringfence.procedures.aces import Form, check_form, core_class, spent_by
+from ringfence.procedures.aces import AcesProcedure, Form, ProvedBits, core_class, spent_by
 from ringfence.procedures.base import Decisions, Given, State
 from ringfence.procedures.sequential_looks import SequentialLooks
+from ringfence.procedures.settings import setting
 from ringfence.stats import GroupSequentialDesign
 from ringfence.types import ABSTAIN, IntArray, Tally
 
@@ -20,23 +21,18 @@ CERTIFY, CORE_ALONE, CORE_OR_CLASS = 0, 1, 2
 
 @final
 @dataclass(frozen=True)
-class AcesSequential(SequentialLooks):
+class AcesSequential(SequentialLooks, AcesProcedure):
     """n0 draws pick the selector's bit s and a class c; then looks fixed beforehand, as in ``sequential``.
 
-    s=1: the tests "p_S > Phi(r/sigma)" and "p_c > Phi(r/sigma)", each at alpha, must both cross: c, radius r (the
-    claim is false only if the test of a false hypothesis crosses). If only the class crosses and the core says c:
-    c, radius 0. s=0: the test "p_S > 1/2" at alpha, or, where the core says c, it and "p_c > 1/2" at alpha/2
-    each, one of which must cross: the core's class, radius 0. beta costs power, never soundness.
-    form ``paper``: every test at alpha/2, as paper 002 bounds them.
+    s=1: the tests "p_S > p0" and "p_c > p0", p0 being the probability that proves the radius, each at alpha, must
+    both cross: c, radius r (the claim is false only if the test of a false hypothesis crosses). If only the class
+    crosses and the core says c: c, radius 0. s=0: the test "p_S > 1/2" at alpha, or, where the core says c, it and
+    "p_c > 1/2" at alpha/2 each, one of which must cross: the core's class, radius 0. beta costs power, never
+    soundness. form ``paper``: every test at alpha/2, as Horváth et al. (2022) bound them.
     """
 
-    form: Form = "sharp"
+    form: Form = setting("sharp", help="paper: selector and class at alpha/2 each.")
     name: ClassVar[str] = "aces-sequential"
-    needs: ClassVar[tuple[str, ...]] = ("selection",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_form(self.form)
 
     @property
     def level(self) -> float:
@@ -55,7 +51,7 @@ class AcesSequential(SequentialLooks):
         state["core"] = core_class(rows, given)
         return state
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose bit and class; or one look: integer comparisons for all rows at once."""
         state, rows = state.copy(), np.arange(len(state))
         if not len(state):
@@ -83,7 +79,7 @@ class AcesSequential(SequentialLooks):
         state["stage"] = 1
         return state
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The class at the radius, an answer without a radius, or nothing."""
         case, agree = _cases(state), state["core"] == state["top"]
         seen = state["drawn"] > 0
@@ -93,6 +89,20 @@ class AcesSequential(SequentialLooks):
         prediction = np.where(certified | agreed, state["top"], np.where(to_core, state["core"], ABSTAIN))
         p_a = np.where(certified, state["p0"], 0.0)
         return Decisions(prediction.astype(np.int64), p_a, 1.0 - p_a, np.where(certified, self.radius, 0.0))
+
+    def proved_bits(self, state: State, given: Given) -> ProvedBits:
+        """The bit whose test crossed; bit 1 within the radius, as far as that was tried."""
+        bit = np.where(state["selected"], state["bit"], ABSTAIN)
+        return ProvedBits(bit, self.radius * (bit == 1))
+
+    def expected_draws(self, p: float, given: Given) -> float | None:
+        """Not known: class and selector stop it together."""
+        return None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The spending of alpha."""
+        return ("lan1983",)
 
     def _designs(self, state: State) -> tuple[GroupSequentialDesign, ...]:
         """One design per case; they share their looks."""

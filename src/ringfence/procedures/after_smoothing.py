@@ -1,4 +1,4 @@
-"""Ensemble AFTER smoothing: every member is smoothed on its own (paper 001, theorem 5; METHODS 4)."""
+"""Ensemble AFTER smoothing: every member is smoothed on its own (Yang et al. 2022, theorem 5)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import ndtri
 
 from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_share
+from ringfence.procedures.settings import count, share
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import ABSTAIN, IntArray, Tally
 
@@ -22,21 +21,15 @@ class EnsembleAfterSmoothing(Procedure):
 
     n0 draws choose the class y and the member i* that votes for it most; n fresh draws give
     p_a = L of (i*, y) at alpha/2 and p_b = max over ALL members i and classes j != y of U_ij at alpha/2 (the
-    true maximiser is one fixed pair, so no union is needed); invalid scores are one more j. Its radius
-    sigma/2 (PhiInv(p_a) - PhiInv(p_b)) is
-    the paper's (max_i r_i + min_i r_i)/2 in bounds that hold. The classifier gives one lane per member.
+    true maximiser is one fixed pair, so no union is needed); invalid scores are one more j. The radius between
+    the two is the paper's (max_i r_i + min_i r_i)/2 in bounds that hold. The classifier gives one lane per member.
     """
 
-    alpha: float = 0.001
-    n0: int = 100
-    n: int = 100_000
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n0: int = count(100, help="Draws that choose class and member.")
+    n: int = count(100_000, help="Draws that bound it.")
     name: ClassVar[str] = "after-smoothing"
     needs: ClassVar[tuple[str, ...]] = ("member_votes",)
-
-    def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_count("n0", self.n0)
-        check_count("n", self.n)
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -47,24 +40,21 @@ class EnsembleAfterSmoothing(Procedure):
         return ledger.spent
 
     def start(self, rows: int, given: Given) -> State:
-        """classes is kept, because the tally's cells are members x (classes + 1); scale = sigma / lift norm."""
-        fields = [("classes", "i4"), ("scale", "f8"), ("top", "i8"), ("member", "i4"), ("hits", "i8"), ("rival", "i8")]
-        state = new_state(rows, fields)
-        state["classes"] = given.num_classes
-        state["scale"] = given.sigma / given.norm_bound
-        return state
+        """Nothing counted; a mechanism without a proof for members smoothed apart is refused."""
+        given.mechanism.between(1.0, 0.0, given.law)
+        return new_state(rows, [("top", "i8"), ("member", "i4"), ("hits", "i8"), ("rival", "i8")])
 
     def request(self, state: State) -> IntArray:
         """n0, then n."""
         wanted = np.where(state["stage"] == 0, self.n0, self.n)
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the pair (member, class) with most votes, or count it and its strongest rival."""
         state = state.copy()
         if not len(state):
             return state
-        cells, classes = tally.cells["member_votes"], int(state["classes"][0])
+        cells, classes = tally.cells["member_votes"], given.num_classes
         outcomes = cells.reshape(len(cells), -1, classes + 1)  # (rows, members, K and the invalid outcome)
         votes = outcomes[:, :, :classes]
         rows, choosing = np.arange(len(state)), state["stage"] == 0
@@ -80,23 +70,27 @@ class EnsembleAfterSmoothing(Procedure):
         state["stage"] = 1
         return state
 
-    def conclude(self, state: State) -> Decisions:
-        """The class, its bounds and the radius, rounded down.
-
-        The bounds belong to different members, so p_a + p_b may exceed 1 and mechanisms, which speak of one
-        classifier, do not apply: the radius is computed here.
-        """
+    def conclude(self, state: State, given: Given) -> Decisions:
+        """The class, its bounds, which belong to different members, and the radius between them, rounded down."""
         p_a, p_b = np.zeros(len(state)), np.ones(len(state))
         done, spent = state["done"], self.spent
         p_a[done] = ClopperPearson(spent["lower bound"]).lower_at_fixed_n(state["hits"][done], self.n)
         p_b[done] = ClopperPearson(spent["upper bound"]).upper_at_fixed_n(state["rival"][done], self.n)
-        proved = p_a > p_b
-        radius = np.zeros(len(state))
-        gap = ndtri(p_a[proved]) - ndtri(p_b[proved])
-        radius[proved] = np.maximum(state["scale"][proved] / 2 * gap * (1 - 1e-9) - 1e-14, 0.0)
+        radius = given.mechanism.between(p_a, p_b, given.law) * given.down
         return Decisions(np.where(radius > 0, state["top"], ABSTAIN).astype(np.int64), p_a, p_b, radius)
 
-    def largest_radius(self, sigma: float) -> float:
+    @property
+    def best_bounds(self) -> tuple[float, float]:
         """If all members always agree."""
-        lower = ClopperPearson(self.spent["lower bound"]).lower_at_fixed_n(np.array([self.n]), self.n)
-        return float(sigma * ndtri(lower[0]))
+        lower = float(ClopperPearson(self.spent["lower bound"]).lower_at_fixed_n(self.n, self.n))
+        return lower, 1.0 - lower
+
+    @property
+    def most_draws(self) -> int:
+        """Always n0 and n."""
+        return self.n0 + self.n
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Who proposed it."""
+        return ("yang2022",)

@@ -1,4 +1,4 @@
-"""Anytime certification: the radius is not known, and stopping is allowed at any look (METHODS 10)."""
+"""Anytime certification: the radius is not known, and stopping is allowed at any look."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import ndtri
 
-from ringfence.errors import ArgumentError
-from ringfence.mechanisms import one_sided
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_share
+from ringfence.procedures.base import Decisions, Given, State, new_state
+from ringfence.procedures.predict import Voted
+from ringfence.procedures.settings import count, distance, setting, share
 from ringfence.stats import AlphaLedger, SpendingClopperPearson, look_schedule
 from ringfence.types import BoolArray, IntArray, Tally
 
 
 @final
 @dataclass(frozen=True)
-class Anytime(Procedure):
+class Anytime(Voted):
     """p_a = max over looks of L(S_k, n_k, alpha_k), alpha_k = alpha/(k(k+1)), looks growing by ratio.
 
     Valid at every look and for all radii at once, whatever stops it: n draws, seconds per input (that
@@ -28,29 +26,20 @@ class Anytime(Procedure):
     precision), or radii (both bounds in one cell of this grid). beta is for stopping only.
     """
 
-    alpha: float = 0.001
-    n0: int = 100
-    n: int = 100_000
-    tolerance: float = 0.0
-    seconds: float | None = None
-    radii: tuple[float, ...] = ()
-    beta: float = 0.001
-    look: int = 100
-    ratio: float = 1.5
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n0: int = count(100, help="Draws that choose the class.")
+    n: int = count(100_000, help="Draws that bound it, at most.")
+    tolerance: float = setting(0.0, help="Stop once the radius is known this well, e.g. 0.02.", low=0, below=1)
+    seconds: float | None = setting(None, help="Stop after this time per input.", above=0)
+    radii: tuple[float, ...] = distance((), help="Stop once no radius of this grid is in doubt.")
+    beta: float = share(0.001, help="Error of the upper bound, which only stops the drawing.")
+    look: int = count(100, help="Draws up to the first look.")
+    ratio: float = setting(1.5, help="Growth from look to look.", low=1)
     name: ClassVar[str] = "anytime"
 
     def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_share("beta", self.beta)
-        for name in ("n0", "n", "look"):
-            check_count(name, getattr(self, name))
+        super().__post_init__()
         object.__setattr__(self, "radii", tuple(sorted(self.radii)))
-        if not 0.0 <= self.tolerance < 1.0:
-            raise ArgumentError(
-                "tolerance", "must lie in [0, 1)", self.tolerance, "0.02 means within 2% of the radius."
-            )
-        if self.seconds is not None and not self.seconds > 0:
-            raise ArgumentError("seconds", "must be positive", self.seconds, "Leave it out for no time budget.")
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -67,7 +56,7 @@ class Anytime(Procedure):
         state = new_state(rows, fields)
         state["upper"] = 1.0
         if self.radii:
-            state["grid"] = one_sided.probability_for(np.array(self.radii) * given.norm_bound, given.sigma)
+            state["grid"] = given.probability_for(np.array(self.radii))
         return state
 
     def request(self, state: State) -> IntArray:
@@ -77,7 +66,7 @@ class Anytime(Procedure):
         wanted = np.where(state["stage"] == 0, self.n0, upcoming - state["drawn"])
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the class; or one look: tighten both bounds."""
         state, votes, rows = state.copy(), tally.votes, np.arange(len(state))
         selecting = state["stage"] == 0
@@ -93,26 +82,44 @@ class Anytime(Procedure):
                 upper = SpendingClopperPearson(self.beta).upper_at_look(hits, drawn, number)
                 state["upper"][seen] = np.minimum(state["upper"][seen], upper)
         last = state["look"] == len(_looks(self.n, self.look, self.ratio)) - 1
-        state["done"] = seen & (last | self._enough(state))
+        state["done"] = seen & (last | self._enough(state, given))
         state["look"] += seen & ~state["done"]
         state["stage"] = 1
         return state
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The best lower bound so far."""
         return Decisions(state["top"].astype(np.int64), state["lower"].copy(), 1.0 - state["lower"])
 
-    def largest_radius(self, sigma: float) -> float:
+    @property
+    def best_bounds(self) -> tuple[float, float]:
         """If all draws agree up to the last look."""
         looks = _looks(self.n, self.look, self.ratio)
         number = np.arange(1, len(looks) + 1)
-        return float(sigma * ndtri(SpendingClopperPearson(self.alpha).lower_at_look(looks, looks, number).max()))
+        lower = float(SpendingClopperPearson(self.alpha).lower_at_look(looks, looks, number).max())
+        return lower, 1.0 - lower
 
-    def _enough(self, state: State) -> BoolArray:
+    @property
+    def most_draws(self) -> int:
+        """n0, and the last look."""
+        return self.n0 + int(_looks(self.n, self.look, self.ratio)[-1])
+
+    def expected_draws(self, p: float, given: Given) -> float | None:
+        """Not known where something may stop it early."""
+        early = self.tolerance > 0 or self.seconds is not None or self.radii
+        return None if early else float(self.most_draws)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Alpha divided over the looks."""
+        return ("dunn1961",)
+
+    def _enough(self, state: State, given: Given) -> BoolArray:
         """Rows where further draws would change nothing that was asked for."""
         enough = np.zeros(len(state), bool)
         if self.tolerance > 0:
-            low, high = ndtri(state["lower"]), np.minimum(ndtri(state["upper"]), 40.0)  # finite: no inf - inf
+            low, high = (given.mechanism(p, 1.0 - p, given.law.unit) for p in (state["lower"], state["upper"]))
+            high = np.minimum(high, 40.0)  # finite: no inf - inf
             enough |= (state["upper"] <= 0.5) | ((low > 0) & (high - low <= self.tolerance * high))
         if self.radii:
             # Both bounds in one cell: as many radii of the grid lie below the one as below the other.

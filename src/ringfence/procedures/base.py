@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringfence.types import BoolArray, FloatArray, IntArray, Tally
+from ringfence.errors import ArgumentError
+from ringfence.mechanisms import Mechanism
+from ringfence.procedures.settings import check_settings
+from ringfence.stats import NoiseLaw, as_law
+from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 
 State = NDArray[np.void]
 """Structured array (rows,); every procedure's begins with BASE_FIELDS."""
@@ -19,20 +23,40 @@ BASE_FIELDS: list[tuple[str, str]] = [("stage", "i4"), ("drawn", "i8"), ("done",
 """stage: the stream of draws now used; drawn: draws of that stream seen so far; done: nothing more is wanted."""
 
 
+@final
 @dataclass(frozen=True)
 class Given:
-    """Facts fixed before sampling: the run's (num_classes, sigma, norm_bound) and per-input arrays (rows,).
+    """What is fixed before sampling: the law of the noise (a number: Gaussian of that sigma), the mechanism that
+    decides, the lift's bound in its norm, and per-input arrays (rows,) that ``start`` reads.
 
     replayed: the draws are stored ones, so that there is no point any more in refusing what they could never prove.
     """
 
     num_classes: int
-    sigma: float
+    law: NoiseLaw
+    mechanism: Mechanism
     norm_bound: float = 1.0
     facts: Mapping[str, IntArray] = field(default_factory=dict)
     replayed: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "law", self.mechanism.proved_for(as_law(self.law)))
 
+    def radius(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
+        """What the bounds prove by the mechanism, divided by the lift's norm and rounded down."""
+        return self.mechanism(p_a, p_b, self.law) * self.down
+
+    def probability_for(self, radius: float | FloatArray) -> FloatArray:
+        """p0: the least probability of a class that proves the radius, rounded up; infinite where none does."""
+        return self.mechanism.probability_for(np.asarray(radius) * self.norm_bound, self.law)
+
+    @property
+    def down(self) -> float:
+        """What radii after the lift are multiplied by to hold before it."""
+        return (1.0 - 1e-9) / self.norm_bound if self.norm_bound != 1.0 else 1.0
+
+
+@final
 @dataclass(frozen=True)
 class Decisions:
     """What was proved, one entry per row.
@@ -52,21 +76,36 @@ class Procedure(ABC):
 
     The driver loops: ``request`` says how many further draws of ``state["stage"]`` each row wants (0: done),
     ``update`` receives the tally of exactly those draws, ``conclude`` may be called at any time afterwards.
-    Rows are (input, lane) pairs and never influence each other.
+    Rows are (input, lane) pairs and never influence each other. Radii, and probabilities for radii, come from
+    ``given``, whose mechanism owns noise and norm.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("votes",)
-    """Names of the readouts whose cells ``update`` reads."""
+    """Names of the readouts that count for it."""
 
     alpha: float
     seconds: float | None = None
     """A time budget per input, kept by the driver; only procedures valid at every look have one."""
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
     @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the cells that ``update`` reads, those of its readouts."""
+        return self.needs
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """The radii this procedure tries to prove, ascending; none if it finds one."""
+        return ()
+
+    @property
+    @final
     def target(self) -> float | None:
-        """The radius this procedure tries to prove, None if it finds one."""
-        return None
+        """The first of them, which every input is tried for."""
+        return self.targets[0] if self.targets else None
 
     @property
     def sound(self) -> bool:
@@ -87,28 +126,95 @@ class Procedure(ABC):
         """Draws wanted per row (rows,); 0 where done."""
 
     @abstractmethod
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """The state after the requested draws were seen; the argument is not changed."""
 
     @abstractmethod
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """What the draws seen so far prove."""
 
     def may_end(self, state: State) -> BoolArray:
         """Rows (rows,) whose claims hold if drawing ends now although more is wanted: a time budget may end any."""
         return np.full(len(state), self.seconds is not None)
 
+    # What commands and reports ask, so that none of them keeps a list of procedures -----------------------------
+
+    @property
     @abstractmethod
-    def largest_radius(self, sigma: float) -> float:
-        """What the most favourable counts would prove, by the one-sided mechanism; 0 if no radius is claimed."""
+    def best_bounds(self) -> tuple[float, float]:
+        """(p_a, p_b) from the most favourable counts; (0, 1) where no radius is claimed."""
+
+    @property
+    @final
+    def claims_radius(self) -> bool:
+        """False for PREDICT, whose radius of 0 is no claim and not a poor one."""
+        return self.best_bounds[0] > 0
+
+    def best_case(self, given: Given) -> float:
+        """The radius that the most favourable counts would prove; 0 if no radius is claimed."""
+        p_a, p_b = self.best_bounds
+        return float(given.radius(np.array(p_a), np.array(p_b)))
+
+    @property
+    @abstractmethod
+    def most_draws(self) -> int:
+        """Draws of an input at most."""
+
+    def expected_draws(self, p: float, given: Given) -> float | None:
+        """Mean draws of an input whose class has probability p; None where that is not known."""
+        return float(self.most_draws)
+
+    def predictor(self, draws: int) -> Procedure | None:
+        """PREDICT with so many draws for the smoothed classifier this is about; None where votes do not decide it."""
+        return None
+
+    def claim(self, norm: str) -> str:
+        """What holds for each input with probability 1 - alpha, in words."""
+        return f"no perturbation of {norm} norm below its radius changes the smoothed classifier's answer"
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Keys of the papers this rests on, beside Cohen et al. 2019."""
+        return ()
 
     def settings(self) -> dict[str, Any]:
         """Every field, for the run's config."""
-        from dataclasses import asdict
-
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
 def new_state(rows: int, extra: list[tuple[Any, ...]]) -> State:
     """Zeroed structured array (rows,) with BASE_FIELDS and the extra fields."""
     return np.zeros(rows, dtype=np.dtype([*BASE_FIELDS, *extra]))
+
+
+def strongest_rival(outcomes: IntArray, top: IntArray) -> IntArray:
+    """Largest count (rows,) beside that of top; an invalid score is an outcome too, and a rival of every class."""
+    others = outcomes.copy()
+    others[np.arange(len(others)), top] = -1
+    return np.asarray(others.max(1, initial=0))
+
+
+def check_reachable(radius: float, best: float, given: Given, remedy: str, name: str = "radius") -> None:
+    """A target that no outcome of the draws could prove is refused before anything runs."""
+    if radius > best:
+        rule = f"no outcome of these draws can prove more than {best:.4g} by {given.mechanism.name} under {given.law}"
+        raise ArgumentError(name, rule, radius, remedy)
+
+
+def claims(
+    decisions: Decisions, given: Given, also: Sequence[Mechanism] = ()
+) -> tuple[IntArray, FloatArray, dict[str, FloatArray]]:
+    """What is claimed: prediction (rows,), radius (rows,) by the mechanism that decides, and every mechanism's radii.
+
+    All mechanisms read the same (p_a, p_b), so that further ones cost no alpha. Radii are divided by the lift's
+    norm and rounded down. Without a positive radius nothing is claimed, unless the procedure set the radius.
+    """
+    if decisions.radius is not None:
+        return decisions.prediction, decisions.radius, {}
+    claiming = decisions.prediction != ABSTAIN
+    radii = {
+        one.name: np.where(claiming, one(decisions.p_a, decisions.p_b, given.law) * given.down, 0.0)
+        for one in (given.mechanism, *also)
+    }
+    radius = radii[given.mechanism.name]
+    return np.where(radius > 0, decisions.prediction, ABSTAIN), radius, radii

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import ndtri
 
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_share
+from ringfence.procedures.base import Decisions, Given, State, new_state, strongest_rival
+from ringfence.procedures.predict import Voted
+from ringfence.procedures.settings import count, share
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import FloatArray, IntArray, Tally
 
 SELECT, ESTIMATE = 0, 1
 
 
-class SelectThenEstimate(Procedure):
+class SelectThenEstimate(Voted):
     """Stage 0 selects argmax of the votes among n0 draws, stage 1 counts it among n others.
 
     The two never share draws: bounds on a class chosen from the same counts would not hold at alpha.
@@ -40,33 +40,36 @@ class SelectThenEstimate(Procedure):
         wanted = np.where(state["stage"] == SELECT, self.n0, self.n)
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the class, or count it."""
         state, votes = state.copy(), tally.votes
         selecting = state["stage"] == SELECT
         top = np.where(selecting, votes.argmax(1), state["top"])
-        rows = np.arange(len(state))
-        others = tally.cells["votes"].copy()  # an invalid score is an outcome too, and a rival of every class
-        others[rows, top] = -1
-        state["hits"] = np.where(selecting, 0, votes[rows, top])
-        state["rival"] = np.where(selecting, 0, others.max(1, initial=0))
+        state["hits"] = np.where(selecting, 0, votes[np.arange(len(state)), top])
+        state["rival"] = np.where(selecting, 0, strongest_rival(tally.cells["votes"], top))
         state["top"] = top
         state["drawn"] = np.where(selecting, 0, tally.draws)
         state["done"] = ~selecting
         state["stage"] = ESTIMATE
         return state
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The chosen class with its bounds; the mechanism decides whether they give a radius."""
         p_a, p_b = np.zeros(len(state)), np.ones(len(state))
         done = state["done"]
         p_a[done], p_b[done] = self.bounds(state["hits"][done], state["rival"][done])
         return Decisions(state["top"].astype(np.int64), p_a, p_b)
 
-    def largest_radius(self, sigma: float) -> float:
-        """If all n draws agree, L = alpha^(1/n): sigma * PhiInv(L)."""
-        hits = np.array([self.n])
-        return float(sigma * ndtri(self.bounds(hits, np.zeros(1, np.int64))[0][0]))
+    @property
+    def best_bounds(self) -> tuple[float, float]:
+        """If all n draws agree."""
+        p_a, p_b = self.bounds(np.array([self.n]), np.zeros(1, np.int64))
+        return float(p_a[0]), float(p_b[0])
+
+    @property
+    def most_draws(self) -> int:
+        """Always n0 and n."""
+        return self.n0 + self.n
 
 
 @final
@@ -74,15 +77,10 @@ class SelectThenEstimate(Procedure):
 class Fixed(SelectThenEstimate):
     """CERTIFY of Cohen et al. 2019: p_a = L(k, n, alpha), p_b = 1 - p_a."""
 
-    alpha: float = 0.001
-    n0: int = 100
-    n: int = 100_000
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n0: int = count(100, help="Draws that choose the class.")
+    n: int = count(100_000, help="Draws that bound it.")
     name: ClassVar[str] = "fixed"
-
-    def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_count("n0", self.n0)
-        check_count("n", self.n)
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -100,23 +98,17 @@ class Fixed(SelectThenEstimate):
 @final
 @dataclass(frozen=True)
 class TwoSided(SelectThenEstimate):
-    """p_a = L(k_c, n, a1), p_b = min(1 - p_a, U(max_{j != c} k_j, n, a2)), a1 + a2 = alpha (METHODS 2).
+    """p_a = L(k_c, n, a1), p_b = min(1 - p_a, U(max_{j != c} k_j, n, a2)), a1 + a2 = alpha.
 
     No factor K-1: once c is fixed the true runner-up is one fixed class, and U is monotone in the count.
     lower_share is a1/alpha.
     """
 
-    alpha: float = 0.001
-    n0: int = 100
-    n: int = 100_000
-    lower_share: float = 0.5
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n0: int = count(100, help="Draws that choose the class.")
+    n: int = count(100_000, help="Draws that bound it.")
+    lower_share: float = share(0.5, help="Share of alpha for the lower bound; the rest bounds the other classes.")
     name: ClassVar[str] = "two-sided"
-
-    def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_share("lower_share", self.lower_share)
-        check_count("n0", self.n0)
-        check_count("n", self.n)
 
     @property
     def spent(self) -> Mapping[str, float]:

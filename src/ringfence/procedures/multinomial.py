@@ -1,4 +1,4 @@
-"""Multinomial certification: the class and its bounds from the SAME n draws (paper 004, algorithm 1)."""
+"""Multinomial certification: the class and its bounds from the SAME n draws (Cullen et al. 2024, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 import numpy as np
-from scipy.special import ndtri
 
-from ringfence.errors import ArgumentError
-from ringfence.procedures.base import Decisions, State
-from ringfence.procedures.checks import check_count, check_share
-from ringfence.procedures.top_two import TopTwo
+from ringfence.procedures.base import Decisions, Given, State
+from ringfence.procedures.predict import TopTwo, Voted
+from ringfence.procedures.settings import count, setting, share
 from ringfence.stats import AlphaLedger, ClopperPearson, rank_test
-from ringfence.types import ABSTAIN
+from ringfence.types import ABSTAIN, FloatArray, IntArray
 
 Form = Literal["two-sided", "one-sided", "paper"]
-FORMS = ("two-sided", "one-sided", "paper")
 
 
 @final
 @dataclass(frozen=True)
-class Multinomial(TopTwo):
+class Multinomial(TopTwo, Voted):
     """No draws are set aside to choose the class, so the bounds must pay for the choice.
 
     two-sided: L(top, alpha/4), U(second, alpha/4), and the rank test must pass at alpha/2 (proved: if the top
@@ -31,16 +28,10 @@ class Multinomial(TopTwo):
     paper: L(top, alpha/2), U(second, alpha/2), no test: no counter-example is known, and no proof.
     """
 
-    alpha: float = 0.001
-    n: int = 100_000
-    form: Form = "two-sided"
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n: int = count(100_000, help="Draws that choose the class and bound it.")
+    form: Form = setting("two-sided", help="What pays for choosing the class from the same draws; paper: nothing does.")
     name: ClassVar[str] = "multinomial"
-
-    def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_count("n", self.n)
-        if self.form not in FORMS:
-            raise ArgumentError("form", f"must be one of {', '.join(FORMS)}", repr(self.form), "two-sided is sound.")
 
     @property
     def sound(self) -> bool:
@@ -58,21 +49,32 @@ class Multinomial(TopTwo):
         ledger.take("choice of the class" if self.form == "one-sided" else "upper bound", ledger.left)
         return ledger.spent
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The top class with its bounds, or nothing where the rank test fails."""
         spent, done = self.spent, state["done"]
         p_a, p_b = np.zeros(len(state)), np.ones(len(state))
-        p_a[done] = ClopperPearson(spent["lower bound"]).lower_at_fixed_n(state["hits"][done], self.n)
-        p_b[done] = 1.0 - p_a[done]
-        if self.form != "one-sided":
-            upper = ClopperPearson(spent["upper bound"]).upper_at_fixed_n(state["rival"][done], self.n)
-            p_b[done] = np.minimum(p_b[done], upper)
+        p_a[done], p_b[done] = self._bounds(state["hits"][done], state["rival"][done])
         claimed = done.copy()
         if self.form == "two-sided":
             claimed &= rank_test(state["hits"], state["rival"]) <= spent["rank test"]
         return Decisions(np.where(claimed, state["top"], ABSTAIN).astype(np.int64), p_a, p_b)
 
-    def largest_radius(self, sigma: float) -> float:
+    def _bounds(self, hits: IntArray, rival: IntArray) -> tuple[FloatArray, FloatArray]:
+        """(p_a, p_b) from the counts (rows,) of the top class and the second, each at its share."""
+        spent = self.spent
+        p_a = ClopperPearson(spent["lower bound"]).lower_at_fixed_n(hits, self.n)
+        if self.form == "one-sided":
+            return p_a, 1.0 - p_a
+        p_b = ClopperPearson(spent["upper bound"]).upper_at_fixed_n(rival, self.n)
+        return p_a, np.minimum(1.0 - p_a, p_b)
+
+    @property
+    def best_bounds(self) -> tuple[float, float]:
         """If all n draws agree."""
-        lower = ClopperPearson(self.spent["lower bound"]).lower_at_fixed_n(np.array([self.n]), self.n)
-        return float(sigma * ndtri(lower[0]))
+        p_a, p_b = self._bounds(np.array([self.n]), np.zeros(1, np.int64))
+        return float(p_a[0]), float(p_b[0])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Who proposed it, and the rank test."""
+        return ("cullen2024", *(("hung2019",) if self.form == "two-sided" else ()))

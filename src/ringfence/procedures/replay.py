@@ -8,6 +8,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from ringfence.errors import StoreError
 from ringfence.procedures.base import Decisions, Given, Procedure, State
 from ringfence.record import Record, StageTally
 from ringfence.types import ABSTAIN, FORWARDS, IntArray, Tally
@@ -39,7 +40,8 @@ class Replayed:
 
 def replay(procedure: Procedure, given: Given, records: Sequence[Record]) -> Replayed:
     """Every record's counts shown to the procedure again, request by request, as it saw them first."""
-    state = procedure.start(len(records), replace(given, facts=facts_of(records), replayed=True))
+    given = replace(given, facts=facts_of(records), replayed=True)
+    state = procedure.start(len(records), given)
     widths = _widths(procedure, given, records)
     misfits: list[Misfit] = []
     ended: set[int] = set()
@@ -52,10 +54,44 @@ def replay(procedure: Procedure, given: Given, records: Sequence[Record]) -> Rep
             ended |= {one.row for one in found}
         rows = [row for row in rows if row not in ended]
         if rows:
-            tally = tally_of([records[row].stages[step] for row in rows], [*widths])
-            state[rows] = procedure.update(state[rows], tally)
+            tally = tally_of([records[row].stages[step] for row in rows], procedure.reads)
+            state[rows] = procedure.update(state[rows], tally, given)
     wanted = np.where(procedure.may_end(state), 0, procedure.request(state))
-    return Replayed(state, procedure.conclude(state), misfits, wanted)
+    return Replayed(state, procedure.conclude(state, given), misfits, wanted)
+
+
+def decided_again(procedure: Procedure, given: Given, records: Sequence[Record], source: str) -> Replayed:
+    """The replay of records whose counts must follow from their procedure; source: whose they are, for the error."""
+    again = replay(procedure, given, records)
+    if again.misfits:
+        first = again.misfits[0]
+        received = f"{first.what} of input {records[first.row].input_id}: {first.stored} instead of {first.wanted}"
+        raise StoreError(source, "counts must follow from the run's procedure", received, "See ringfence verify.")
+    return again
+
+
+def natural_answers(records: Sequence[Record], procedure: Procedure | None, given: Given) -> IntArray | None:
+    """PREDICT's classes (records,), ABSTAIN where its test fails; None where it has no draws of a fixed number.
+
+    PREDICT needs a number of draws that no outcome could change. The request after the one that chose the class is
+    such a number in every procedure: the n draws of fixed sampling, the first stage, the first look. Later requests
+    of adaptive procedures are not, because easy inputs stop before them; they are never used here.
+    """
+    counted = [counted_by_predict(record) for record in records if record.stages]
+    draws = {entry.draws for entry in counted}
+    if procedure is None or len(counted) != len(records) or len(draws) != 1:
+        return None
+    predict = procedure.predictor(draws.pop())
+    if predict is None or any(name not in entry.cells for entry in counted for name in predict.reads):
+        return None
+    given = replace(given, facts=facts_of(records))
+    state = predict.update(predict.start(len(records), given), tally_of(counted, predict.reads), given)
+    return predict.conclude(state, given).prediction
+
+
+def counted_by_predict(record: Record) -> StageTally:
+    """The request that PREDICT reads: the one after the choice of the class, the only one where nothing was chosen."""
+    return record.stages[min(1, len(record.stages) - 1)]
 
 
 def facts_of(records: Sequence[Record]) -> dict[str, IntArray]:
@@ -74,7 +110,7 @@ def _widths(procedure: Procedure, given: Given, records: Sequence[Record]) -> di
     """How many cells of each name a request must have: votes one per class and an invalid one, others as the first."""
     first = next((one.stages[0].cells for one in records if one.stages), {})
     known = {name: np.size(cells) for name, cells in first.items() if name != FORWARDS}
-    known |= {name: 0 for name in procedure.needs if name == "votes" and name not in known}
+    known = dict.fromkeys(procedure.reads, 0) | known
     return {**known, **({"votes": given.num_classes + 1} if "votes" in known else {})}
 
 

@@ -10,37 +10,41 @@ from typing import ClassVar, final
 import numpy as np
 
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import one_sided
-from ringfence.procedures.base import Decisions, Given, State
-from ringfence.procedures.checks import check_radius, check_reachable
+from ringfence.procedures.base import Decisions, Given, State, check_reachable
+from ringfence.procedures.predict import Voted
 from ringfence.procedures.sequential_looks import SequentialLooks
+from ringfence.procedures.settings import distance
 from ringfence.stats import AlphaLedger
 from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 
 
 @final
 @dataclass(frozen=True)
-class Sequential(SequentialLooks):
+class Sequential(SequentialLooks, Voted):
     """n0 draws choose the class and are discarded; then, at looks n_1 < n_2 < ... fixed beforehand, S_k
     successes among the draws with index below n_k certify if S_k >= u_k and give up if S_k <= v_k.
 
-    P(certify) <= alpha for every p_A < p0 = Phi(r/sigma), exactly; beta costs power, never soundness.
+    P(certify) <= alpha for every p_A < p0, the probability that proves the radius, exactly; beta costs power, never
+    soundness.
     larger: an ascending grid of radii above the target, each with its own boundary at the same looks. The largest is
     reported such that it and all smaller ones crossed; drawing goes on until all did, or the smallest that has not
     gives up, which makes those above it moot. This costs no extra alpha: a claim is false only if the smallest false
     radius crossed, which it does at any look with probability at most alpha, whenever drawing ends.
     """
 
-    larger: tuple[float, ...] = ()
+    larger: tuple[float, ...] = distance((), help="Further radii above it to go on and prove, on the same draws.")
     name: ClassVar[str] = "sequential"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "larger", tuple(self.larger))
-        grid = (self.radius, *self.larger)
-        if any(a >= b for a, b in pairwise(grid)):
-            raise ArgumentError("larger", "must ascend from the radius", self.larger, "Sort the radii.")
-        check_radius("larger", grid[-1])
+        if any(a >= b for a, b in pairwise(self.targets)):
+            rule = f"must ascend from the radius {self.radius:g}"
+            raise ArgumentError("larger", rule, self.larger, f"Write e.g. {2 * self.radius or 0.25:g}.")
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """The radius asked about, and the larger ones."""
+        return self.radius, *self.larger
 
     @property
     def level(self) -> float:
@@ -56,16 +60,16 @@ class Sequential(SequentialLooks):
 
     def start(self, rows: int, given: Given) -> State:
         """p0 per row and radius of the grid, divided by the lift's norm and rounded up."""
-        grid = np.array([self.radius, *self.larger])
-        size = (len(grid),)
+        size = (len(self.targets),)
         state = self._begun(rows, given, [("grid", "f8", size), ("crossed", "?", size)])
         if self.larger and not given.replayed:
-            largest = self.largest_radius(given.sigma) / given.norm_bound
-            check_reachable(self.larger[-1], largest, given.sigma, "Leave it out, or raise n or sigma.", "larger")
-        state["grid"] = one_sided.probability_for(grid * given.norm_bound, given.sigma)
+            check_reachable(
+                self.larger[-1], self.best_case(given), given, "Leave it out, or raise n or sigma.", "larger"
+            )
+        state["grid"] = given.probability_for(np.array(self.targets))
         return state
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the class; or one look: integer comparisons for all rows at once."""
         state, votes, rows = state.copy(), tally.votes, np.arange(len(state))
         if not len(state):
@@ -91,13 +95,24 @@ class Sequential(SequentialLooks):
         """Once the target is proved: larger radii are claimed only if they crossed before, whenever drawing ends."""
         return np.asarray(state["crossed"][:, 0])
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The largest radius of the grid up to which everything crossed, or nothing."""
         reached = self._proved(state)
-        grid = np.array([0.0, self.radius, *self.larger])
+        grid = np.array([0.0, *self.targets])
         p_a = np.concatenate([np.zeros((len(state), 1)), state["grid"]], axis=1)[np.arange(len(state)), reached]
         prediction = np.where(reached > 0, state["top"], ABSTAIN).astype(np.int64)
         return Decisions(prediction, p_a, 1.0 - p_a, grid[reached])
+
+    def expected_draws(self, p: float, given: Given) -> float | None:
+        """From the exact paths of the test; not known where larger radii go on after it."""
+        if self.larger:
+            return None
+        return self.n0 + self.design(float(given.probability_for(self.radius))).expected_draws(p)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The spending of alpha, and the saving it is measured by."""
+        return "lan1983", "horvath2022"
 
     def _proved(self, state: State) -> IntArray:
         """How many radii of the grid (rows,), from the smallest on, have all crossed."""

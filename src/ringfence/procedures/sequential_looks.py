@@ -1,4 +1,4 @@
-"""What the sequential procedures share: a known radius, looks fixed beforehand, exact boundaries (METHODS 9)."""
+"""What the sequential procedures share: a known radius, looks fixed beforehand, exact boundaries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from ringfence.mechanisms import one_sided
-from ringfence.procedures.base import Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_radius, check_reachable, check_share
+from ringfence.procedures.base import Given, Procedure, State, check_reachable, new_state
+from ringfence.procedures.settings import count, distance, setting, share
 from ringfence.stats import GroupSequentialDesign, group_sequential_design
 from ringfence.types import IntArray
 
@@ -22,25 +20,18 @@ class SequentialLooks(Procedure):
     its draws are there. The looks grow by ratio (None: 1.1, or 1.25 where look is 1000 or more) up to n.
     """
 
-    radius: float
-    alpha: float = 0.001
-    beta: float = 0.001
-    n0: int = 100
-    n: int = 110_000
-    look: int = 100
-    ratio: float | None = None
-
-    def __post_init__(self) -> None:
-        check_radius("radius", self.radius)
-        check_share("alpha", self.alpha)
-        check_share("beta", self.beta)
-        for name in ("n0", "n", "look"):
-            check_count(name, getattr(self, name))
+    radius: float = distance(help="The radius to prove.")
+    alpha: float = share(0.001, help="Failure probability per input.")
+    beta: float = share(0.001, help="Error of giving up early, which costs certificates, never their truth.")
+    n0: int = count(100, help="Draws that choose the class.")
+    n: int = count(110_000, help="Draws that decide, at most.")
+    look: int = count(100, help="Draws up to the first look, and the step of all others.")
+    ratio: float | None = setting(None, help="Growth from look to look.", low=1)
 
     @property
-    def target(self) -> float:
+    def targets(self) -> tuple[float, ...]:
         """The radius asked about."""
-        return self.radius
+        return (self.radius,)
 
     @property
     @abstractmethod
@@ -52,10 +43,21 @@ class SequentialLooks(Procedure):
         ratio = self.ratio if self.ratio is not None else 1.1 if self.look < 1000 else 1.25
         return group_sequential_design(p0, level or self.level, self.beta, self.n, self.look, ratio)
 
-    def largest_radius(self, sigma: float) -> float:
-        """If all N draws agree, p0^N <= level: sigma * PhiInv(level^(1/N))."""
-        last = -(-self.n // self.look) * self.look
-        return float(-sigma * ndtri(-np.expm1(np.log(self.level) / last)) * (1 - 1e-9))
+    @property
+    def last_look(self) -> int:
+        """n, rounded up to a multiple of look."""
+        return -(-self.n // self.look) * self.look
+
+    @property
+    def best_bounds(self) -> tuple[float, float]:
+        """If all N draws agree, every p0 with p0^N <= level is proved; rounded down."""
+        miss = -float(np.expm1(np.log(self.level) / self.last_look)) * (1 + 1e-12)
+        return 1.0 - miss, miss
+
+    @property
+    def most_draws(self) -> int:
+        """n0 and the last look."""
+        return self.n0 + self.last_look
 
     def request(self, state: State) -> IntArray:
         """n0, then as many draws as the next look needs."""
@@ -67,9 +69,8 @@ class SequentialLooks(Procedure):
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
     def _begun(self, rows: int, given: Given, extra: list[tuple[Any, ...]]) -> State:
-        """State before the first draw, p0 = Phi(r/sigma) of the target rounded up; hopeless targets are refused."""
-        largest = self.largest_radius(given.sigma) / given.norm_bound
-        check_reachable(self.radius, largest, given.sigma, "Raise n or sigma.")
+        """State before the first draw, p0 of the target rounded up; hopeless targets are refused."""
+        check_reachable(self.radius, self.best_case(given), given, "Raise n or sigma.")
         state = new_state(rows, [("top", "i8"), ("hits", "i8"), ("look", "i4"), ("p0", "f8"), *extra])
-        state["p0"] = one_sided.probability_for(self.radius * given.norm_bound, given.sigma)
+        state["p0"] = given.probability_for(self.radius)
         return state

@@ -1,4 +1,4 @@
-"""Softmax certification: bounds on mean softmax scores instead of vote counts (paper 004, algorithm 2)."""
+"""Softmax certification: bounds on mean softmax scores instead of vote counts (Cullen et al. 2024, algorithm 2)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 import numpy as np
-from scipy.special import ndtri
 
 from ringfence.errors import ArgumentError
 from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_share
-from ringfence.stats import AlphaLedger, MeanBound, check_mean_bound, histogram_lower, histogram_upper
+from ringfence.procedures.settings import count, setting, share
+from ringfence.stats import AlphaLedger, MeanBound, histogram_lower, histogram_upper
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, FloatArray, IntArray, Tally
 
 DOWN: FloatArray = SCORE_EDGES
@@ -32,23 +31,18 @@ class Softmax(Procedure):
     paper: class and bounds from the same n draws, Hoeffding with ln(2/alpha) on the two largest means.
     """
 
-    alpha: float = 0.001
-    n0: int = 100
-    n: int = 100_000
-    bound: MeanBound = "betting"
-    form: Literal["sound", "paper"] = "sound"
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n0: int = count(100, help="Draws that choose the class.")
+    n: int = count(100_000, help="Draws that bound it.")
+    bound: MeanBound = setting("betting", help="What bounds a mean score.")
+    form: Literal["sound", "paper"] = setting("sound", help="paper: the class comes from the draws that bound it.")
     name: ClassVar[str] = "softmax"
     needs: ClassVar[tuple[str, ...]] = ("scores",)
 
     def __post_init__(self) -> None:
-        check_share("alpha", self.alpha)
-        check_count("n0", self.n0)
-        check_count("n", self.n)
-        check_mean_bound(self.bound)
-        if self.form not in ("sound", "paper"):
-            raise ArgumentError("form", "must be sound or paper", repr(self.form), "sound is the default.")
+        super().__post_init__()
         if self.form == "paper" and self.bound != "hoeffding":
-            raise ArgumentError("bound", "the paper's form uses hoeffding", self.bound, "Add --bound hoeffding.")
+            raise ArgumentError("bound", "the paper's form uses hoeffding", self.bound, "Use bound hoeffding.")
 
     @property
     def sound(self) -> bool:
@@ -75,7 +69,7 @@ class Softmax(Procedure):
         wanted = np.where(state["stage"] == 0, self.n0, self.n)
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the class, or bound all means."""
         state = state.copy()
         histograms, invalid = tally.score_histograms
@@ -94,17 +88,29 @@ class Softmax(Procedure):
         state["stage"] = 1
         return state
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The chosen class with its bounds."""
         prediction = np.where(state["done"], state["top"], ABSTAIN).astype(np.int64)
         return Decisions(prediction, state["p_a"].copy(), state["p_b"].copy())
 
-    def largest_radius(self, sigma: float) -> float:
+    @property
+    def best_bounds(self) -> tuple[float, float]:
         """If every draw falls into the class's last bin."""
         counts = np.zeros((1, BINS + 1), np.int64)
         counts[0, BINS - 1] = self.n
-        lower = histogram_lower(DOWN, counts, self.spent["lower bound"], self.bound)
-        return float(sigma * ndtri(lower[0]))
+        lower = float(histogram_lower(DOWN, counts, self.spent["lower bound"], self.bound)[0])
+        return lower, 1.0 - lower
+
+    @property
+    def most_draws(self) -> int:
+        """The paper's form has no draws that choose the class."""
+        return self.n if self.form == "paper" else self.n0 + self.n
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Who proposed it, and the bound on means."""
+        bound = {"betting": "waudby-smith2024", "bernstein": "maurer2009", "hoeffding": "hoeffding1963"}
+        return "cullen2024", bound[self.bound]
 
     def _bounds(
         self, histograms: IntArray, invalid: IntArray, means: FloatArray, top: IntArray

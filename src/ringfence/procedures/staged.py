@@ -1,4 +1,4 @@
-"""Staged sampling for a known radius: CERTIFYADP, algorithm 2 of paper 000."""
+"""Staged sampling for a known radius: CERTIFYADP, Horváth et al. 2022, algorithm 2."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import pairwise
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import bdtr
 
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import one_sided
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
-from ringfence.procedures.checks import check_count, check_radius, check_reachable, check_share
+from ringfence.procedures.base import Decisions, Given, State, check_reachable, new_state
+from ringfence.procedures.predict import Voted
+from ringfence.procedures.settings import count, distance, setting, share
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 
@@ -24,35 +24,30 @@ RUNNING, CERTIFIED, GAVE_UP = 0, 1, 2
 
 @final
 @dataclass(frozen=True)
-class Staged(Procedure):
+class Staged(Voted):
     """Stages n_1 < ... < n_S of fresh draws; the class comes from n0 draws, once.
 
-    Stage i certifies if L(k, n_i, alpha/S) >= p0 = Phi(r/sigma), and abstains early, except in the last,
-    if U(k, n_i, beta/(S-1)) < p0, which says "p_A < Phi(r/sigma)", not "not robust".
+    Stage i certifies if L(k, n_i, alpha/S) >= p0, the probability that proves the radius, and abstains early, except
+    in the last, if U(k, n_i, beta/(S-1)) < p0, which says "p_A < p0", not "not robust".
     """
 
-    radius: float
-    alpha: float = 0.001
-    beta: float = 0.0001
-    n0: int = 100
-    stages: tuple[int, ...] = (1000, 10_000, 125_000)
+    radius: float = distance(help="The radius to prove.")
+    alpha: float = share(0.001, help="Failure probability per input.")
+    beta: float = share(0.0001, help="Error of giving up early, which costs certificates, never their truth.")
+    n0: int = count(100, help="Draws that choose the class.")
+    stages: tuple[int, ...] = setting((1000, 10_000, 125_000), help="Fresh draws of each stage.", low=1)
     name: ClassVar[str] = "staged"
 
     def __post_init__(self) -> None:
-        check_radius("radius", self.radius)
-        check_share("alpha", self.alpha)
-        check_share("beta", self.beta)
-        check_count("n0", self.n0)
-        object.__setattr__(self, "stages", tuple(self.stages))
-        ascending = all(a < b for a, b in pairwise(self.stages))
-        if not self.stages or self.stages[0] < 1 or not ascending:
+        super().__post_init__()
+        if not self.stages or any(a >= b for a, b in pairwise(self.stages)):
             rule = "must be ascending numbers of draws, at least 1"
             raise ArgumentError("stages", rule, self.stages, "The usual value is 1000,10000,125000.")
 
     @property
-    def target(self) -> float:
+    def targets(self) -> tuple[float, ...]:
         """The radius asked about."""
-        return self.radius
+        return (self.radius,)
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -64,15 +59,9 @@ class Staged(Procedure):
 
     def start(self, rows: int, given: Given) -> State:
         """p0 is kept per row, already divided by the lift's norm and rounded up."""
-        radius = self.radius * given.norm_bound
-        check_reachable(
-            self.radius,
-            self.largest_radius(given.sigma) / given.norm_bound,
-            given.sigma,
-            "Add draws to the last stage.",
-        )
+        check_reachable(self.radius, self.best_case(given), given, "Add draws to the last stage.")
         state = new_state(rows, [("top", "i8"), ("verdict", "i1"), ("p0", "f8")])
-        state["p0"] = one_sided.probability_for(radius, given.sigma)
+        state["p0"] = given.probability_for(self.radius)
         return state
 
     def request(self, state: State) -> IntArray:
@@ -80,7 +69,7 @@ class Staged(Procedure):
         wanted = np.array([self.n0, *self.stages])[state["stage"]]
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
-    def update(self, state: State, tally: Tally) -> State:
+    def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the class; or certify, give up, go on."""
         state, votes, rows = state.copy(), tally.votes, np.arange(len(state))
         if not len(state):
@@ -96,16 +85,35 @@ class Staged(Procedure):
         state["stage"] = np.where(state["done"], stage, stage + 1)
         return state
 
-    def conclude(self, state: State) -> Decisions:
+    def conclude(self, state: State, given: Given) -> Decisions:
         """The target for the certified, nothing for the rest."""
         return decide_target(state["verdict"] == CERTIFIED, state, self.radius)
 
-    def largest_radius(self, sigma: float) -> float:
-        """If all draws of the last stage agree: sigma * PhiInv((alpha/S)^(1/n_S))."""
-        lower = ClopperPearson(self.alpha / len(self.stages)).lower_at_fixed_n(
-            np.array([self.stages[-1]]), np.array([self.stages[-1]])
-        )
-        return float(sigma * ndtri(lower[0]))
+    @property
+    def best_bounds(self) -> tuple[float, float]:
+        """If all draws of the last stage agree: p_a = (alpha/S)^(1/n_S)."""
+        last = self.stages[-1]
+        lower = float(ClopperPearson(self.alpha / len(self.stages)).lower_at_fixed_n(last, last))
+        return lower, 1.0 - lower
+
+    @property
+    def most_draws(self) -> int:
+        """n0 and all stages."""
+        return self.n0 + sum(self.stages)
+
+    def expected_draws(self, p: float, given: Given) -> float:
+        """Every stage's draws times the probability that all before it decided nothing."""
+        certify, give_up = _thresholds(float(given.probability_for(self.radius)), self.stages, self.alpha, self.beta)
+        going_on, mean = 1.0, float(self.n0)
+        for n, needed, hopeless in zip(self.stages, certify[1:], give_up[1:], strict=True):
+            mean += going_on * n
+            going_on *= float(bdtr(needed - 1, n, p) - (bdtr(hopeless, n, p) if hopeless >= 0 else 0.0))
+        return mean
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Who proposed it, and alpha divided over the stages."""
+        return "horvath2022", "dunn1961"
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ringfence.analysis.stages import SEQUENTIAL, STAGED, stage_summary
+from ringfence.analysis.stages import stage_summary
 from ringfence.errors import ArgumentError
 from ringfence.report.figure import MOST_POINTS, Figure, Row, drawn, names_of, rounded_down, steps
 from ringfence.report.lanes import Lane
@@ -106,11 +106,11 @@ def draws(lanes: Sequence[Lane]) -> Figure | None:
 
 
 def stages(lanes: Sequence[Lane]) -> Figure | None:
-    """Where staged and sequential runs stopped: percent of the inputs certified and given up at each look."""
+    """Where runs at a known radius stopped: percent of the inputs certified and given up at each look."""
     rows: list[Row] = []
     chosen = []
     for lane in drawn(lanes):
-        if not lane.records[0].stages or lane.records[0].procedure not in (STAGED, SEQUENTIAL):
+        if not lane.known_radius or not lane.records[0].stages:
             continue
         chosen.append(lane)
         for share in stage_summary(lane.records).shares:

@@ -11,12 +11,12 @@ from typing import Any, final
 import numpy as np
 
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
-from ringfence.errors import RingfenceError
-from ringfence.procedures import Procedure, procedure
+from ringfence.procedures import Procedure
 from ringfence.record import Record, StageTally
 from ringfence.report.natural import Natural, natural
 from ringfence.store import CohenLog, InputInfo, RunConfig, RunFolder
 from ringfence.store.attack import AttackResult
+from ringfence.store.claimed import given_of, procedure_of
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
 
 MOST_CLASSES = 6
@@ -161,23 +161,15 @@ class Lane:
     @property
     def claims_radius(self) -> bool:
         """False for PREDICT, whose radius of 0 is no claim and not a poor one."""
-        return self.test is None or self.ceiling is not None
+        return self.test is None or self.test.claims_radius
 
     @property
     def ceiling(self) -> float | None:
         """The radius that the most favourable counts would prove; None where no radius is claimed."""
-        if self.test is None or self.config is None:
+        if self.test is None or self.config is None or not self.test.claims_radius:
             return None
-        largest = self.test.largest_radius(self.config.sigma)
-        return largest / float(self.config.lift.get("norm_bound", 1.0)) if largest > 0 else None
-
-
-def procedure_of(config: RunConfig) -> Procedure | None:
-    """The procedure with the run's settings; None for an imported log, whose procedure is not known."""
-    try:
-        return procedure(config.procedure, config.procedure_settings)
-    except RingfenceError:
-        return None
+        given = given_of(self.config)
+        return None if given is None else self.test.best_case(given)
 
 
 @final

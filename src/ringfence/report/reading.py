@@ -15,13 +15,13 @@ import numpy as np
 
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.errors import StoreError
-from ringfence.procedures import Given
+from ringfence.procedures.replay import natural_answers
 from ringfence.record import Record
-from ringfence.report.lanes import Extras, Lane, Material, Stream, Training, procedure_of, streams_of
-from ringfence.report.natural import natural_answers
+from ringfence.report.lanes import Extras, Lane, Material, Stream, Training, streams_of
 from ringfence.store import CohenLog, InputInfo, RunFolder, StoreWarning, read_cohen
 from ringfence.store.atomic import read_file, reading_errors
 from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
+from ringfence.store.claimed import given_of, procedure_of
 from ringfence.store.schema import from_table
 
 _KNOWN = "Name the attack.json that ringfence attack wrote, or save what ringfence variance prints as JSON."
@@ -108,11 +108,11 @@ def _read(path: Path, name: str, only: bool) -> tuple[list[Lane], Sequence[Input
 def _light_records(run: RunFolder) -> dict[str, list[Light]]:
     """Light records by lane and input id, read part by part: the histograms of a whole run may not fit."""
     found: dict[str, dict[int, Light]] = {lane: {} for lane in run.config.lanes}
-    test, given = procedure_of(run.config), Given(run.config.num_classes, run.config.sigma)
+    test, given = procedure_of(run.config), given_of(run.config)
 
     for table in run.tables():
         records = from_table(table)
-        answers = natural_answers(records, test, given)
+        answers = None if given is None else natural_answers(records, test, given)
         for place, record in enumerate(records):
             empty = tuple(replace(entry, cells={}) for entry in record.stages)
             answer = None if answers is None else int(answers[place])

@@ -57,9 +57,7 @@ def lane_facts(lane: Lane) -> set[str]:
     config, facts = lane.config, {"lane"}
     if config is None:
         return facts
-    facts.add(f"procedure={config.procedure}")
-    if lane.test is not None:
-        facts |= {f"{config.procedure}.{name}={value}" for name, value in lane.test.settings().items()}
+    facts |= set() if lane.test is None else set(lane.test.sources)
     facts |= {f"mechanism={name}" for name in (config.mechanism, *config.mechanisms)}
     facts |= {f"vote={vote}" for vote in _votes(lane)}
     reducing = config.reduced

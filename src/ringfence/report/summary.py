@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringfence.analysis.metrics import guarantee
-from ringfence.analysis.stages import SEQUENTIAL, STAGED, stage_summary
+from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
 from ringfence.store import RunFolder
 
@@ -22,7 +22,7 @@ def lane_guarantee(lane: Lane) -> str:
     """What the lane's numbers promise, in one sentence."""
     if lane.test is None:
         return "An imported log: its radii are taken as printed and could not be checked against counts."
-    told = guarantee(lane.test, lane.metrics.sound, "input by itself")
+    told = guarantee(lane.test, lane.records[0].norm, lane.metrics.sound, "input by itself")
     return told[0].upper() + told[1:]
 
 
@@ -164,6 +164,6 @@ def _kcr(lane: Lane) -> float | None:
 
 
 def _sample_rf(lane: Lane) -> float | None:
-    if lane.records[0].procedure not in (STAGED, SEQUENTIAL) or not lane.records[0].stages:
+    if not lane.known_radius or not lane.records[0].stages:
         return None
     return stage_summary(lane.records).sample_rf

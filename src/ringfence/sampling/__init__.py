@@ -7,7 +7,7 @@ from ringfence.sampling.facts import Facts
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
 from ringfence.sampling.prepared import placed
-from ringfence.sampling.probe import fastest_plan, pick_device
+from ringfence.sampling.probe import fastest_plan, forward_rate, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
 from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
 
@@ -29,6 +29,7 @@ __all__ = [
     "chunk_key",
     "count_classes",
     "fastest_plan",
+    "forward_rate",
     "pick_device",
     "placed",
     "readouts",

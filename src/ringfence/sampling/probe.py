@@ -95,6 +95,14 @@ def fastest_plan(
     return best
 
 
+def forward_rate(
+    classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device
+) -> tuple[ForwardPlan, float]:
+    """The fastest plan here, and its rows per second."""
+    plan = fastest_plan(classifier, shape, num_classes, device)
+    return _fitting(classifier, plan, shape, num_classes, device)
+
+
 def _takes_long(
     classifier: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], num_classes: int, device: torch.device, draws: int
 ) -> bool:

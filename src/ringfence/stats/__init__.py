@@ -4,9 +4,7 @@ from ringfence.stats.binomial import clopper_pearson_lower, clopper_pearson_uppe
 from ringfence.stats.bounds import AnytimeBound, ClopperPearson, FixedBound, SpendingClopperPearson
 from ringfence.stats.evalue import evalue_certifies, log_evalue
 from ringfence.stats.histogram import (
-    MEAN_BOUNDS,
     MeanBound,
-    check_mean_bound,
     histogram_lower,
     histogram_upper,
     moments,
@@ -20,21 +18,24 @@ from ringfence.stats.means import (
     hoeffding_lower,
     hoeffding_upper,
 )
+from ringfence.stats.noise_law import FAMILIES, NoiseFamily, NoiseLaw, as_law
 from ringfence.stats.ranks import rank_test, rank_test_one_sided
 from ringfence.stats.sequential import GroupSequentialDesign, group_sequential_design, look_schedule
 
 __all__ = [
-    "MEAN_BOUNDS",
+    "FAMILIES",
     "AlphaLedger",
     "AnytimeBound",
     "ClopperPearson",
     "FixedBound",
     "GroupSequentialDesign",
     "MeanBound",
+    "NoiseFamily",
+    "NoiseLaw",
     "SpendingClopperPearson",
+    "as_law",
     "betting_lower",
     "betting_upper",
-    "check_mean_bound",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
     "empirical_bernstein_lower",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Literal
 
 import numpy as np
 
-from ringfence.errors import ArgumentError
 from ringfence.stats.means import (
     betting_lower,
     betting_upper,
@@ -19,15 +17,6 @@ from ringfence.stats.means import (
 from ringfence.types import FloatArray, IntArray
 
 MeanBound = Literal["betting", "bernstein", "hoeffding"]
-MEAN_BOUNDS: tuple[str, ...] = ("betting", "bernstein", "hoeffding")
-
-
-def check_mean_bound(name: str) -> None:
-    """Refuse unknown inequalities."""
-    if name not in MEAN_BOUNDS:
-        near = get_close_matches(name, MEAN_BOUNDS, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "betting is the tightest."
-        raise ArgumentError("bound", f"must be one of {', '.join(MEAN_BOUNDS)}", repr(name), remedy)
 
 
 def histogram_lower(values: FloatArray, counts: IntArray, alpha: float, bound: MeanBound) -> FloatArray:

@@ -1,0 +1,97 @@
+"""NoiseLaw: what is known of a noise without drawing it, which is all that a proof needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri
+
+from ringfence.errors import ArgumentError
+from ringfence.types import FloatArray
+
+GAUSSIAN: Final = "gaussian"
+FORMS = ("float",)
+"""How the noise is drawn and added: in float32."""
+
+
+@final
+@dataclass(frozen=True)
+class NoiseFamily:
+    """Independent coordinates of one symmetric distribution, known up to its scale.
+
+    parameter: what its scale is called; cdf, quantile: of one coordinate at scale 1, elementwise on arrays.
+    """
+
+    name: str
+    parameter: str
+    cdf: Callable[[FloatArray], FloatArray]
+    quantile: Callable[[FloatArray], FloatArray]
+
+
+FAMILIES: dict[str, NoiseFamily] = {GAUSSIAN: NoiseFamily(GAUSSIAN, "sigma", ndtr, ndtri)}
+"""Families by name; another one is added here."""
+
+
+@final
+@dataclass(frozen=True)
+class NoiseLaw:
+    """The distribution of one coordinate of a noise, all coordinates being independent and alike.
+
+    family: a name of FAMILIES, or one that no mechanism here knows; scale: its parameter, sigma for the Gaussian;
+    form: how it is drawn; lattice: steps of the lattice it lies on, None for none.
+    """
+
+    family: str
+    scale: float
+    form: str = "float"
+    lattice: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.scale, int | float | np.number) and 0 < self.scale < math.inf):
+            raise ArgumentError(self.parameter, "must be positive and finite", self.scale, "Pass e.g. 0.5.")
+        object.__setattr__(self, "scale", float(self.scale))
+        if self.form not in FORMS or self.lattice is not None:
+            received = f"form={self.form!r}, lattice={self.lattice!r}"
+            raise ArgumentError("noise", f"must have the form {' or '.join(FORMS)}", received, "Leave form out.")
+
+    @property
+    def parameter(self) -> str:
+        """What the scale is called in this family."""
+        return FAMILIES[self.family].parameter if self.family in FAMILIES else "scale"
+
+    @property
+    def unit(self) -> NoiseLaw:
+        """The same law at scale 1."""
+        return replace(self, scale=1.0)
+
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """P(e <= x) of one coordinate e; elementwise."""
+        return np.asarray(self._known.cdf(np.asarray(x, np.float64) / self.scale))
+
+    def quantile(self, p: ArrayLike) -> FloatArray:
+        """The x with P(e <= x) = p; elementwise."""
+        return np.asarray(self._known.quantile(np.asarray(p, np.float64)) * self.scale)
+
+    def settings(self) -> dict[str, Any]:
+        """Family, scale under its own name, form and lattice, for a run's config."""
+        return {"family": self.family, self.parameter: self.scale, "form": self.form, "lattice": self.lattice}
+
+    def __str__(self) -> str:
+        return f"{self.family} noise of {self.parameter} {self.scale:g}"
+
+    @property
+    def _known(self) -> NoiseFamily:
+        if self.family not in FAMILIES:
+            rule, remedy = f"must be one of {', '.join(FAMILIES)}", "Add its distribution to stats.FAMILIES."
+            raise ArgumentError("noise", rule, self.family, remedy)
+        return FAMILIES[self.family]
+
+
+def as_law(noise: NoiseLaw | float) -> NoiseLaw:
+    """The law itself; a plain number is the sigma of Gaussian noise."""
+    return noise if isinstance(noise, NoiseLaw) else NoiseLaw(GAUSSIAN, noise)

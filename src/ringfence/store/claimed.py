@@ -1,0 +1,44 @@
+"""What a run's config says about its claims, as live values: procedure, law of the noise, mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringfence.errors import RingfenceError
+from ringfence.mechanisms import Mechanism, mechanism
+from ringfence.procedures import Given, Procedure, procedure
+from ringfence.stats import NoiseLaw
+from ringfence.store.config import RunConfig
+
+
+def procedure_in(config: RunConfig) -> Procedure:
+    """The procedure with the run's settings."""
+    return procedure(config.procedure, config.procedure_settings)
+
+
+def procedure_of(config: RunConfig) -> Procedure | None:
+    """The same; None for an imported log, whose procedure is not known."""
+    try:
+        return procedure_in(config)
+    except RingfenceError:
+        return None
+
+
+def mechanisms_in(config: RunConfig) -> Sequence[Mechanism]:
+    """The one that decides, then those that are recorded beside it."""
+    return [mechanism(name) for name in config.mechanisms or [config.mechanism]]
+
+
+def given_in(config: RunConfig) -> Given:
+    """What was fixed before sampling; names in the config that nobody knows are refused."""
+    norm = float(config.lift.get("norm_bound", 1.0))
+    law = NoiseLaw(config.noise, config.sigma)
+    return Given(config.num_classes, law, mechanisms_in(config)[0], norm)
+
+
+def given_of(config: RunConfig) -> Given | None:
+    """The same; None where the config names a mechanism or a noise that is not known here."""
+    try:
+        return given_in(config)
+    except RingfenceError:
+        return None
