@@ -30,13 +30,12 @@ def verify(run: RunFolder) -> list[Disagreement]:
     """Every difference between the records and what their counts prove; empty when all agree."""
     config = run.config
     records = run.read()
-    if config.procedure.startswith("imported"):
+    if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
         raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
-    test = procedure(config.procedure, config.procedure_settings)
-    norm = float(config.lift.get("norm_bound", 1.0))
-    given = Given(config.num_classes, config.sigma, norm)
-    found = list(_replay(test, given, records, config.mechanisms or [config.mechanism]))
+    test = procedure(config.procedure.name, config.procedure.settings)
+    given = Given(config.classifier.classes, config.noise.sigma, config.lift.norm_bound)
+    found = list(_replay(test, given, records, config.mechanisms))
     for record in records:
         if record.config_hash != config.digest:
             found.append(Disagreement(record.input_id, record.lane, "config_hash", record.config_hash, config.digest))

@@ -23,7 +23,7 @@ _FIXED = ("fixed", "two-sided", AcesCertify.name)
 
 def is_aces(run: RunFolder) -> bool:
     """Whether the run was made by ``aces run``."""
-    return run.config.procedure in _ACES
+    return run.config.procedure.name in _ACES
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,20 @@ class AcesRun:
 
     @classmethod
     def read(cls, run: RunFolder) -> AcesRun:
-        """Read all records of a run made by ``aces run``."""
+        """Read all records of a run of an ``aces(...)`` tree."""
         if not is_aces(run):
-            remedy = "Make one with ringfence aces run."
-            raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure}", remedy)
+            remedy = "Make one: ringfence certify --model 'aces(certify=A, core=B)'."
+            raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure.name}", remedy)
         lanes: dict[str, list[Record]] = {}
         for record in run.read():
             lanes.setdefault(record.lane, []).append(record)
         if not lanes:
             raise StoreError(str(run.path), "must hold at least one record", "none", "Certify some inputs first.")
-        return cls(run, dict(sorted((float(name.removeprefix("theta=")), rows) for name, rows in lanes.items())))
+        thetas = {name: run.config.classifier.lane(name).theta for name in lanes}
+        if unknown := [name for name, theta in thetas.items() if theta is None]:
+            rule, remedy = "has a theta for every lane of its records", "Make the run again."
+            raise StoreError(str(run.path), rule, f"none for {unknown[0]!r}", remedy)
+        return cls(run, dict(sorted((float(thetas[name] or 0.0), rows) for name, rows in lanes.items())))
 
     @property
     def first(self) -> Sequence[Record]:
@@ -127,7 +131,7 @@ class AcesRun:
 
     def _signed(self, chosen: IntArray, lower: FloatArray) -> tuple[IntArray, FloatArray]:
         """The choice where it is proved, else -1, and its radius."""
-        scale = self.run.config.sigma / float(self.run.config.lift.get("norm_bound", 1.0))
+        scale = self.run.config.noise.sigma / self.run.config.lift.norm_bound
         radius = neyman_pearson(lower, 1.0 - lower, scale) * (1 - 1e-9)
         return np.where(radius > 0, chosen, ABSTAIN), radius
 
@@ -141,15 +145,14 @@ class AcesRun:
 
     def _given(self, records: Sequence[Record]) -> Given:
         config = self.run.config
-        norm = float(config.lift.get("norm_bound", 1.0))
-        return Given(config.num_classes, config.sigma, norm, {"core": _core(records)})
+        return Given(config.classifier.classes, config.noise.sigma, config.lift.norm_bound, {"core": _core(records)})
 
     def _test(self) -> Procedure:
-        return procedure(self.run.config.procedure, self.run.config.procedure_settings)
+        return procedure(self.run.config.procedure.name, self.run.config.procedure.settings)
 
     @property
     def _n(self) -> int:
-        return int(self.run.config.procedure_settings["n"])
+        return int(self.run.config.procedure.settings["n"])
 
 
 def plain_component(run: RunFolder) -> Component:
@@ -165,7 +168,7 @@ def plain_component(run: RunFolder) -> Component:
         str(run.path),
         _ids(records),
         np.array([record.prediction for record in records], np.int64),
-        None if run.config.procedure == Predict.name else radius,  # PREDICT claims none
+        None if run.config.procedure.name == Predict.name else radius,  # PREDICT claims none
         natural_predictions(run, records),
         _labels(records),
         records[0].target,
@@ -174,13 +177,13 @@ def plain_component(run: RunFolder) -> Component:
 
 def natural_predictions(run: RunFolder, records: Sequence[Record]) -> IntArray | None:
     """PREDICT's answers (records,) from a run with a fixed number of draws; None where there is none."""
-    if run.config.procedure == Predict.name:
+    if run.config.procedure.name == Predict.name:
         return np.array([record.prediction for record in records], np.int64)
-    if run.config.procedure not in _FIXED or not all(record.stages for record in records):
+    if run.config.procedure.name not in _FIXED or not all(record.stages for record in records):
         return None
-    settings = run.config.procedure_settings
+    settings = run.config.procedure.settings
     test = Predict(float(settings["alpha"]), int(settings["n"]))
-    state = test.start(len(records), Given(run.config.num_classes, run.config.sigma))
+    state = test.start(len(records), Given(run.config.classifier.classes, run.config.noise.sigma))
     return test.conclude(test.update(state, _tally(records, -1))).prediction
 
 
@@ -210,10 +213,10 @@ def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMe
     part = plain_component(run)
     if part.natural is None or part.radius is None:
         rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with --procedure fixed."
-        raise StoreError(str(run.path), rule, f"a run of {run.config.procedure}", remedy)
+        raise StoreError(str(run.path), rule, f"a run of {run.config.procedure.name}", remedy)
     same_inputs(core, part)
     everything = np.ones(len(part.idx), np.int64)
     endless = np.full(len(part.idx), np.inf)
     label = part.label if part.label is not None else np.full(len(part.idx), ABSTAIN)
-    answers = Answers(run.config.sigma, label, part.predict, part.radius, everything, endless, part.natural)
+    answers = Answers(run.config.noise.sigma, label, part.predict, part.radius, everything, endless, part.natural)
     return measure(answers, radii)

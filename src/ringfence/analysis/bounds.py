@@ -52,24 +52,24 @@ class RunBounds:
     @property
     def sigma(self) -> float:
         """Noise level."""
-        return self.config.sigma
+        return self.config.noise.sigma
 
     @property
     def n(self) -> int | None:
         """Draws that bound the probabilities, where the procedure fixed them."""
-        draws = self.config.procedure_settings.get("n")
+        draws = self.config.procedure.settings.get("n")
         return None if draws is None else int(draws)
 
     @property
     def classifier(self) -> tuple[object, ...]:
         """What the certificates are about; the mean softmax and the majority vote are two smoothed classifiers."""
-        config, soft = self.config, self.config.procedure == Softmax.name
-        return (config.model, config.weights_hash, config.sigma, config.noise, str(config.lift), soft)
+        config, soft = self.config, self.config.procedure.name == Softmax.name
+        return (config.classifier.tree, config.classifier.digest, str(config.noise), str(config.lift), soft)
 
     @property
     def has_counts(self) -> bool:
         """Whether raw counts were stored; a log imported from elsewhere has none."""
-        return not self.config.procedure.startswith(_IMPORTED)
+        return not self.config.procedure.name.startswith(_IMPORTED)
 
     def need_counts(self, purpose: str) -> None:
         """Refuse a run without raw counts, naming what they are needed for."""
@@ -141,13 +141,12 @@ class RunBounds:
 
     @property
     def _given(self) -> Given:
-        norm = float(self.config.lift.get("norm_bound", 1.0))
-        return Given(self.config.num_classes, self.sigma, norm, replayed=True)
+        return Given(self.config.classifier.classes, self.sigma, self.config.lift.norm_bound, replayed=True)
 
     @cached_property
     def _decisions(self) -> Decisions:
         """What the counts prove, replayed: an abstention by one mechanism may hide what another certifies."""
-        test = procedure(self.config.procedure, self.config.procedure_settings)
+        test = procedure(self.config.procedure.name, self.config.procedure.settings)
         state = test.start(len(self.records), self._given)
         for step in range(max(len(record.stages) for record in self.records)):
             rows = np.array([row for row, record in enumerate(self.records) if len(record.stages) > step])

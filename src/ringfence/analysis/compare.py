@@ -180,7 +180,7 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
     alpha = run.records[0].alpha
     return RunSummary(
         run.path,
-        run.config.procedure,
+        run.config.procedure.name,
         run.sigma,
         run.n,
         alpha,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from textwrap import TextWrapper
 from typing import Any, NoReturn
 
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import Problems, RingfenceError
 from ringfence.printable import one_line, printable
 from ringfence.signals import Terminated
 
@@ -34,6 +35,9 @@ class PlainConsole(Console):
 
 results = PlainConsole()
 remarks = PlainConsole(stderr=True)
+
+OPTIONS: ContextVar[Mapping[str, str]] = ContextVar("OPTIONS", default={})  # noqa: B039  (never changed)
+"""How the command that runs calls its parameters: the library speaks of arguments, its user of options."""
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -83,7 +87,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
         try:
             yield
         except RingfenceError as error:
-            fail(str(error))
+            fail(as_options(error))
         except SystemExit as error:
             # Our own ways to leave are typer's: this came from a model or a factory, and must not look like success.
             fail(f"code that this command ran called sys.exit({error.code!r}), so it did not finish.")
@@ -93,6 +97,15 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
             hint = f" {continue_with}" if continue_with else ""
             remarks.print(Text.assemble("\n", ("stopped", "yellow"), told, hint), soft_wrap=True)
             raise typer.Exit(code) from None
+
+
+def as_options(error: RingfenceError) -> str:
+    """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
+    if isinstance(error, Problems):
+        return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
+    options = OPTIONS.get()
+    names = [options.get(name.replace("-", "_"), name) for name in error.argument.split(", ")]
+    return str(RingfenceError(", ".join(names), error.rule, error.received, error.remedy))
 
 
 def numbers(text: str, name: str) -> list[float]:

@@ -12,18 +12,15 @@ from torch import nn
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.analysis.ranking import holdout_scores
 from ringfence.analysis.sween import grid_weights
-from ringfence.classifiers import Lanes, Weighted, lane_names
-from ringfence.data import load_dataset
+from ringfence.certification import Certification
+from ringfence.classifiers import Lanes, Weighted, vote_lanes
+from ringfence.data import Data, load_dataset
 from ringfence.driver import Execution
-from ringfence.engines import certify_into
 from ringfence.errors import ArgumentError
-from ringfence.lift import Identity
-from ringfence.mechanisms import neyman_pearson
-from ringfence.models import load_model, model_digest
+from ringfence.models import load_model
 from ringfence.noise import Gaussian
 from ringfence.procedures import Fixed
-from ringfence.sampling import count_classes, pick_device
-from ringfence.store import RunConfig, RunFolder
+from ringfence.sampling import pick_device
 from ringfence.training.job import TrainJob
 from ringfence.training.running import run_job
 
@@ -123,7 +120,7 @@ def _certify(study: DrtStudy, name: str, folder: Path, tell: Callable[[str], Non
     files = [folder / f"final-{i}.safetensors" for i in range(study.members)]
     loaded = [load_model(study.arch, weights=file) for file in files]
     modules = [one.at_input for one in loaded]
-    lanes = lane_names(study.members, VOTES, False, True, ())
+    lanes = tuple(one.name for one in vote_lanes(study.members, VOTES, False, True, ()))
     rows = _run(study, name, Lanes(modules, VOTES, singles=True), loaded[0].num_classes, lanes, {}, tell)
     if name == "drt":
         held_out = load_dataset(study.data, split="train", limit=study.holdout)
@@ -145,36 +142,15 @@ def _run(
     extra: dict[str, Any],
     tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    dataset = load_dataset(study.data, skip=study.skip, limit=study.inputs)
-    procedure = Fixed(n=study.n)
-    config = RunConfig(
-        model=name,
-        weights_hash=model_digest(classifier),
-        data=study.data,
-        data_hash=dataset.digest,
-        num_classes=num_classes or count_classes(classifier, dataset[0].x, pick_device(study.device), lanes),
-        skip=study.skip,
-        limit=study.inputs,
-        sigma=study.sigma,
-        lift=Identity().settings(),
-        procedure=procedure.name,
-        procedure_settings=procedure.settings(),
-        mechanism=neyman_pearson.name,
-        mechanisms=[neyman_pearson.name],
-        lanes=list(lanes),
-        extra={"count": len(dataset), **extra},
-    )
-    run = RunFolder.create_or_resume(study.out / "runs" / name, config)
-    tell(f"{name}: certifying {len(dataset)} inputs")
-    certify_into(
-        run,
+    tell(f"{name}: certifying")
+    run = Certification(
         classifier,
-        dataset,
+        Data(study.data, skip=study.skip, limit=study.inputs),
         noise=Gaussian(study.sigma),
-        procedure=procedure,
-        mechanisms=[neyman_pearson],
-        execution=Execution(device=study.device),
-    )
+        procedure=Fixed(n=study.n),
+        classes=num_classes,
+        lanes=lanes,
+    ).run(study.out / "runs" / name, Execution(device=study.device))
     return [
         {
             "variant": name,

@@ -9,9 +9,10 @@ import numpy as np
 from torch import nn
 
 from ringfence.analysis.variance import collect_logits, estimate, measured_variance_ratio, variance_ratio
+from ringfence.certification import certify
 from ringfence.classifiers import Lanes
 from ringfence.data import Dataset, Input
-from ringfence.driver import Execution, certify
+from ringfence.driver import Execution
 from ringfence.mechanisms import one_sided
 from ringfence.noise import Gaussian
 from ringfence.procedures import Fixed

@@ -66,7 +66,7 @@ def curve(lanes: Sequence[Lane]) -> Figure | None:
 
 def tried(lane: Lane) -> list[float]:
     """0 and the radii that a known-radius lane tried to prove."""
-    larger = lane.config.procedure_settings.get("larger") or () if lane.config else ()
+    larger = lane.config.procedure.settings.get("larger") or () if lane.config else ()
     targets = {record.target for record in lane.records if record.target is not None}
     return sorted({0.0, *targets, *map(float, larger)})
 

@@ -85,8 +85,8 @@ def _read(path: Path, name: str, only: bool) -> tuple[list[Lane], Sequence[Input
 
 def _light_records(run: RunFolder) -> dict[str, list[Light]]:
     """Light records by lane and input id, read part by part: the histograms of a whole run may not fit."""
-    found: dict[str, dict[int, Light]] = {lane: {} for lane in run.config.lanes}
-    test, given = procedure_of(run.config), Given(run.config.num_classes, run.config.sigma)
+    found: dict[str, dict[int, Light]] = {lane: {} for lane in run.config.classifier.names}
+    test, given = procedure_of(run.config), Given(run.config.classifier.classes, run.config.noise.sigma)
 
     def hear(path: Path, error: Exception) -> None:
         message = f"{path} is damaged and was left out; certify with the same --out makes it again"
@@ -106,7 +106,7 @@ def _light_records(run: RunFolder) -> dict[str, list[Light]]:
 
 def _shortfall(run: RunFolder, name: str, by_lane: Mapping[str, Sequence[object]]) -> list[str]:
     """What is missing of a run that has not ended."""
-    asked, there = run.config.extra.get("count"), max(len(rows) for rows in by_lane.values())
+    asked, there = run.config.data.count, max(len(rows) for rows in by_lane.values())
     if isinstance(asked, int) and there < asked:
         return [f"{name}: the run is not finished, {there} of {asked} inputs are there; every number is about those"]
     return []

@@ -98,14 +98,14 @@ class Lane:
         """The radius that the most favourable counts would prove; None where no radius is claimed."""
         if self.test is None or self.config is None:
             return None
-        largest = self.test.largest_radius(self.config.sigma)
-        return largest / float(self.config.lift.get("norm_bound", 1.0)) if largest > 0 else None
+        largest = self.test.largest_radius(self.config.noise.sigma)
+        return largest / self.config.lift.norm_bound if largest > 0 else None
 
 
 def procedure_of(config: RunConfig) -> Procedure | None:
     """The procedure with the run's settings; None for an imported log, whose procedure is not known."""
     try:
-        return procedure(config.procedure, config.procedure_settings)
+        return procedure(config.procedure.name, config.procedure.settings)
     except RingfenceError:
         return None
 

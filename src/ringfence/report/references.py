@@ -29,4 +29,4 @@ def _users(source: Source, material: Material) -> list[str]:
 def _settings(lane: Lane) -> str:
     if lane.config is None:
         return "log"
-    return f"{lane.config.procedure}, sigma {lane.config.sigma:g}, alpha {lane.records[0].alpha:g}"
+    return f"{lane.config.procedure.name}, sigma {lane.config.noise.sigma:g}, alpha {lane.records[0].alpha:g}"

@@ -24,7 +24,7 @@ class Source:
 
 
 def _procedure(*names: str) -> Callable[[Lane], bool]:
-    return lambda lane: lane.config is not None and lane.config.procedure in names
+    return lambda lane: lane.config is not None and lane.config.procedure.name in names
 
 
 def _with_setting(name: str, setting: str, *values: str) -> Callable[[Lane], bool]:
@@ -37,7 +37,7 @@ def _with_setting(name: str, setting: str, *values: str) -> Callable[[Lane], boo
 
 
 def _mechanism(name: str) -> Callable[[Lane], bool]:
-    return lambda lane: lane.config is not None and name in (lane.config.mechanism, *lane.config.mechanisms)
+    return lambda lane: lane.config is not None and name in lane.config.mechanisms
 
 
 def _vote(name: str) -> Callable[[Lane], bool]:
@@ -46,7 +46,7 @@ def _vote(name: str) -> Callable[[Lane], bool]:
     def applies(lane: Lane) -> bool:
         chosen = lane.config.ensemble if lane.config else {}
         alone = lane.lane == "main" and not chosen.get("consensus") and chosen.get("votes") == [name]
-        return alone or (bool(chosen) and lane.lane.rpartition("-")[0] == name)
+        return alone or bool(lane.config and lane.config.classifier.lane(lane.lane).vote == name)
 
     return applies
 
@@ -67,7 +67,7 @@ def _predicted(lane: Lane) -> bool:
 
 def _divided(lane: Lane) -> bool:
     """Several claims share one alpha: stages, looks that pay for themselves, lanes to choose from."""
-    split = lane.config is not None and lane.config.extra.get("alpha_split") is True
+    split = lane.config is not None and lane.config.split_alpha
     return split or _procedure("staged", "anytime")(lane)
 
 

@@ -24,7 +24,7 @@ def summary_table(material: Material) -> dict[str, Any]:
 
     columns: list[tuple[str, str, Callable[[Lane], Cell]]] = [
         ("run", "run and lane", lambda lane: (lane.name, lane.name)),
-        ("sigma", "noise level", lambda lane: _number(lane.config.sigma if lane.config else None, "g")),
+        ("sigma", "noise level", lambda lane: _number(lane.config.noise.sigma if lane.config else None, "g")),
         ("ACR", "average certified radius", _radius("acr")),
         (NATURAL, "natural accuracy: right under PREDICT", lambda lane: _percent(_natural(material, lane))),
         ("at 0", "certified accuracy at radius 0, abstained is wrong", lambda lane: _percent(lane.metrics.accuracy)),

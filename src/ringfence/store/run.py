@@ -12,18 +12,19 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from ringfence.digests import difference
-from ringfence.errors import StoreError
+from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
 from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, read_json, write_json, writing_errors
-from ringfence.store.config import SCHEMA_VERSION, RunConfig, plain
+from ringfence.store.config import SCHEMA_VERSION, RunConfig, content_hash, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.inputs import InputInfo, read_inputs, write_inputs
 from ringfence.store.lock import LOCK, locked
 from ringfence.store.parts import merge_parts, read_parts, sorted_rows, write_part
 from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
+from ringfence.store.upgrade import upgrade
 
 _KEYS = ("input_id", "lane")
-_DIGESTS = {"weights_hash": "the model", "data_hash": "the data"}
+_DIGESTS = {"classifier.digest": "the model", "data.digest": "the data"}
 """Settings that are digests, and of what."""
 
 
@@ -31,11 +32,13 @@ _DIGESTS = {"weights_hash": "the model", "data_hash": "the data"}
 class RunFolder:
     """A run: config.json, environment.json, forward.json, parts/, inputs.parquet, summary.json.
 
+    written: the hash of config.json as it stands, another than the config's where its schema is an earlier one;
     damaged collects the names of parts that could not be read; their inputs count as not done.
     """
 
     path: Path
     config: RunConfig
+    written: str = ""
     damaged: list[str] = field(default_factory=list, compare=False)
 
     @classmethod
@@ -61,6 +64,9 @@ class RunFolder:
         if (path / "config.json").exists():
             run = cls.open(path)
             changed = changed_settings(config, run.config)
+            if run.config.digest != config.digest and not changed and run.config.migrated is not None:
+                # Its records carry the hash of what stands in the folder, and so do those that are added.
+                return run
             if changed and any((path / "parts").glob("*")):
                 remedy = "Choose another --out for the new settings, or repeat the old ones to continue this run."
                 rule = "a run is continued with the settings it was started with"
@@ -90,14 +96,7 @@ class RunFolder:
             found = "a folder without config.json" if path.is_dir() else "a file" if path.exists() else "nothing there"
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
-        _refuse_newer(file, content)
-        try:
-            return cls(path, RunConfig.model_validate(content))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(step) for step in first["loc"])
-            remedy = "Restore config.json from a copy, or start a new run."
-            raise StoreError(str(file), "must be a run's settings", f"{where}: {first['msg']}", remedy) from error
+        return cls(path, read_config(file, content), content_hash(content))
 
     # The records
 
@@ -114,7 +113,15 @@ class RunFolder:
         needed = None if columns is None else [*wanted, *(key for key in _KEYS if key not in wanted)]
         schema = pa.schema([RECORD_SCHEMA.field(name) for name in needed or wanted])
         tables = list(read_parts(self.path / "parts", needed, self._note_damage))
-        return sorted_rows(pa.concat_tables([schema.empty_table(), *tables])).select(wanted)
+        return self._rehashed(sorted_rows(pa.concat_tables([schema.empty_table(), *tables])).select(wanted))
+
+    def _rehashed(self, table: pa.Table) -> pa.Table:
+        """Rows of an earlier schema carry the hash of their config as it was; they get that of the same, upgraded."""
+        if self.config.migrated is None or "config_hash" not in table.column_names:
+            return table
+        hashes = [self.config.digest if one == self.written else one for one in table["config_hash"].to_pylist()]
+        place = table.column_names.index("config_hash")
+        return table.set_column(place, RECORD_SCHEMA.field("config_hash"), pa.array(hashes, pa.string()))
 
     def read(self) -> list[Record]:
         """All records, sorted by (input_id, lane)."""
@@ -129,7 +136,7 @@ class RunFolder:
         for table in read_parts(self.path / "parts", None, self._note_damage):
             for one, lane in zip(table["input_id"].to_pylist(), table["lane"].to_pylist(), strict=True):
                 lanes.setdefault(one, set()).add(lane)
-        return {one for one, present in lanes.items() if present.issuperset(self.config.lanes)}
+        return {one for one, present in lanes.items() if present.issuperset(self.config.classifier.names)}
 
     def merge_parts(self) -> None:
         """Join the small parts of a finished run; only its writer may call this, and not while parts are damaged."""
@@ -205,6 +212,21 @@ class RunFolder:
     def _list(self, name: str) -> list[dict[str, Any]]:
         path = self.path / name
         return list(read_json(path)) if path.exists() else []
+
+
+def read_config(file: Path, content: Any) -> RunConfig:
+    """The config that a file holds, of this schema or an earlier one; whatever else it holds is refused."""
+    _refuse_newer(file, content)
+    try:
+        earlier = isinstance(content, dict) and content.get("schema_version") == 1
+        return RunConfig.model_validate(upgrade(content) if earlier else content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
+    except (ValueError, TypeError, ArithmeticError, RingfenceError) as error:
+        received = str(error)
+    remedy = "Restore config.json from a copy, or start a new run."
+    raise StoreError(str(file), "must be a run's settings", received, remedy)
 
 
 def _refuse_newer(file: Path, content: Any) -> None:
