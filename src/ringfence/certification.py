@@ -158,9 +158,9 @@ class Certification:
         module, lift = model.placed(dataset.shape)
         if not len(dataset):
             return Loaded(self, model, module, self.lift or lift, dataset, self.classes or model.num_classes or 2)
-        lift, names = self.lift or lift, tuple(lane.name for lane in self.lanes)
-        found = count_classes(module, lift(dataset[0].x), pick_device(device), names)
-        facts(module, dataset[0].x[None])  # a core network must fit too, before a run folder is begun
+        lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset[0].x
+        found = count_classes(module, lift(first), pick_device(device), names)
+        facts(module, first[None])  # a core network must fit too, before a run folder is begun
         known = self.classes or model.num_classes
         if known is not None and known != found:
             raise ArgumentError("classes", f"the model returns {found} scores", known, f"Use {found}.")

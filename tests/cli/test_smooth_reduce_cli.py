@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
+from ringfence.cli.smooth_reduce_progress import in_words
 from typer.testing import CliRunner
 
 from ringfence.cli.smooth_reduce import smooth_reduce_app
-from ringfence.cli.smooth_reduce_progress import in_words
 from ringfence.store import RunFolder
 from ringfence.verification import verify
 

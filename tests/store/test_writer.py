@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from configs import altered
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
@@ -21,7 +22,7 @@ Make = Callable[..., Record]
 
 @pytest.fixture
 def run(config: RunConfig, tmp_path: Path) -> RunFolder:
-    return RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update={"lanes": ["a"]}))
+    return RunFolder.create_or_resume(tmp_path / "run", altered(config, {"lanes": ["a"]}))
 
 
 def test_a_part_is_written_when_enough_records_are_held(run: RunFolder, make_record: Make) -> None:

@@ -38,7 +38,7 @@ class RunFolder:
 
     path: Path
     config: RunConfig
-    written: str = ""
+    written: str = field(default="", compare=False)
     damaged: list[str] = field(default_factory=list, compare=False)
 
     @classmethod
