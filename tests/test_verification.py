@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from configs import altered, small_config
 from toys import Buckets
 
 import ringfence as rf
@@ -32,7 +33,7 @@ PROCEDURES: list[Procedure] = [
 
 
 def config(procedure: Procedure) -> RunConfig:
-    return RunConfig(
+    return small_config(
         model="buckets",
         data="line",
         num_classes=4,
@@ -56,10 +57,10 @@ def records(procedure: Procedure) -> list[rf.Record]:
         procedure=procedure,
         mechanism=mechanisms[0],
         also=tuple(mechanisms[1:]),
-        config_hash=config(procedure).digest,
         execution=rf.Execution(device="cpu", plan=ForwardPlan(100)),
     )
-    return sorted(found, key=lambda record: record.input_id)
+    digest = config(procedure).digest
+    return sorted((replace(one, config_hash=digest) for one in found), key=lambda record: record.input_id)
 
 
 def stored(path: Path, procedure: Procedure, rows: list[rf.Record]) -> rf.RunFolder:
@@ -154,10 +155,11 @@ def test_the_norm_of_the_lift_is_verified(tmp_path: Path, procedure: Procedure) 
         def __call__(self, x: torch.Tensor) -> torch.Tensor:
             return 2 * x
 
-    lifted = config(procedure).model_copy(update={"lift": Double().settings(), "mechanisms": ["neyman_pearson"]})
-    options = {"noise": rf.Gaussian(0.5), "procedure": procedure, "config_hash": lifted.digest, "lift": Double()}
+    lifted = altered(config(procedure), {"lift": Double().settings(), "mechanisms": ["neyman_pearson"]})
+    options = {"noise": rf.Gaussian(0.5), "procedure": procedure, "lift": Double()}
     execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
-    rows = list(rf.certify(Buckets(), torch.linspace(-1, 2, 9)[:, None], execution=execution, **options))
+    found = rf.certify(Buckets(), torch.linspace(-1, 2, 9)[:, None], execution=execution, **options)
+    rows = [replace(one, config_hash=lifted.digest) for one in found]
     run = rf.RunFolder.create_or_resume(tmp_path / "run", lifted)
     run.append(rows)
     assert rf.verify(run) == []

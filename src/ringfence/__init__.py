@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ringfence.version import __version__
 
 if TYPE_CHECKING:
+    from ringfence.certification import Certification as Certification
+    from ringfence.certification import certify as certify
     from ringfence.classifiers import Aces as Aces
     from ringfence.classifiers import Chunks as Chunks
     from ringfence.classifiers import Clips as Clips
@@ -27,13 +29,27 @@ if TYPE_CHECKING:
     from ringfence.classifiers import SoftmaxVote as SoftmaxVote
     from ringfence.classifiers import SoftVote as SoftVote
     from ringfence.classifiers import Weighted as Weighted
+    from ringfence.data import Data as Data
     from ringfence.data import load_dataset as load_dataset
     from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
-    from ringfence.driver import certify as certify
     from ringfence.engines import certify_into as certify_into
     from ringfence.lift import Identity as Identity
+    from ringfence.mechanisms import neyman_pearson as neyman_pearson
     from ringfence.models import load_model as load_model
+    from ringfence.models.compose import aces as aces
+    from ringfence.models.compose import chunks as chunks
+    from ringfence.models.compose import clips as clips
+    from ringfence.models.compose import consensus as consensus
+    from ringfence.models.compose import denoised as denoised
+    from ringfence.models.compose import hard as hard
+    from ringfence.models.compose import lanes as lanes
+    from ringfence.models.compose import max_margin as max_margin
+    from ringfence.models.compose import normalize as normalize
+    from ringfence.models.compose import patches as patches
+    from ringfence.models.compose import soft as soft
+    from ringfence.models.compose import softmax as softmax
+    from ringfence.models.compose import weighted as weighted
     from ringfence.noise import Gaussian as Gaussian
     from ringfence.procedures import AcesCertify as AcesCertify
     from ringfence.procedures import AcesPredict as AcesPredict
@@ -54,7 +70,8 @@ if TYPE_CHECKING:
     from ringfence.verification import verify as verify
 
 _HOMES = {
-    "driver": ("Execution", "Progress", "certify"),
+    "certification": ("Certification", "certify"),
+    "driver": ("Execution", "Progress"),
     "classifiers": (
         "Aces",
         "Chunks",
@@ -73,10 +90,26 @@ _HOMES = {
         "SoftmaxVote",
         "Weighted",
     ),
-    "data": ("load_dataset",),
+    "data": ("Data", "load_dataset"),
     "engines": ("certify_into",),
     "lift": ("Identity",),
+    "mechanisms": ("neyman_pearson",),
     "models": ("load_model",),
+    "models.compose": (
+        "aces",
+        "chunks",
+        "clips",
+        "consensus",
+        "denoised",
+        "hard",
+        "lanes",
+        "max_margin",
+        "normalize",
+        "patches",
+        "soft",
+        "softmax",
+        "weighted",
+    ),
     "noise": ("Gaussian",),
     "procedures": (
         "AcesCertify",

@@ -1,4 +1,7 @@
-"""The driver: a classifier, a noise, a procedure and a mechanism -> a stream of records."""
+"""The driver: a classifier, a noise, a procedure and mechanisms -> a stream of records.
+
+Users call ``certify`` or run a ``Certification`` (certification.py), which hand their parts to ``drive``.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from torch import Tensor, nn
 
 from ringfence.data import Input
 from ringfence.data.dataset import warn_of_inputs
-from ringfence.desk import Desk
-from ringfence.errors import ArgumentError, ClassifierError, DataError
+from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.in_flight import InFlight
 from ringfence.lift import Identity, Lift
-from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
+from ringfence.mechanisms import Mechanism, check_together
 from ringfence.noise import Noise
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
@@ -38,8 +41,6 @@ from ringfence.sampling import (
 CHECKED_ON = 8
 """Inputs on noisy copies of which the classifier is checked before the first draw."""
 
-Inputs = Iterable[Input] | Iterable[Tensor] | Iterable[tuple[Tensor, int]] | Tensor
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -55,13 +56,12 @@ class Progress:
 class Execution:
     """Where and how the network runs; none of it changes what a certificate means.
 
-    batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch and precision.
+    batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
     autotune: of a compiled network; None: if ``draws``, expected of the whole run (0: unknown), take long enough.
     """
 
     device: str = "auto"
     batch: int | None = None
-    precision: Precision = "fp32"
     compile: bool = False
     autotune: bool | None = None
     draws: int = 0
@@ -69,25 +69,40 @@ class Execution:
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
 
-    def measured(
-        self, classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device
+    def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise ArgumentError("batch", "must be auto or a number of rows", self.batch, "Use auto.")
+
+    def planned(
+        self,
+        classifier: nn.Module,
+        shape: tuple[int, ...],
+        num_classes: int,
+        device: torch.device,
+        precision: Precision,
     ) -> ForwardPlan:
-        """The fastest plan here."""
-        how = (self.precision, self.compile, self.batch, self.autotune, self.draws)
+        """The given plan, if there is one, else the fastest here; of this precision, which is part of the claim."""
+        if self.plan is not None:
+            if self.plan.precision != precision:
+                rule, remedy = f"must have the precision certified, {precision}", f"Certify with {self.plan.precision}."
+                raise ArgumentError("plan", rule, self.plan.precision, remedy)
+            check_memory(self.plan.batch, shape, device)
+            return self.plan
+        how = (precision, self.compile, self.batch, self.autotune, self.draws)
         return fastest_plan(classifier, shape, num_classes, device, *how)
 
 
-def certify(
+def drive(
     classifier: nn.Module,
-    inputs: Inputs,
+    inputs: Iterable[Input],
     *,
     noise: Noise,
     procedure: Procedure,
-    mechanism: Mechanism = neyman_pearson,
-    also: tuple[Mechanism, ...] = (),
+    mechanisms: Sequence[Mechanism],
     lift: Lift | None = None,
     num_classes: int | None = None,
     lanes: tuple[str, ...] = (),
+    precision: Precision = "fp32",
     seed: int = 0,
     config_hash: str = "",
     execution: Execution | None = None,
@@ -95,20 +110,20 @@ def certify(
     """Certify every input; records come as inputs are decided, all lanes of an input together.
 
     classifier: (B, *lifted shape) -> scores (B, K) or (B, lanes, K); lanes: their names, needed where a plain module
-    has several. inputs: Inputs, tensors (*shape) in [0,1], (tensor, label) pairs or one tensor (N, *shape).
-    mechanism decides; also adds further radii from the same bounds at no cost.
+    has several.
+    The first mechanism decides; the others add further radii from the same bounds at no cost.
     The noise of draw i of an input depends on (seed, its id, stage, i) alone.
     A record comes when rows asked again have shown that the classifier is still the one that was checked at the start;
     if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the run is left.
     """
     execution, lift = execution or Execution(), lift or Identity()
-    queue = as_inputs(inputs)
+    queue = iter(inputs)
     peeked = list(islice(queue, CHECKED_ON))
     if not peeked:
         return
     warn_of_inputs(peeked)
     check_seed(seed)
-    check_together((mechanism, *also), noise.law)
+    check_together(mechanisms, noise.law)
     device, samples = pick_device(execution.device), lifted(peeked, lift)
     shape = tuple(samples[0].shape)
     classifier = placed(classifier, device)  # the user's own stays as and where it is
@@ -117,11 +132,9 @@ def certify(
         rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
     num_classes = found
-    if execution.plan is not None:
-        check_memory(execution.plan.batch, shape, device)
-    plan = execution.plan or execution.measured(classifier, shape, num_classes, device)
+    plan = execution.planned(classifier, shape, num_classes, device, precision)
     counted = readouts(procedure.needs, classifier, procedure.name)
-    given = Given(num_classes, noise.law, mechanism, _norm_bound(lift, mechanism))
+    given = Given(num_classes, noise.law, mechanisms[0], _norm_bound(lift, mechanisms[0]))
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
     engine = Engine(
@@ -134,12 +147,12 @@ def certify(
         )
         raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", remedy)
     execution.on_plan(engine.plan)
-    desk = Desk(engine, procedure, given, also, lift, lanes, seed, config_hash)
-    yield from confirmed(engine, desk, Facts(classifier, device), chain(peeked, queue), execution.on_progress)
+    flight = InFlight(engine, procedure, given, mechanisms[1:], lift, lanes, seed, config_hash)
+    yield from confirmed(engine, flight, Facts(classifier, device), chain(peeked, queue), execution.on_progress)
 
 
 def confirmed(
-    engine: Engine, desk: Desk, facts: Facts, inputs: Iterator[Input], on_progress: Callable[[Progress], None]
+    engine: Engine, flight: InFlight, facts: Facts, inputs: Iterator[Input], on_progress: Callable[[Progress], None]
 ) -> Iterator[Record]:
     """Records of all inputs, each once the classifier was seen unchanged after its last draw."""
     begin, decided, items = time.perf_counter(), 0, facts.of(inputs)
@@ -147,12 +160,12 @@ def confirmed(
     ready: list[list[Record]] = []
     while True:
         while engine.hungry and (item := next(items, None)) is not None:
-            desk.open(*item)
+            flight.open(*item)
         finished = engine.step()
         if finished is None:
             engine.confirm()
         else:
-            for records in desk.settle(finished):
+            for records in flight.settle(finished):
                 decided += 1
                 waiting.append((engine.batches, records))
             on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
@@ -179,17 +192,3 @@ def lifted(items: Sequence[Input], lift: Lift) -> list[Tensor]:
     """The first inputs as the network sees them, without noise; those of another shape than the first are left out."""
     alike = [one for one in items if one.x.shape == items[0].x.shape]
     return [lift.at(one.x, one.id) for one in alike]
-
-
-def as_inputs(inputs: Inputs) -> Iterator[Input]:
-    """Whatever was given, as Inputs; tensors are numbered 0, 1, 2, ..."""
-    for number, item in enumerate(inputs):
-        if isinstance(item, Input):
-            yield item
-        elif isinstance(item, Tensor):
-            yield Input(number, item, None, str(number))
-        elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Tensor):
-            yield Input(number, item[0], int(item[1]), str(number))
-        else:
-            rule = "each must be an Input, a tensor or a (tensor, label) pair"
-            raise DataError("inputs", rule, type(item).__name__, "Wrap your data accordingly.")

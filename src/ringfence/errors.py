@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 from ringfence.printable import printable
+
+T = TypeVar("T")
 
 
 class RingfenceError(Exception):
@@ -42,3 +47,35 @@ class StoreError(RingfenceError):
 
 class AlphaError(RingfenceError):
     """More failure probability was asked for than the budget holds."""
+
+
+class Problems(RingfenceError):
+    """Several mistakes at once: whoever mends one would only meet the next."""
+
+    def __init__(self, problems: Sequence[RingfenceError]) -> None:
+        self.problems = tuple(problems)
+        listed = "\n".join(f"- {one}" for one in problems)
+        super().__init__("certification", f"has {len(problems)} problems", listed, "")
+        self.args = (f"{len(problems)} problems:\n{listed}",)
+
+
+class Collected:
+    """Mistakes of the parts of one thing, gathered so that all of them are told together."""
+
+    def __init__(self) -> None:
+        self.problems: list[RingfenceError] = []
+
+    def ask(self, make: Callable[[], T]) -> T | None:
+        """What is made, or None where that is refused."""
+        try:
+            return make()
+        except Problems as error:
+            self.problems += error.problems
+        except RingfenceError as error:
+            self.problems.append(error)
+        return None
+
+    def tell(self) -> None:
+        """Raise what was gathered: a single mistake as itself."""
+        if self.problems:
+            raise self.problems[0] if len(self.problems) == 1 else Problems(self.problems)

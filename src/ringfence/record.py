@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ringfence.types import ABSTAIN, IntArray
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One of the classifiers of a run: its printed name, which is the key of its records, and what it is.
+
+    vote: of how many members (prefix); member: its place, from 1; agree: the K of a K-consensus; theta: of ACES.
+    Nobody reads this out of the name.
+    """
+
+    name: str
+    vote: str | None = None
+    prefix: int | None = None
+    member: int | None = None
+    agree: int | None = None
+    theta: float | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Entries that say something, for the run's config."""
+        return {key: value for key, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import final, overload
 
 from torch import Tensor, nn
 
-from ringfence.driver import Execution, Inputs, certify
+from ringfence.certification import certify
+from ringfence.driver import Execution
 from ringfence.errors import DataError
 from ringfence.mechanisms import Mechanism, neyman_pearson
 from ringfence.noise import Gaussian
@@ -86,7 +87,7 @@ class Smoothed:
     def _run(
         self, x: Tensor | list[Tensor], procedure: Procedure, mechanism: Mechanism, seed: int
     ) -> Record | list[Record]:
-        many: Inputs = x if isinstance(x, list) else [x]
+        many = x if isinstance(x, list) else [x]
         if isinstance(x, list) and not x:
             raise DataError("x", "needs at least one input", "an empty list", "Pass a tensor or a list of tensors.")
         records = list(

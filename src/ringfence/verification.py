@@ -44,7 +44,7 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
     partial: a run that is not whole, because it has not ended or inputs failed, is no difference.
     """
     config = run.config
-    if config.procedure.startswith("imported"):
+    if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
         raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
     claim = _Claim.of(run)
@@ -68,7 +68,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     lanes: dict[int, list[str]] = {}
     for record in records:
         lanes.setdefault(record.input_id, []).append(record.lane)
-    known = sorted(run.config.lanes)
+    known = sorted(run.config.classifier.names)
     for one, there in lanes.items():
         if there != known:
             yield Disagreement(one, "", "lanes", there, known)
@@ -139,7 +139,7 @@ class _Claim:
         broken = {one.row for one in seen.misfits}
         decisions = seen.decisions
         prediction, radius, radii = claims(decisions, self.given, self.also)
-        lift = self.run.config.lift
+        lift = self.run.config.lift.model_dump()
         sound = self.test.sound and lift.get("form") != "paper" and lift.get("sound", True) is True
         for row, record in enumerate(records):
             if row in broken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from configs import small_config
 
 from ringfence.analysis.consensus_stats import consensus_of, consensus_stats
 from ringfence.errors import ArgumentError
@@ -32,7 +33,16 @@ def test_edges() -> None:
 def test_lanes_are_known_by_their_run() -> None:
     def config(**ensemble: object) -> RunConfig:
         extra = {"ensemble": {"members": ["a", "b", "c"], **ensemble}}
-        return RunConfig(model="", data="", num_classes=2, sigma=1, procedure="fixed", mechanism="", extra=extra)
+        return small_config(
+            model="",
+            data="",
+            num_classes=2,
+            sigma=1,
+            procedure="fixed",
+            mechanism="",
+            extra=extra,
+            lanes=["main", "consensus-1", "soft-3"],
+        )
 
     assert consensus_of(config(consensus=[2]), "main") == (3, 2)
     assert consensus_of(config(consensus=[1, 2]), "consensus-1") == (3, 1)

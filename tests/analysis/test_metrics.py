@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import small_config
 
 from ringfence.analysis import load_metrics, metrics, metrics_by_lane, metrics_json
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.record import Record
-from ringfence.store import RunConfig, RunFolder, export_cohen, import_cohen, read_cohen
+from ringfence.store import RunFolder, export_cohen, import_cohen, read_cohen
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cohen"
 RADII = [0.0, 0.25, 0.5, 0.75]
@@ -103,7 +104,7 @@ def test_lanes_are_measured_apart() -> None:
 
 
 def test_the_printed_document(tmp_path: Path) -> None:
-    config = RunConfig(model="m", data="d", num_classes=2, sigma=0.5, procedure="fixed", mechanism="one-sided")
+    config = small_config(model="m", data="d", num_classes=2, sigma=0.5, procedure="fixed", mechanism="one-sided")
     run = RunFolder.create_or_resume(tmp_path / "run", config)
 
     def ours(*values: Any) -> Record:

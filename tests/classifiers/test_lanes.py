@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ringfence.classifiers import KConsensus, Lanes, lane_names, score
+from ringfence.classifiers import KConsensus, Lanes, score, vote_lanes
 from ringfence.errors import ArgumentError, ClassifierError
 
 with torch.random.fork_rng():
@@ -17,7 +17,7 @@ with torch.random.fork_rng():
 def test_names_stand_in_the_order_of_the_scores() -> None:
     lanes = Lanes(MEMBERS, ("soft", "weighted"), prefixes=True, singles=True, consensus=(2,), weights=(1, 1, 1))
     expected = ["member-1", "member-2", "member-3", "soft-1", "soft-2", "soft-3", "weighted-3", "consensus-2"]
-    assert list(lanes.names) == expected == list(lane_names(3, ("soft", "weighted"), True, True, (2,)))
+    assert list(lanes.names) == expected == [one.name for one in vote_lanes(3, ("soft", "weighted"), True, True, (2,))]
     assert lanes(torch.ones(5, 3)).shape == (5, 8, 4)
 
 

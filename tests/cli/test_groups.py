@@ -7,10 +7,10 @@ from typing import Annotated
 
 import pytest
 import typer
+from ringfence.cli.job import Choices
 from typer.testing import CliRunner
 
 from ringfence.cli.groups import InputOptions, RunningOptions, grouped
-from ringfence.cli.job import Choices
 
 
 @dataclass(frozen=True)

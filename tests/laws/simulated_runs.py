@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from configs import small_config
 
 from ringfence.mechanisms import MECHANISMS, Mechanism
 from ringfence.procedures import Given, Procedure, claims
 from ringfence.record import Record, StageTally
-from ringfence.store import RunConfig, RunFolder
+from ringfence.store import RunFolder
 from ringfence.types import BINS, SCORE_EDGES, FloatArray, Tally
 
 SIGMA = 1.0
@@ -28,7 +29,7 @@ def simulated_run(
     """Inputs with class probabilities p (inputs, K), or mean scores p where the procedure reads scores."""
     inputs, classes = p.shape
     rng, given = np.random.default_rng(seed), Given(classes, SIGMA, mechanisms[0])
-    config = RunConfig(
+    config = small_config(
         model="simulated",
         data="simulated",
         num_classes=classes,

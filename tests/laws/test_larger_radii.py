@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from configs import small_config
 from scipy.special import ndtr
 from scipy.stats import binom
 from simulate import SIGMA
@@ -212,7 +213,7 @@ def run_of(path: Path, rows: list[rf.Record], procedure: Sequential = PROCEDURE)
 
 
 def config_of(procedure: Sequential) -> RunConfig:
-    return RunConfig(
+    return small_config(
         model="buckets",
         data="line",
         num_classes=4,

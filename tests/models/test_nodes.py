@@ -10,6 +10,7 @@ from ringfence.classifiers import Aces, KConsensus
 from ringfence.errors import ModelError
 from ringfence.models import as_tree, lanes_of, load_model
 from ringfence.models.registry import NODES, numbers, settle, usage
+from ringfence.record import Lane
 
 X = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
@@ -34,18 +35,24 @@ def members() -> list[torch.nn.Module]:
 def test_a_tree_is_the_classifier_it_describes(text: str, by_hand: object) -> None:
     loaded = load_model(text)
     torch.testing.assert_close(loaded.module(X), by_hand(members())(X))  # type: ignore[operator]
-    assert loaded.lanes == ("main",)
+    assert [lane.name for lane in loaded.lanes] == ["main"]
     assert loaded.num_classes == 10
     assert not any(part.training for part in loaded.module.modules())
 
 
 def test_lanes_are_known_before_loading() -> None:
     text = "lanes(default:0, default:1, votes=soft/hard, consensus=1, singles=true)"
-    assert lanes_of(as_tree(text)) == ("member-1", "member-2", "soft-2", "hard-2", "consensus-1")
+    assert lanes_of(as_tree(text)) == (
+        Lane("member-1", member=1),
+        Lane("member-2", member=2),
+        Lane("soft-2", vote="soft", prefix=2),
+        Lane("hard-2", vote="hard", prefix=2),
+        Lane("consensus-1", agree=1),
+    )
     assert load_model(text).module(X).shape == (3, 5, 10)
     assert lanes_of(as_tree("normalize(soft(default, default:1, prefixes=true), mean=0, std=1)")) == (
-        "soft-1",
-        "soft-2",
+        Lane("soft-1", vote="soft", prefix=1),
+        Lane("soft-2", vote="soft", prefix=2),
     )
 
 
@@ -72,7 +79,8 @@ def test_noise_elsewhere_is_refused_below_the_outermost_node(noise: str) -> None
 def test_aces_of_an_ensemble() -> None:
     loaded = load_model("aces(certify=max-margin(default:0, default:1), core=default:2, theta=0.25:0.75:0.25)")
     assert isinstance(loaded.module, Aces)
-    assert loaded.lanes == ("theta=0.25", "theta=0.50", "theta=0.75")
+    assert [lane.name for lane in loaded.lanes] == ["theta=0.25", "theta=0.50", "theta=0.75"]
+    assert [lane.theta for lane in loaded.lanes] == [0.25, 0.5, 0.75]
 
 
 def test_the_digest_tells_every_setting_and_order_apart() -> None:

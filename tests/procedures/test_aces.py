@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from configs import small_config
 from scipy.stats import binom
 from torch import Tensor, nn
 from toys import Buckets
@@ -71,13 +72,15 @@ def run(
     procedure: Procedure, digits: Any, sigma: float = 1.0, config_hash: str = "", core: nn.Module | None = None
 ) -> list[rf.Record]:
     model = aces(core)
-    options: Any = {"noise": rf.Gaussian(sigma), "execution": FAST, "lanes": model.names, "config_hash": config_hash}
+    options: Any = {"noise": rf.Gaussian(sigma), "execution": FAST, "lanes": model.names}
     found = rf.certify(model, digits, procedure=procedure, **options)
-    return sorted(found, key=lambda record: (record.input_id, record.lane))
+    return sorted(
+        (replace(one, config_hash=config_hash) for one in found), key=lambda record: (record.input_id, record.lane)
+    )
 
 
 def config(procedure: Procedure) -> RunConfig:
-    return RunConfig(
+    return small_config(
         model="aces",
         data="default",
         num_classes=10,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from configs import small_config
 
 from ringfence.mechanisms import MECHANISMS
 from ringfence.procedures import Fixed, Given, Procedure, claims
@@ -33,7 +34,7 @@ def fake_run(
 ) -> RunFolder:
     """Inputs of every difficulty; shape is that of their pictures, None for none; later lanes are a little worse."""
     test = Fixed(n=500) if procedure is None else procedure
-    config = RunConfig(
+    config = small_config(
         **{
             "model": "fake",
             "data": "fake.npz",
@@ -78,7 +79,7 @@ def fake_run(
 def _lane(
     config: RunConfig, test: Procedure, lane: str, label: Any, top: Any, easy: Any, rng: np.random.Generator
 ) -> list[Record]:
-    inputs, given = len(top), Given(CLASSES, config.sigma, MECHANISMS[config.mechanism])
+    inputs, given = len(top), Given(CLASSES, config.noise.sigma, MECHANISMS[config.mechanisms[0]])
     p = np.repeat((1 - easy)[:, None] / (CLASSES - 1), CLASSES, axis=1)
     p[np.arange(inputs), top] = easy
     state = test.start(inputs, given)

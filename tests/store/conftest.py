@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from configs import small_config
 
 from ringfence.record import Record, StageTally
 from ringfence.store import RunConfig
@@ -14,7 +15,7 @@ from ringfence.store import RunConfig
 
 @pytest.fixture
 def config() -> RunConfig:
-    return RunConfig(
+    return small_config(
         model="default",
         weights_hash="0123",
         data="default",

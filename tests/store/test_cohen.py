@@ -144,8 +144,8 @@ def test_import_keeps_what_the_log_says_and_claims_no_soundness(tmp_path: Path) 
     assert first.p_a == pytest.approx(0.9347330687)  # Phi(0.378 / 0.25 = 1.512)
     assert first.p_a + first.p_b == pytest.approx(1)
     assert (abstained.p_a, abstained.p_b) == (0.0, 1.0)
-    assert run.config.extra["source"] == "cohen log"
-    assert run.config.num_classes == 10
+    assert run.config.procedure.settings["source"] == "cohen log"
+    assert run.config.classifier.classes == 10
     import_cohen(source, 0.25, run.path)
     assert len(list((run.path / "parts").iterdir())) == 1  # nothing is imported twice
     with pytest.raises(StoreError, match="sigma"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from configs import small_config
 
 from ringfence.analysis.consensus_stats import consensus_of
 from ringfence.store import RunConfig
 
 
 def config(model: str, **extra: Any) -> RunConfig:
-    return RunConfig(
+    return small_config(
         model=model,
         data="default",
         num_classes=10,
@@ -42,9 +43,9 @@ def test_the_tree_tells_what_votes(model: str, told: dict[str, Any]) -> None:
     assert config(model).ensemble == told
 
 
-def test_what_flags_stored_comes_first() -> None:
-    stored = {"members": ["x"], "votes": ["hard"]}
-    assert config("soft(a, b)", ensemble=stored).ensemble == stored
+def test_what_flags_stored_becomes_the_tree() -> None:
+    stored = {"members": ["x", "denoised:d@w+y"], "votes": ["hard"]}
+    assert config("x+y", ensemble=stored).classifier.tree == "hard(x, denoised(d@w, y))"
 
 
 def test_a_consensus_is_known_by_its_tree() -> None:

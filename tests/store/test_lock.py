@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import altered
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
@@ -22,7 +23,7 @@ Make = Callable[..., Record]
 
 
 def other(config: RunConfig) -> RunConfig:
-    return config.model_copy(update={"sigma": 2 * config.sigma})
+    return altered(config, {"sigma": 2 * config.noise.sigma})
 
 
 def test_a_live_run_keeps_its_settings(config: RunConfig, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_strangers_folder_gets_not_even_a_lock(config: RunConfig, tmp_path: Pa
 def test_what_stands_in_the_place_of_a_part_is_named_and_left_out(
     config: RunConfig, make_record: Make, tmp_path: Path, make: Callable[[Path], Any]
 ) -> None:
-    alone = config.model_copy(update={"lanes": ["a"]})
+    alone = altered(config, {"lanes": ["a"]})
     run = RunFolder.create_or_resume(tmp_path / "run", alone)
     run.append([make_record(1, config_hash=alone.digest)])
     make(run.path / "parts" / "part-000001.parquet")
@@ -87,11 +88,13 @@ def test_no_pipe_is_waited_for(config: RunConfig, tmp_path: Path, name: str) -> 
 
 def test_what_changed_about_model_and_data_is_named(config: RunConfig, make_record: Make, tmp_path: Path) -> None:
     def hashes(weights: str, data: str) -> RunConfig:
-        return config.model_copy(update={"weights_hash": weights, "data_hash": data})
+        return altered(config, {"weights_hash": weights, "data_hash": data})
 
     began = hashes("v2 weights:1 ours:1 code:1", "v2 inputs:1 labels:1 index:1")
     RunFolder.create_or_resume(tmp_path / "run", began).append([make_record(0, config_hash=began.digest)])
-    with pytest.raises(StoreError, match="the model changed: model code; data_hash: the data changed: labels, index"):
+    with pytest.raises(
+        StoreError, match=r"the model changed: model code; data\.digest: the data changed: labels, index"
+    ):
         RunFolder.create_or_resume(
             tmp_path / "run", hashes("v2 weights:1 ours:1 code:2", "v2 inputs:1 labels:2 index:2")
         )
@@ -100,14 +103,14 @@ def test_what_changed_about_model_and_data_is_named(config: RunConfig, make_reco
 def test_a_run_of_the_earlier_scheme_goes_on_where_its_digests_said_all(
     config: RunConfig, make_record: Make, tmp_path: Path
 ) -> None:
-    old = config.model_copy(update={"weights_hash": "1" * 32, "data_hash": "2" * 32})
+    old = altered(config, {"weights_hash": "1" * 32, "data_hash": "2" * 32})
     RunFolder.create_or_resume(tmp_path / "run", old).append([make_record(0, config_hash=old.digest)])
     same = {"weights_hash": f"v2 weights:1 ours:1 v1:{'1' * 32}", "data_hash": f"v2 inputs:1 v1:{'2' * 32}"}
-    run = RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update=same))
+    run = RunFolder.create_or_resume(tmp_path / "run", altered(config, same))
     assert run.config == old  # so that its records keep their config_hash
     with pytest.raises(StoreError, match="the model cannot be compared: the run is of an earlier version"):
         RunFolder.create_or_resume(
-            tmp_path / "run", config.model_copy(update={**same, "weights_hash": "v2 weights:1 ours:1 code:1"})
+            tmp_path / "run", altered(config, {**same, "weights_hash": "v2 weights:1 ours:1 code:1"})
         )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from configs import altered
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
@@ -22,7 +23,7 @@ Make = Callable[..., Record]
 
 @pytest.fixture
 def run(config: RunConfig, tmp_path: Path) -> RunFolder:
-    return RunFolder.create_or_resume(tmp_path / "run", config.model_copy(update={"lanes": ["a"]}))
+    return RunFolder.create_or_resume(tmp_path / "run", altered(config, {"lanes": ["a"]}))
 
 
 @pytest.fixture

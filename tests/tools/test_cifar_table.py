@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ringfence.analysis.metrics import metrics
-from ringfence.classifiers import lane_names
+from ringfence.classifiers import vote_lanes
 from ringfence.cli import app
 from ringfence.engines.local import summarise
 from ringfence.lift import Identity
@@ -50,7 +50,11 @@ def imitate(fake_run: Callable[..., RunFolder], name: str, words: tuple[str, ...
         "--prefixes" in words,
         "--singles" in words,
     )
-    lanes = lane_names(len(members), votes, prefixes, singles, consensus) if singles else ("main",)
+    lanes = (
+        tuple(one.name for one in vote_lanes(len(members), votes, prefixes, singles, consensus))
+        if singles
+        else ("main",)
+    )
     weights = [1 / len(members)] * len(members) if "weighted" in votes else []
     ensemble = {"members": members, "consensus": consensus, "weights": weights} if members != [""] else None
     reducing = {"mode": option(words, "--mode") or "input"}

@@ -35,16 +35,20 @@ class AcesRun:
 
     @classmethod
     def read(cls, run: RunFolder) -> AcesRun:
-        """Read all records of a run made by ``aces run``."""
+        """Read all records of a run of an ``aces(...)`` tree."""
         if not is_aces(run):
-            remedy = "Make one with ringfence aces run."
-            raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure}", remedy)
+            remedy = "Make one: ringfence certify --model 'aces(certify=A, core=B)'."
+            raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure.name}", remedy)
         lanes: dict[str, list[Record]] = {}
         for record in run.read():
             lanes.setdefault(record.lane, []).append(record)
         if not lanes:
             raise StoreError(str(run.path), "must hold at least one record", "none", "Certify some inputs first.")
-        return cls(run, dict(sorted((float(name.removeprefix("theta=")), rows) for name, rows in lanes.items())))
+        thetas = {name: run.config.classifier.lane(name).theta for name in lanes}
+        if unknown := [name for name, theta in thetas.items() if theta is None]:
+            rule, remedy = "has a theta for every lane of its records", "Make the run again."
+            raise StoreError(str(run.path), rule, f"none for {unknown[0]!r}", remedy)
+        return cls(run, dict(sorted((float(thetas[name] or 0.0), rows) for name, rows in lanes.items())))
 
     @property
     def first(self) -> Sequence[Record]:
@@ -176,10 +180,10 @@ def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMe
     part = plain_component(run)
     if part.natural is None or part.radius is None:
         rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with the procedure fixed."
-        raise StoreError(str(run.path), rule, f"a run of {run.config.procedure}", remedy)
+        raise StoreError(str(run.path), rule, f"a run of {run.config.procedure.name}", remedy)
     same_inputs(core, part)
     everything = np.ones(len(part.idx), np.int64)
     endless = np.full(len(part.idx), np.inf)
     label = part.label if part.label is not None else np.full(len(part.idx), ABSTAIN)
-    answers = Answers(run.config.sigma, label, part.predict, part.radius, everything, endless, part.natural)
+    answers = Answers(run.config.noise.sigma, label, part.predict, part.radius, everything, endless, part.natural)
     return measure(answers, radii)

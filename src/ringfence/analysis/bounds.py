@@ -58,12 +58,12 @@ class RunBounds:
     @property
     def sigma(self) -> float:
         """Noise level."""
-        return self.config.sigma
+        return self.config.noise.sigma
 
     @property
     def n(self) -> int | None:
         """Draws that bound the probabilities, where the procedure fixed them."""
-        draws = self.config.procedure_settings.get("n")
+        draws = self.config.procedure.settings.get("n")
         return None if draws is None else int(draws)
 
     @property
@@ -71,9 +71,8 @@ class RunBounds:
         """What the certificates are about; the mean softmax and the majority vote are two smoothed classifiers."""
         config, test = self.config, procedure_of(self.config)
         asked = ("votes",) if test is None else test.needs
-        noise = {"sigma": config.sigma, "noise": config.noise, "lift": config.lift}
-        model = {"model": config.model, "weights": config.weights_hash, "lane": self.records[0].lane}
-        return {**model, **noise, "readout": asked}
+        model = {"model": config.classifier.tree, "weights": config.classifier.digest, "lane": self.records[0].lane}
+        return {**model, "noise": config.noise, "lift": config.lift, "readout": asked}
 
     @property
     def has_mechanisms(self) -> bool:
@@ -83,7 +82,7 @@ class RunBounds:
     @property
     def has_counts(self) -> bool:
         """Whether raw counts were stored; a log imported from elsewhere has none."""
-        return not self.config.procedure.startswith(_IMPORTED)
+        return not self.config.procedure.name.startswith(_IMPORTED)
 
     def need_counts(self, purpose: str) -> None:
         """Refuse a run without raw counts, naming what they are needed for."""
@@ -151,7 +150,7 @@ class RunBounds:
         E0 is the largest share of votes or mean softmax score, E1 the second largest.
         """
         self.need_counts("for empirical means")
-        shares = np.stack([_shares(record, self.config.num_classes) for record in self.records])
+        shares = np.stack([_shares(record, self.config.classifier.classes) for record in self.records])
         ordered = np.sort(shares, axis=1)
         return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
 

@@ -47,7 +47,7 @@ class Radii:
         name, radius = run.path, run.main_radius
         if mechanism is not None:
             name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
-        return cls(name, run.ids, radius, run.sound, about, run.config.data_hash)
+        return cls(name, run.ids, radius, run.sound, about, run.config.data.digest)
 
 
 @final
@@ -224,7 +224,7 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
     alpha = run.records[0].alpha
     return RunSummary(
         run.path,
-        run.config.procedure,
+        run.config.procedure.name,
         run.sigma,
         run.n,
         alpha,

@@ -60,7 +60,5 @@ def consensus_of(config: RunConfig, lane: str) -> tuple[int, int] | None:
     members, asked = len(ensemble.get("members", ())), list(ensemble.get("consensus", ()))
     if not asked or any(str(spec).startswith(("denoised:", "denoised(")) for spec in ensemble.get("members", ())):
         return None
-    if lane == "main":
-        return members, int(asked[0])
-    head, _, number = lane.rpartition("-")
-    return (members, int(number)) if head == "consensus" and number.isdecimal() else None
+    agree = int(asked[0]) if lane == "main" else config.classifier.lane(lane).agree
+    return None if agree is None else (members, agree)

@@ -110,7 +110,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
 
     The radius of an input then speaks of the lane chosen there; its claims and those of all others hold together.
     """
-    if run.config.extra.get("alpha_split") is not True:
+    if not run.config.split_alpha:
         rule = "choosing a lane per input after seeing the radii needs alpha split over the lanes beforehand"
         remedy = "Certify again with alpha split over the lanes, or compare the lanes as wholes."
         raise ArgumentError("best_lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
@@ -205,7 +205,7 @@ def _limit(rows: Columns, source: Source) -> float:
     """The largest radius the run can answer for: what it tried, where that was known beforehand."""
     if not rows.tried_known_radii:
         return float("inf")
-    larger = source.config.procedure_settings.get("larger", ()) if isinstance(source, RunFolder) else ()
+    larger = source.config.procedure.settings.get("larger", ()) if isinstance(source, RunFolder) else ()
     return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *map(float, larger), 0.0)
 
 

@@ -1,12 +1,12 @@
 """Everything that turns a batch into scores: modules that wrap one another, and the architectures inside."""
 
-from ringfence.classifiers.aces import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_names
+from ringfence.classifiers.aces import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_lanes
 from ringfence.classifiers.base import Classifier, Scored, facts, kinds_of, score
 from ringfence.classifiers.consensus import KConsensus
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.folding import fold_batch_norm
 from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kind, Kinds, as_logits, log_probabilities, probabilities
-from ringfence.classifiers.lanes import Lanes, lane_names
+from ringfence.classifiers.lanes import Lanes, vote_lanes
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
 from ringfence.classifiers.patches import Crops, Patches
@@ -44,9 +44,9 @@ __all__ = [
     "facts",
     "fold_batch_norm",
     "kinds_of",
-    "lane_names",
     "log_probabilities",
     "probabilities",
     "score",
-    "theta_names",
+    "theta_lanes",
+    "vote_lanes",
 ]

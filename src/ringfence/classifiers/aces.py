@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
 from ringfence.classifiers.kinds import Kinds, as_logits, log_probabilities, probabilities
 from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.record import Lane
 
 CORE = "core"
 """Name of the fact that holds the core network's class."""
@@ -96,9 +97,14 @@ class Aces(Classifier):
         return (*kinds_of(self.certify), "probabilities")
 
     @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """One lane per theta."""
+        return theta_lanes(self.thetas)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the lanes."""
-        return theta_names(self.thetas)
+        return tuple(lane.name for lane in self.lanes)
 
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, 2, K)."""
@@ -148,6 +154,7 @@ def check_thetas(thetas: Sequence[float]) -> tuple[float, ...]:
     return found
 
 
-def theta_names(thetas: Sequence[float]) -> tuple[str, ...]:
+def theta_lanes(thetas: Sequence[float]) -> tuple[Lane, ...]:
     """``theta=0.35``; further digits only where two do not tell."""
-    return tuple(f"theta={theta:.2f}" if round(theta, 2) == theta else f"theta={theta:g}" for theta in thetas)
+    names = (f"theta={theta:.2f}" if round(theta, 2) == theta else f"theta={theta:g}" for theta in thetas)
+    return tuple(Lane(name, theta=theta) for name, theta in zip(names, thetas, strict=True))

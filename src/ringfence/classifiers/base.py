@@ -15,6 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ringfence.classifiers.kinds import LOGITS, Kinds
 from ringfence.errors import ClassifierError
+from ringfence.record import Lane
 
 
 class Scored(NamedTuple):
@@ -40,6 +41,11 @@ class Classifier(nn.Module, ABC):
     def kinds(self) -> Kinds:
         """Whether scores are logits or probabilities: for all lanes, or lane by lane. Wrappers say what they wrap."""
         return LOGITS
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """What the lanes of (B, lanes, K) are; those with (B, K) are one classifier."""
+        return (Lane("main"),)
 
     tells_facts: ClassVar[bool] = False
     """Whether the run asks for ``clean_scores`` of its inputs, before any noise, and keeps the ``facts`` they tell."""

@@ -16,6 +16,7 @@ from ringfence.classifiers.patches import Reduction, check_reduction, combined, 
 from ringfence.classifiers.video import frames_of
 from ringfence.errors import ArgumentError
 from ringfence.operators import check_clips, clips
+from ringfence.record import Lane
 
 
 @final
@@ -62,26 +63,31 @@ class ClipLanes(Classifier):
 
     def __init__(self, network: nn.Module, lanes: Sequence[ClipLane]) -> None:
         super().__init__()
-        self.network, self.lanes = network, tuple(lanes)
-        self.names = tuple(lane.name for lane in self.lanes)
+        self.network, self._cuts = network, tuple(lanes)
+        self.names = tuple(lane.name for lane in self._cuts)
         if not self.names or len(set(self.names)) != len(self.names):
             raise ArgumentError("lanes", "need different names, and at least one", self.names, "Leave out doubles.")
 
     @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """One for each way to cut."""
+        return tuple(map(Lane, self.names))
+
+    @property
     def kinds(self) -> Kinds:
         """One for each lane: as the network's, or probabilities for the max."""
-        return tuple(kinds_of_reduction(self.network, lane.reduce)[0] for lane in self.lanes)
+        return tuple(kinds_of_reduction(self.network, lane.reduce)[0] for lane in self._cuts)
 
     def score(self, x: Tensor) -> Scored:
         """(B, T, C, H, W) -> (B, lanes, K)."""
         length, kinds = frames_of(x), kinds_of(self.network)
         found: dict[int, Tensor] = {}
-        for chunk, starts in _distinct(self.lanes, length).items():
+        for chunk, starts in _distinct(self._cuts, length).items():
             cut = torch.stack([x[:, start : start + chunk] for start in starts], 1)
             found[chunk] = score(self.network, cut.flatten(0, 1)).scores.view(len(x), len(starts), -1)
         scores, work = [], []
-        for lane in self.lanes:
-            distinct, wanted = _distinct(self.lanes, length)[lane.chunk], lane.starts(length)
+        for lane in self._cuts:
+            distinct, wanted = _distinct(self._cuts, length)[lane.chunk], lane.starts(length)
             index = torch.tensor([[distinct.index(start) for start in one] for one in wanted], device=x.device)
             scores.append(combined(found[lane.chunk][:, index].mean(2), lane.reduce, kinds))
             work.append(index.numel())

@@ -17,6 +17,7 @@ from ringfence.classifiers.kinds import Kinds, common_kind
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.votes import VOTES, Combine, ScoreKind, kinds_of_vote, soft, valid_only, weighted
 from ringfence.errors import ArgumentError
+from ringfence.record import Lane
 
 
 @final
@@ -56,7 +57,8 @@ class Lanes(Classifier):
         voting = _vote_lanes(count, votes, prefixes)
         self._votes = [(combine[vote], length) for vote, length in voting]
         self._consensus = list(consensus)
-        self.names = lane_names(count, votes, prefixes, singles, consensus)
+        self._lanes = vote_lanes(count, votes, prefixes, singles, consensus)
+        self.names = tuple(lane.name for lane in self._lanes)
         if not self.names:
             raise ArgumentError("vote", "needs at least one lane", "none", "Name a vote, or ask for singles.")
         if len(set(self.names)) != len(self.names):
@@ -67,6 +69,11 @@ class Lanes(Classifier):
             *(kind for vote, length in voting for kind in kinds_of_vote(vote, given[:length], on)),
             *(kind for _ in consensus for kind in common_kind(given, "a K-consensus")),
         )
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """Singles, votes, consensus."""
+        return self._lanes
 
     @property
     def kinds(self) -> Kinds:
@@ -96,14 +103,14 @@ class Lanes(Classifier):
         return Scored(torch.stack(lanes, dim=1), torch.stack(work, dim=1))
 
 
-def lane_names(
+def vote_lanes(
     count: int, votes: Sequence[str], prefixes: bool, singles: bool, consensus: Sequence[int]
-) -> tuple[str, ...]:
-    """Names of the lanes, in the order of the scores' second axis."""
+) -> tuple[Lane, ...]:
+    """The lanes, in the order of the scores' second axis."""
     return (
-        *(f"member-{i + 1}" for i in range(count) if singles),
-        *(f"{vote}-{length}" for vote, length in _vote_lanes(count, votes, prefixes)),
-        *(f"consensus-{agree}" for agree in consensus),
+        *(Lane(f"member-{i + 1}", member=i + 1) for i in range(count) if singles),
+        *(Lane(f"{vote}-{length}", vote, length) for vote, length in _vote_lanes(count, votes, prefixes)),
+        *(Lane(f"consensus-{agree}", agree=agree) for agree in consensus),
     )
 
 

@@ -10,7 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results
-from ringfence.cli.groups import InputOptions, RunningOptions, grouped
+from ringfence.cli.moved import ANYTHING, aces_run
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -21,54 +21,7 @@ aces_app = typer.Typer(help="Accurate and certified: decide per input between a 
 Radii = Annotated[str | None, typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1).")]
 
 
-@aces_app.command("run")
-@grouped
-def run_command(
-    sigma: o.Sigma,
-    out: o.Out,
-    core: Annotated[str, typer.Option(help="The core network, which sees no noise; any model spec.")],
-    certify: Annotated[str, typer.Option(help="The certification network; any model spec.")] = "default",
-    select: Annotated[
-        str, typer.Option(help="entropy, or the spec of a network with outputs (core, certify).")
-    ] = "entropy",
-    thetas: Annotated[str, typer.Option(help="Thresholds: start:stop:step, or numbers by commas.")] = "0:1:0.01",
-    data: o.Data = "default",
-    procedure: Annotated[
-        str | None, typer.Option(help="fixed, two-sided, sequential or predict; sequential with a radius.")
-    ] = None,
-    radius: Annotated[float | None, typer.Option(help="The radius to prove, for sequential.")] = None,
-    n0: Annotated[
-        int | None, typer.Option("--n0", "--N0", help="Draws that choose bit and class (default 100).")
-    ] = None,
-    n: Annotated[int | None, typer.Option("--n", "--N", help="Draws that bound them (default 100000).")] = None,
-    alpha: o.Alpha = 0.001,
-    beta: Annotated[float | None, typer.Option(help="Give-up error of sequential (default .001).")] = None,
-    look: Annotated[int | None, typer.Option(help="Draws between the first looks of sequential (default 100).")] = None,
-    form: Annotated[str | None, typer.Option(help="sharp, or paper: alpha/2 each, sound and looser.")] = None,
-    inputs: InputOptions = InputOptions(),
-    running: RunningOptions = RunningOptions(),
-    as_json: o.Json = False,
-    quiet: o.Quiet = False,
-) -> None:
-    """Certify with every threshold of the grid at once; each is a lane of the run."""
-    with friendly("Run the same command again to continue."):
-        from ringfence.cli.aces_job import AcesChoice, parse_thetas
-        from ringfence.cli.certify import run_and_print
-        from ringfence.cli.job import Choices
-
-        name = procedure or ("fixed" if radius is None else "sequential")
-        settings = {"radius": radius, "n0": n0, "n": n, "alpha": alpha, "beta": beta, "look": look, "form": form}
-        choices = Choices(
-            model=certify,
-            data=data,
-            sigma=sigma,
-            procedure=name,
-            settings=settings,
-            **vars(inputs),
-            **vars(running),
-            ensemble=AcesChoice(certify, select, core, parse_thetas(thetas)),
-        )
-        run_and_print(choices, out, as_json, quiet)
+aces_app.command("run", context_settings=ANYTHING)(aces_run)
 
 
 @aces_app.command("compose")
@@ -85,7 +38,7 @@ def compose_command(
     """Join components that were evaluated apart, for every threshold, without any model."""
     with friendly():
         from ringfence.analysis.aces import compose
-        from ringfence.cli.aces_job import certification_part, core_part, selection_parts
+        from ringfence.analysis.aces_parts import certification_part, core_part, selection_parts
         from ringfence.cli.aces_tables import points_json, points_of, print_points
 
         asked = None if radii is None else numbers(radii, "--radii")
@@ -99,7 +52,7 @@ def compose_command(
 
 @aces_app.command("frontier")
 def frontier_command(
-    run: Annotated[Path, typer.Argument(help="A run folder made by aces run.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of an aces(...) tree.")],
     radii: Radii = None,
     accuracy: Annotated[float | None, typer.Option(help="The theta of largest ACR at this natural accuracy.")] = None,
     acr: Annotated[
@@ -124,7 +77,7 @@ def frontier_command(
         points = points_of(found.answers(), None if radii is None else numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):
             rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
-            raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure}", remedy)
+            raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure.name}", remedy)
         asked = list(points[0].certified_accuracy)
         others = [baseline_figures(RunFolder.open(path), asked, found.core()) for path in baseline or []]
         chosen = {

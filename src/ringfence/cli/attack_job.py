@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ringfence.attacks import ATTACKS
+from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.cli.attack_target import AttackJob, check_run, chosen_lane, load_attacked, load_inputs, tried
 from ringfence.data import Input
-from ringfence.driver import Execution, certify
+from ringfence.driver import Execution
 from ringfence.errors import DataError, StoreError
 from ringfence.noise import Gaussian
 from ringfence.procedures import Predict
@@ -65,7 +66,7 @@ def run_attack(
     lane = chosen_lane(job, run)
     model, dataset = load_attacked(job, run), load_inputs(job, run)
     device = pick_device(job.device)
-    classifier = _OneLane(model.module, list(run.config.lanes).index(lane)).to(device).eval()
+    classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
     chosen = [item for item in dataset if item.id in records][: job.limit]
     if not chosen:
@@ -79,8 +80,10 @@ def run_attack(
     for radius in job.radii:
         alive = [item for item in right if item.id in standing]
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
-        points = attacked_points(job, classifier, alive, [radius] * len(alive), run.config.sigma, device)
-        for item, record in zip(alive, _predict(job, classifier, points, run.config.sigma, job.n, 1e-3), strict=True):
+        points = attacked_points(job, classifier, alive, [radius] * len(alive), run.config.noise.sigma, device)
+        for item, record in zip(
+            alive, _predict(job, classifier, points, run.config.noise.sigma, job.n, 1e-3), strict=True
+        ):
             if record.prediction not in (item.label, -1):
                 standing.discard(item.id)
         empirical.append(len(standing) / len(chosen))
@@ -88,13 +91,13 @@ def run_attack(
         certified.append(proved if radius <= tried(run, records) else None)
     claims = [item for item in chosen if not records[item.id].abstained and records[item.id].radius > 0]
     tell(f"attacking {len(claims)} certificates inside their own radius")
-    broken = _broken(job, classifier, claims, records, run.config.sigma, device)
+    broken = _broken(job, classifier, claims, records, run.config.noise.sigma, device)
     found = AttackResult(
         run=run.path.resolve().name,
         config_hash=run.config.digest,
         lane=lane,
         **{name: getattr(job, name) for name in ("attack", "steps", "copies", "box", "n", "recheck", "seed")},
-        sigma=run.config.sigma,
+        sigma=run.config.noise.sigma,
         alpha=next(iter(records.values())).alpha,
         inputs=len(chosen),
         attacked=len(claims),

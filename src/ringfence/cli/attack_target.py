@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from ringfence.attacks import ATTACKS, check_attack
-from ringfence.cli.ensemble import EnsembleChoice
 from ringfence.data import Dataset, load_dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
-from ringfence.models.grammar import split_models
+from ringfence.models.compose import ensemble, with_weights
+from ringfence.models.grammar import Node, as_tree, split_models
 from ringfence.models.trust import foreign_code
 from ringfence.record import Record
 from ringfence.store import RunFolder
@@ -60,27 +60,27 @@ class AttackJob:
 
 def check_run(run: RunFolder) -> None:
     """Refuse what the attack would not attack as it was certified: it votes with one network on noisy inputs."""
-    lift, reducing = run.config.lift.get("name", "identity"), run.config.extra.get("smooth_reduce") or {}
+    lift, reducing = run.config.lift.name, run.config.reduced
     if lift != "identity":
         raise ArgumentError("RUN", "must add its noise to the input itself", lift, "Attack another.")
     if any(reducing.get(name) for name in ("crops", "clips", "chunk")):
         raise ArgumentError("RUN", "must certify whole inputs", "a run of smooth-reduce", "Attack another.")
-    if run.config.procedure not in VOTED:
+    if run.config.procedure.name not in VOTED:
         rule = f"must certify the vote of one classifier ({', '.join(VOTED)})"
-        raise ArgumentError("RUN", rule, run.config.procedure, "Attack another.")
+        raise ArgumentError("RUN", rule, run.config.procedure.name, "Attack another.")
 
 
 def tried(run: RunFolder, records: Mapping[int, Record]) -> float:
     """The largest radius the run tried to prove: it says nothing about larger ones."""
     if any(one.target is None for one in records.values()):
         return float("inf")
-    larger = run.config.procedure_settings.get("larger") or ()
+    larger = run.config.procedure.settings.get("larger") or ()
     return max(*(float(one.target or 0) for one in records.values()), *map(float, larger), 0.0)
 
 
 def chosen_lane(job: AttackJob, run: RunFolder) -> str:
     """The lane to attack: the only one, or the named one."""
-    lanes = list(run.config.lanes)
+    lanes = run.config.classifier.names
     if job.lane is None and len(lanes) == 1:
         return lanes[0]
     if job.lane not in lanes:
@@ -90,19 +90,16 @@ def chosen_lane(job: AttackJob, run: RunFolder) -> str:
 
 def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
-    stored = run.config.extra.get("ensemble")
-    composed = job.members is not None or (stored and job.model is None)
-    spec = str(_ensemble(job, stored or {}).tree) if composed else job.model or run.config.model
+    spec = _tree(job, run)
     if job.model is None and job.members is None and not job.trust:
         _refuse_foreign_code(run, spec)
     model = load_model(
         spec,
-        weights=None if composed else job.weights,
-        num_classes=run.config.num_classes,
-        mean=run.config.mean,
-        std=run.config.std,
+        num_classes=run.config.classifier.classes,
+        mean=run.config.classifier.mean,
+        std=run.config.classifier.std,
     )
-    stored_hash = run.config.weights_hash
+    stored_hash = run.config.classifier.digest
     changed = difference("the model", model.digest, stored_hash) if stored_hash else None
     if changed:
         rule = "must be the model the run certified"
@@ -120,31 +117,27 @@ def _refuse_foreign_code(run: RunFolder, spec: str) -> None:
         raise ModelError("RUN", rule, received, remedy)
 
 
-def _ensemble(job: AttackJob, stored: dict[str, Any]) -> EnsembleChoice:
-    """The ensemble as the run stored it; members named on the command line replace its own."""
-    known = {key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
-    settings: dict[str, Any] = {one.name: known[one.name] for one in fields(EnsembleChoice) if one.name in known}
-    settings.setdefault("votes", tuple(job.vote.split(",")))
+def _tree(job: AttackJob, run: RunFolder) -> str:
+    """The tree that was named, or the run's own; members that were named stand in the places of its members."""
+    stored = run.config.classifier.tree
     if job.members is not None:
-        settings["members"] = tuple(split_models(job.members))
-    try:
-        return EnsembleChoice(**settings)
-    except (TypeError, ValueError) as error:  # a config.json that somebody wrote by hand
-        raise ModelError("RUN", "must name an ensemble", error, "Give --members and --vote.") from error
+        root, members = as_tree(stored), tuple(map(as_tree, split_models(job.members)))
+        votes = job.vote.split(",")
+        return str(Node(root.name, members, root.settings) if isinstance(root, Node) else ensemble(members, votes))
+    if job.model is None and job.weights is None:
+        return stored
+    model = job.model or stored
+    return model if job.weights is None else str(with_weights(model.partition("@")[0], job.weights))
 
 
 def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
     """The inputs the run certified; any others are refused by their digest."""
-    limit = run.config.extra.get("count") or run.config.limit
-    split: Any = run.config.extra.get("split") or job.split
+    stored = run.config.data
+    split: Any = stored.split or job.split
     dataset = load_dataset(
-        job.data or run.config.data,
-        skip=run.config.skip,
-        limit=limit,
-        split=split,
-        size=run.config.extra.get("size"),
+        job.data or stored.source, skip=stored.skip, limit=stored.count or stored.limit, split=split, size=stored.size
     )
-    changed = difference("the data", dataset.digest, run.config.data_hash) if run.config.data_hash else None
+    changed = difference("the data", dataset.digest, stored.digest) if stored.digest else None
     if changed:
         rule = "must be the data the run certified"
         raise DataError("--data", rule, f"{dataset.name} ({changed})", "Give the run's own data.")

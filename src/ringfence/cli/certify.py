@@ -1,4 +1,4 @@
-"""``ringfence certify`` and ``ringfence predict``."""
+"""``ringfence certify`` and ``ringfence predict``: flags or a file become one certification, whose result is shown."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers
+from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers, written_numbers
 from ringfence.cli.groups import InputOptions, RunningOptions, grouped
 from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces_runs import AcesRun
-    from ringfence.cli.ensemble import EnsembleChoice
-    from ringfence.cli.job import Choices
+    from ringfence.certification import Certification
+    from ringfence.job_file import Job
     from ringfence.store import RunFolder
+
+JobFile = Annotated[
+    Path | None,
+    typer.Argument(help="A YAML or JSON file that says what the options say; options given too come first."),
+]
+Save = Annotated[
+    Path | None, typer.Option("--save", help="Write what is asked for as a file for certify, and certify nothing.")
+]
 
 
 @dataclass(frozen=True)
@@ -26,124 +34,152 @@ class EnsembleOptions:
     """Which members vote how."""
 
     members: o.MemberSpecs = None
-    vote: o.VoteNames = "soft"
+    vote: o.VotesUnlessFile = None
     member_weights: o.MemberWeights = None
-    weights_on: o.WeightsOn = "logits"
+    weights_on: o.WeightsOn = None
     consensus: o.Consensus = None
     prefixes: o.Prefixes = False
     singles: o.Singles = False
 
 
-@grouped
-def certify_command(
-    sigma: o.Sigma,
-    out: o.Out,
-    model: o.ModelUnlessMembers = None,
-    data: o.Data = "default",
+@dataclass(frozen=True)
+class ProcedureOptions:
+    """The procedure and its settings; those left out have the procedure's defaults."""
+
     procedure: Annotated[
         str | None,
         typer.Option(
-            help="fixed, two-sided, multinomial, softmax, staged, sequential or anytime; sequential with a radius."
+            help="fixed, two-sided, multinomial, softmax, staged, sequential, anytime or after-smoothing "
+            "(default fixed; sequential with a radius)."
         ),
-    ] = None,
-    radius: Annotated[float | None, typer.Option(help="The radius to prove, for staged and sequential.")] = None,
-    n0: Annotated[int | None, typer.Option("--n0", "--N0", help="Draws that choose the class (default 100).")] = None,
+    ] = None
+    radius: Annotated[float | None, typer.Option(help="The radius to prove, for staged and sequential.")] = None
+    n0: Annotated[int | None, typer.Option("--n0", "--N0", help="Draws that choose the class (default 100).")] = None
     n: Annotated[
         int | None, typer.Option("--n", "--N", help="Draws that bound it (default 100000; sequential 110000).")
-    ] = None,
-    alpha: o.Alpha = 0.001,
-    beta: Annotated[float | None, typer.Option(help="Give-up error (default: sequential .001, staged .0001).")] = None,
-    stages: Annotated[str | None, typer.Option(help="Draws per stage (default 1000,10000,125000).")] = None,
+    ] = None
+    alpha: o.AlphaUnlessFile = None
+    beta: Annotated[float | None, typer.Option(help="Give-up error (default: sequential .001, staged .0001).")] = None
+    stages: Annotated[str | None, typer.Option(help="Draws per stage (default 1000,10000,125000).")] = None
     look: Annotated[
         int | None, typer.Option(help="Draws between the first looks of sequential and anytime (default 100).")
-    ] = None,
+    ] = None
     larger: Annotated[
         str | None,
         typer.Option(help="Further radii above --radius that sequential goes on to prove, on the same draws."),
-    ] = None,
+    ] = None
     tolerance: Annotated[
         float | None, typer.Option(help="Anytime: stop once the radius is known this well, e.g. 0.02.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Anytime: stop after this time per input.")] = None,
+    ] = None
+    seconds: Annotated[float | None, typer.Option(help="Anytime: stop after this time per input.")] = None
     form: Annotated[
-        str | None, typer.Option(help="multinomial: two-sided, one-sided or paper; softmax: sound or paper.")
-    ] = None,
-    bound: Annotated[str | None, typer.Option(help="softmax: betting, bernstein or hoeffding.")] = None,
-    mechanism: o.MechanismName = "neyman-pearson",
+        str | None,
+        typer.Option(help="multinomial: two-sided, one-sided or paper; softmax: sound or paper; aces: sharp or paper."),
+    ] = None
+    bound: Annotated[str | None, typer.Option(help="softmax: betting, bernstein or hoeffding.")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """What was said of the procedure."""
+        name = self.procedure or (None if self.radius is None else "sequential")
+        stages = whole_numbers(self.stages, "--stages") if self.stages else None
+        given = {**vars(self), "stages": stages, "larger": larger_radii(self.larger, self.radius), "name": name}
+        return {key: value for key, value in given.items() if value is not None and key != "procedure"}
+
+
+@grouped
+def certify_command(
+    job: JobFile = None,
+    sigma: o.SigmaUnlessFile = None,
+    out: o.OutUnlessFile = None,
+    model: o.ModelUnlessMembers = None,
+    data: o.DataUnlessFile = None,
+    test: ProcedureOptions = ProcedureOptions(),
+    mechanism: o.MechanismName = None,
     weights: o.Weights = None,
     inputs: InputOptions = InputOptions(),
     running: RunningOptions = RunningOptions(),
     ensemble: EnsembleOptions = EnsembleOptions(),
     split_alpha: o.SplitAlpha = False,
+    save: Save = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
-        from ringfence.cli.job import Choices
-
-        name = procedure or ("fixed" if radius is None else "sequential")
-        settings = {
-            "radius": radius,
-            "alpha": alpha,
-            "beta": beta,
-            "n0": n0,
-            "n": n,
-            "look": look,
-            "tolerance": tolerance,
-            "seconds": seconds,
-            "form": form,
-            "bound": bound,
-            "stages": whole_numbers(stages, "--stages") if stages else None,
-            "larger": larger_radii(larger, radius),
-        }
-        refuse_beside_members(ensemble, model, weights)
-        choices = Choices(
-            model or "default",
-            data,
-            sigma,
-            name,
-            settings,
-            mechanism,
-            weights,
-            **vars(inputs),
-            **vars(running),
-            ensemble=choose_ensemble(ensemble, after=name == "after-smoothing"),
-            split_alpha=split_alpha,
-        )
-        run_and_print(choices, out, as_json, quiet)
+        procedure = test.settings()
+        after = procedure.get("name") == "after-smoothing"
+        flags = described(sigma, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
+        flags |= {"procedure": procedure, "mechanisms": mechanism, "split_alpha": split_alpha or None}
+        run_or_save(job_of(flags, job), save, as_json, quiet)
 
 
 @grouped
 def predict_command(
-    sigma: o.Sigma,
-    out: o.Out,
-    model: o.Model = "default",
-    data: o.Data = "default",
+    job: JobFile = None,
+    sigma: o.SigmaUnlessFile = None,
+    out: o.OutUnlessFile = None,
+    model: o.ModelUnlessMembers = None,
+    data: o.DataUnlessFile = None,
     n: Annotated[int | None, typer.Option("--n", "--N", help="Draws per input (default 1000).")] = None,
-    alpha: o.Alpha = 0.001,
+    alpha: o.AlphaUnlessFile = None,
     weights: o.Weights = None,
     inputs: InputOptions = InputOptions(),
     running: RunningOptions = RunningOptions(),
+    ensemble: EnsembleOptions = EnsembleOptions(),
+    save: Save = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
     with friendly("Run the same command again to continue."):
-        from ringfence.cli.job import Choices
+        flags = described(sigma, out, chosen_tree(model, weights, ensemble), data, inputs, running)
+        flags["procedure"] = {"name": "predict", "n": n, "alpha": alpha}
+        run_or_save(job_of(flags, job), save, as_json, quiet)
 
-        choices = Choices(
-            model,
-            data,
-            sigma,
-            "predict",
-            {"alpha": alpha, "n": n},
-            "neyman-pearson",
-            weights,
-            **vars(inputs),
-            **vars(running),
-        )
-        run_and_print(choices, out, as_json, quiet)
+
+def described(
+    sigma: float | None, out: Path | None, tree: Any, data: str | None, inputs: InputOptions, running: RunningOptions
+) -> dict[str, Any]:
+    """What the flags say, in the words of a job file; None where they say nothing."""
+    mean, std = written_numbers(inputs.mean, "--mean"), written_numbers(inputs.std, "--std")
+    chosen = {"skip": inputs.skip, "limit": inputs.limit, "stop": inputs.stop_index, "split": inputs.split}
+    shared = {"device": running.device, "batch": running.batch, "compile": running.compile or None}
+    return {
+        "classifier": {"tree": tree, "mean": mean, "std": std, "classes": inputs.classes},
+        "data": {"source": data, **chosen, "size": inputs.size},
+        "noise": {"sigma": sigma},
+        "precision": running.precision,
+        "seed": running.seed,
+        "execution": {**shared, "autotune": running.autotune},
+        "out": None if out is None else str(out),
+    }
+
+
+def job_of(flags: dict[str, Any], file: Path | None) -> Job:
+    """The job of a file, or of none, with what the flags say in its place."""
+    from ringfence.errors import ArgumentError
+    from ringfence.job_file import Job, read_job
+
+    content = read_job(file) if file is not None else {}
+    for key, value in flags.items():
+        if isinstance(value, dict):
+            told = {name: entry for name, entry in value.items() if entry is not None}
+            before = content.get(key) or {}
+            main = {"classifier": "tree", "data": "source", "procedure": "name"}.get(key)
+            whole = before if isinstance(before, dict) and (main is None or main in before) else {main: before or None}
+            if key == "procedure" and "name" in told and told["name"] != whole.get("name"):
+                whole = {}
+            merged = {name: entry for name, entry in {**whole, **told}.items() if entry is not None}
+            if merged:
+                content[key] = merged
+        elif value is not None:
+            content[key] = value
+    content.setdefault("noise", {})
+    if content["noise"] == {}:
+        raise ArgumentError("sigma", "is needed, the standard deviation of the noise", "none", "Give e.g. 0.25.")
+    if isinstance(content.get("classifier"), dict) and "tree" in content["classifier"]:
+        content["classifier"].setdefault("tree", "default")
+    return Job.of(content)
 
 
 def larger_radii(text: str | None, radius: float | None) -> tuple[float, ...] | None:
@@ -161,89 +197,99 @@ def larger_radii(text: str | None, radius: float | None) -> tuple[float, ...] | 
     return found
 
 
-def refuse_beside_members(given: EnsembleOptions, model: str | None, weights: Path | None) -> None:
-    """The members are the models, so that another one named beside them would go unused."""
+def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions, after: bool = False) -> str | None:
+    """The tree that --model and --weights, or --members and its companions, say; None where they say nothing."""
     from ringfence.errors import ArgumentError
-
-    for option, value in (("--model", model), ("--weights", weights)):
-        if value is not None and given.members is not None:
-            rule = f"does not go with {option}: the members are the models"
-            remedy = f"Leave out {option}, or write one tree: --model 'soft(A, B)'."
-            raise ArgumentError("--members", rule, f"{option} {value}", remedy)
-
-
-def choose_ensemble(given: EnsembleOptions, after: bool = False) -> EnsembleChoice | None:
-    """What --members and its companions say; None without them. after: the members are smoothed first, then vote."""
-    from ringfence.cli.ensemble import EnsembleChoice
-    from ringfence.errors import ArgumentError
+    from ringfence.models.compose import ensemble, with_weights
     from ringfence.models.grammar import split_models
 
     if given.members is None:
         if given != EnsembleOptions():
             rule = "--vote, --member-weights, --weights-on, --consensus, --prefixes and --singles need members"
             raise ArgumentError("--members", rule, "none", "Write --members a,b,c.")
-        return None
-    return EnsembleChoice(
-        members=tuple(split_models(given.members)),
-        votes=tuple(part.strip() for part in given.vote.split(",") if part.strip()),
+        return model if weights is None else str(with_weights(model or "default", weights))
+    for option, value in (("--model", model), ("--weights", weights)):
+        if value is not None:
+            rule = f"does not go with {option}: the members are the models"
+            remedy = f"Leave out {option}, or write one tree: --model 'soft(A, B)'."
+            raise ArgumentError("--members", rule, f"{option} {value}", remedy)
+    tree = ensemble(
+        split_models(given.members),
+        votes=[part.strip() for part in (given.vote or "soft").split(",") if part.strip()],
         consensus=whole_numbers(given.consensus, "--consensus") if given.consensus else (),
-        weights=tuple(numbers(given.member_weights, "--member-weights")) if given.member_weights else (),
-        weights_on=given.weights_on,
+        weights=numbers(given.member_weights, "--member-weights") if given.member_weights else (),
+        on=given.weights_on or "logits",
         prefixes=given.prefixes,
         singles=given.singles,
         after_smoothing=after,
     )
+    return str(tree)
 
 
-def certify_folder(choices: Choices, out: Path, quiet: bool) -> RunFolder:
-    """Load, and certify into the folder with progress."""
+def run_or_save(job: Job, save: Path | None, as_json: bool, quiet: bool) -> None:
+    """Write the job as a file, or certify into its folder and print the result."""
+    from ringfence.errors import ArgumentError
+
+    if save is not None:
+        job.save(save)
+        if not quiet:
+            remark(f"written: {save}; certify it with: ringfence certify {save}")
+        return
+    if job.out is None:
+        raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
+    ready(job)
+    run = certify_folder(job, job.out, quiet)
+    print_run(job.certification, run, as_json, quiet)
+
+
+def certify_folder(job: Job, out: Path, quiet: bool) -> RunFolder:
+    """Certify into the folder with progress."""
     from ringfence.cli.progress import show_progress
-    from ringfence.engines import certify_into
-    from ringfence.store import RunFolder
 
-    model, dataset, num_classes = choices.load()
-    run = RunFolder.create_or_resume(out, choices.config(model, dataset, num_classes))
-    done = len(run.done_ids())
-    if done and not quiet:
-        remark(f"{out}: {done} of {len(dataset)} inputs are already there; going on with the rest")
-    module, lift = model.placed(dataset.shape)
-    with show_progress(len(dataset), done, quiet) as report:
-        certify_into(
-            run,
-            module,
-            dataset,
-            noise=choices.noise,
-            procedure=choices.test,
-            mechanisms=choices.mechanisms,
-            lift=lift,
-            execution=choices.execution,
-            on_progress=report,
-        )
-    return run
+    started = job.certification.start(out, job.execution)
+    total, done = len(started.loaded.dataset), len(started.run.done_ids())
+    if not quiet:
+        if told := lift_in_words(started.loaded.lift):
+            remark(told)
+        if done:
+            remark(f"{out}: {done} of {total} inputs are already there; going on with the rest")
+    with show_progress(total, done, quiet) as report:
+        for _ in started.records(report):
+            pass
+    return started.run
 
 
-def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:
-    """Certify into the folder, print the result."""
+def lift_in_words(lift: Any) -> str | None:
+    """What noise elsewhere than at the input costs, in one line."""
+    facts = lift.settings()
+    if not lift.sound:
+        return f"paper form (UNSOUND): radii are not divided by {facts['norm_left_out']:.6g}, so they prove nothing."
+    if facts["name"] == "identity":
+        return None
+    return f"noise mode {facts['name']}: every radius is divided by {lift.norm_bound:.6g}."
+
+
+def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) -> None:
+    """The figures of a finished run, and what they mean."""
     from ringfence.analysis.aces_runs import AcesRun, is_aces
     from ringfence.analysis.metrics import default_radii, metrics_by_lane
     from ringfence.cli.tables import metrics_table
 
-    ready(choices)
-    run = certify_folder(choices, out, quiet)
+    out = run.path
     if is_aces(run):
-        print_aces(choices, AcesRun.read(run), as_json, quiet)
+        print_aces(value, AcesRun.read(run), as_json, quiet)
         return
     lanes = metrics_by_lane(run, default_radii(run), str(out))
     if as_json:
-        typer.echo(json.dumps(result_json(lanes, str(out)), indent=2, allow_nan=False))
+        typer.echo(json.dumps(result_json(lanes, run), indent=2, allow_nan=False))
         return
     results.print(metrics_table(lanes, results.width))
     if not quiet:
-        remark(guarantee(choices, lanes[0].sound))
+        remark(guarantee(value, lanes[0].sound))
         remark(f"run folder: {out}")
 
 
-def print_aces(choices: Choices, run: AcesRun, as_json: bool, quiet: bool) -> None:
+def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -> None:
     """Figures of every threshold, and what may be done with them."""
     from ringfence.cli.aces_tables import points_json, points_of, print_points
 
@@ -253,30 +299,23 @@ def print_aces(choices: Choices, run: AcesRun, as_json: bool, quiet: bool) -> No
         return
     print_points(points)
     if not quiet:
-        remark(guarantee(choices, choices.test.sound, "input and theta"))
-        if len(points) > 1 and not choices.split_alpha:
+        remark(guarantee(value, value.test.sound, "input and theta"))
+        if len(points) > 1 and not value.split_alpha:
             remark("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
         remark(f"run folder: {out}" + ("" if points[0].acr is None else f"; see ringfence aces frontier {out}"))
 
 
-def result_json(lanes: list[Any], out: str) -> dict[str, Any]:
+def result_json(lanes: list[Any], run: RunFolder) -> dict[str, Any]:
     """The keys of a ``metrics --json`` run, with what the run cost; one entry per lane under ``runs``."""
+    costs = ("draws", "forwards", "seconds", "sound")
     entries = [
-        {
-            **lane.to_dict(),
-            "draws": lane.draws,
-            "forwards": lane.forwards,
-            "seconds": lane.seconds,
-            "sound": lane.sound,
-            "run": out,
-        }
-        for lane in lanes
+        {**lane.to_dict(), **{name: getattr(lane, name) for name in costs}, "run": str(run.path)} for lane in lanes
     ]
-    return {**entries[0], "runs": entries}
+    return {**entries[0], "lift": run.config.lift.model_dump(), "runs": entries}
 
 
-def guarantee(choices: Choices, sound: bool, each: str = "input") -> str:
+def guarantee(value: Certification, sound: bool, each: str = "input") -> str:
     """What the numbers mean, in one sentence."""
     from ringfence.analysis.metrics import guarantee
 
-    return ("guarantee: " if sound else "") + guarantee(choices.test, choices.mechanisms[0].norm, sound, each)
+    return ("guarantee: " if sound else "") + guarantee(value.test, value.mechanisms[0].norm, sound, each)

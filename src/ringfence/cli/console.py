@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from textwrap import TextWrapper
 from typing import Any, NoReturn
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ringfence.cli.ready import is_check
-from ringfence.errors import RingfenceError
+from ringfence.errors import Problems, RingfenceError
 from ringfence.printable import one_line, printable
 from ringfence.signals import Terminated
 
@@ -35,6 +36,9 @@ class PlainConsole(Console):
 
 results = PlainConsole()
 remarks = PlainConsole(stderr=True)
+
+OPTIONS: ContextVar[Mapping[str, str]] = ContextVar("OPTIONS", default={})  # noqa: B039  (never changed)
+"""How the command that runs calls its parameters: the library speaks of arguments, its user of options."""
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -86,7 +90,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
         except RingfenceError as error:
             if is_check():
                 raise
-            fail(in_options(error))
+            fail(as_options(error))
         except SystemExit as error:
             # Our own ways to leave are typer's: this came from a model or a factory, and must not look like success.
             fail(f"code that this command ran called sys.exit({error.code!r}), so it did not finish.")
@@ -98,11 +102,13 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
             raise typer.Exit(code) from None
 
 
-def in_options(error: RingfenceError) -> str:
-    """The message as this command's user typed it: arguments of the library that are options here are named so."""
-    words = str(error)
-    named = ", ".join(_options().get(name, name) for name in error.argument.split(", "))
-    return named + words.removeprefix(error.argument) if words.startswith(error.argument) else words
+def as_options(error: RingfenceError) -> str:
+    """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
+    if isinstance(error, Problems):
+        return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
+    options = {**_options(), **OPTIONS.get()}
+    names = [options.get(name.replace("-", "_"), name) for name in error.argument.split(", ")]
+    return str(RingfenceError(", ".join(names), error.rule, error.received, error.remedy))
 
 
 def _options() -> dict[str, str]:

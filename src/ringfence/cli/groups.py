@@ -9,17 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from typer.models import OptionInfo
+
 from ringfence.cli import options as o
+from ringfence.cli.console import OPTIONS
 
 
 @dataclass(frozen=True)
 class InputOptions:
     """Which inputs are taken, and how the model wants them."""
 
-    skip: o.Skip = 1
+    skip: o.SkipUnlessFile = None
     limit: o.Limit = None
     stop_index: o.Max = None
-    split: o.Split = "test"
+    split: o.SplitUnlessFile = None
     size: o.Size = None
     mean: o.Mean = None
     std: o.Std = None
@@ -28,14 +31,23 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class RunningOptions:
-    """How the network runs, and from which seed."""
+    """How the network runs, and from which seed; what is left out is decided by the certification."""
 
-    batch: o.Batch = "auto"
-    device: o.Device = "auto"
-    precision: o.PrecisionName = "fp32"
+    batch: o.Batch = None
+    device: o.DeviceUnlessFile = None
+    precision: o.PrecisionName = None
     compile: o.Compile = False
     autotune: o.Autotune = None
-    seed: o.Seed = 0
+    seed: o.SeedUnlessFile = None
+
+
+def _flag(parameter: inspect.Parameter) -> str | None:
+    """How an option is written; None for what is no option."""
+    for told in getattr(parameter.annotation, "__metadata__", ()):
+        if isinstance(told, OptionInfo):
+            written = [*(told.param_decls or ())]
+            return next(iter(written), f"--{parameter.name.replace('_', '-')}").partition("/")[0]
+    return None
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -64,7 +76,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     def spread(**given: Any) -> None:
         for name, (build, fields) in groups.items():
             given[name] = build(**{field: given.pop(field) for field in fields})
-        command(**given)
+        before = OPTIONS.set(options)
+        try:
+            command(**given)
+        finally:
+            OPTIONS.reset(before)
+
+    options = {one.name: flag for one in parameters if (flag := _flag(one)) is not None}
 
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

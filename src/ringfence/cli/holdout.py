@@ -53,12 +53,12 @@ class HoldoutChoice:
     def load(self) -> tuple[list[nn.Module], Dataset]:
         """The members, which must have the same classes, and the inputs."""
         from ringfence.cli.console import written_numbers
-        from ringfence.cli.ensemble import EnsembleChoice
         from ringfence.data import load_dataset
+        from ringfence.models import load_members
         from ringfence.sampling import count_classes, pick_device
 
         mean, std = written_numbers(self.mean, "--mean"), written_numbers(self.std, "--std")
-        loaded = EnsembleChoice(tuple(self.specs)).load_members(mean, std, self.classes)
+        loaded = load_members(self.specs, self.classes, mean, std)
         dataset = load_dataset(
             self.data,
             skip=self.skip,

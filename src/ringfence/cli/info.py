@@ -47,15 +47,16 @@ def _installation() -> dict[str, Any]:
 
 def _run(path: Path) -> dict[str, Any]:
     from ringfence.store import RunFolder
+    from ringfence.store.config import flatten
 
     run = RunFolder.open(path)
     done = run.done_ids()
-    expected = run.config.extra.get("count")
+    expected = run.config.data.count
     return {
         "run": str(path),
         "inputs done": f"{len(done)} of {expected}" if expected else len(done),
         "finished": run.summary() is not None,
-        **run.config.model_dump(),
+        **dict(flatten(run.config.model_dump())),
         "config_hash": run.config.digest,
         "forward plans": run.forward_plans(),
         "environments": len(run.environments()),

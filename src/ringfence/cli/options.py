@@ -19,14 +19,28 @@ Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safe
 Data = Annotated[
     str, typer.Option(help="default, file.npz, an image folder, mnist:PATH, cifar10:PATH or imagenet:PATH.")
 ]
+DataUnlessFile = Annotated[
+    str | None,
+    typer.Option("--data", help="default, file.npz, an image folder, mnist:PATH, cifar10:PATH or imagenet:PATH."),
+]
+SigmaUnlessFile = Annotated[
+    float | None, typer.Option("--sigma", help="Standard deviation of the noise, in [0,1] pixel units.")
+]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
+AlphaUnlessFile = Annotated[
+    float | None, typer.Option("--alpha", help="Allowed failure probability per input (default 0.001).")
+]
 Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]
+SkipUnlessFile = Annotated[int | None, typer.Option("--skip", help="Every so many-th input, from index 0 (default 1).")]
 Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after skipping.")]
 Max = Annotated[
     int | None, typer.Option("--max", help="Cohen's flag: stop at this index of the data set, before skipping.")
 ]
 Split = Annotated[str, typer.Option(help="test or train, for data sets that have both.")]
+SplitUnlessFile = Annotated[
+    str | None, typer.Option("--split", help="test (default) or train, for data sets that have both.")
+]
 Size = Annotated[int | None, typer.Option(help="Resize and centre-crop images to this many pixels.")]
 Mean = Annotated[
     str | None, typer.Option(help="Channel means the model expects to be subtracted, e.g. 0.49,0.48,0.45.")
@@ -34,14 +48,19 @@ Mean = Annotated[
 Std = Annotated[str | None, typer.Option(help="Channel deviations the model expects to be divided by.")]
 Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model cannot tell.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Batch = Annotated[str, typer.Option(help="Rows per forward, or auto to measure the fastest.")]
-PrecisionName = Annotated[str, typer.Option("--precision", help="fp32 or bf16: the precision the classifier runs in.")]
+DeviceUnlessFile = Annotated[str | None, typer.Option("--device", help="auto (default), cpu, cuda or cuda:N.")]
+Batch = Annotated[str | None, typer.Option(help="Rows per forward, or auto (default) to measure the fastest.")]
+PrecisionName = Annotated[
+    str | None,
+    typer.Option("--precision", help="fp32 (default), bf16 or auto: what the classifier runs in, part of the claim."),
+]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
 Autotune = Annotated[
     bool | None,
     typer.Option("--autotune/--no-autotune", help="With --compile: also try kernels (default: if the run is long)."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
+SeedUnlessFile = Annotated[int | None, typer.Option("--seed", help="Seed of the noise (default 0).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
 Radii = Annotated[
@@ -49,22 +68,31 @@ Radii = Annotated[
     typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1.0, as far as a run can tell)."),
 ]
 MechanismName = Annotated[
-    str,
-    typer.Option("--mechanism", help="neyman-pearson, one-sided, renyi, pixeldp, analytic-dp, best-of:a+b, or all."),
+    str | None,
+    typer.Option(
+        "--mechanism", help="neyman-pearson (default), one-sided, renyi, pixeldp, analytic-dp, best-of:a+b, or all."
+    ),
 ]
 Out = Annotated[Path, typer.Option(help="The run folder; the same command again continues it.")]
 Unlocked = Annotated[
     bool, typer.Option("--unlocked", help="Write on a disk that knows no locks; keep to one process there.")
 ]
+OutUnlessFile = Annotated[
+    Path | None, typer.Option("--out", help="The run folder; the same command again continues it.")
+]
 MemberSpecs = Annotated[
     str | None,
     typer.Option("--members", help="Model specs separated by commas (also arch@weights.safetensors): an ensemble."),
 ]
-VoteNames = Annotated[
-    str, typer.Option("--vote", help="soft, softmax, hard, max-margin, weighted; several by commas: one pass.")
+VotesUnlessFile = Annotated[
+    str | None,
+    typer.Option("--vote", help="soft (default), softmax, hard, max-margin, weighted; several by commas: one pass."),
 ]
+VoteNames = Annotated[str, typer.Option("--vote", help="soft, softmax, hard, max-margin or weighted.")]
 MemberWeights = Annotated[str | None, typer.Option(help="Weights of the members, for --vote weighted.")]
-WeightsOn = Annotated[str, typer.Option("--weights-on", help="logits or softmax: what the member weights multiply.")]
+WeightsOn = Annotated[
+    str | None, typer.Option("--weights-on", help="logits (default) or softmax: what the member weights multiply.")
+]
 First = Annotated[int, typer.Option(help="Position of the first input taken.")]
 Consensus = Annotated[
     str | None, typer.Option(help="K-consensus: skip the other members where the first K agree; several as lanes.")

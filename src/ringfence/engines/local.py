@@ -1,25 +1,25 @@
-"""Certify a data set into a run folder, in this process; running it again continues where it stopped."""
+"""Certify into a run folder, in this process; running it again continues where it stopped."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ringfence.analysis.metrics import default_radii, metrics_by_lane
-from ringfence.data import Dataset, Input
-from ringfence.driver import Execution, Progress, certify
+from ringfence.certification import Certification, Loaded
+from ringfence.data import Input
+from ringfence.driver import Execution, Progress
 from ringfence.errors import DataError, RingfenceError
-from ringfence.lift import Lift
-from ringfence.mechanisms import Mechanism
-from ringfence.noise import Noise
 from ringfence.procedures import Procedure
-from ringfence.sampling import ForwardPlan
+from ringfence.record import Record
+from ringfence.sampling import ForwardPlan, check_memory, pick_device
 from ringfence.store import InputInfo, RecordWriter, RunFolder
 from ringfence.store.writer import FLUSH_RECORDS
 
@@ -30,89 +30,102 @@ STRIP = 4
 """Frames of a video that are shown."""
 
 
+def start(certification: Certification, out: str | Path, execution: Execution | None = None) -> Started:
+    """The run of a certification in a folder: a new one, or the one that is there, if it is of the same."""
+    execution = execution or Execution()
+    loaded = certification.load(execution.device)
+    if execution.batch is not None:
+        check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))
+    return Started(loaded, RunFolder.create_or_resume(out, loaded.config), execution)
+
+
 def certify_into(
-    run: RunFolder,
-    classifier: nn.Module,
-    dataset: Dataset,
-    *,
-    noise: Noise,
-    procedure: Procedure,
-    mechanisms: Sequence[Mechanism],
-    lift: Lift | None = None,
+    certification: Certification,
+    out: str | Path,
     execution: Execution | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> RunFolder:
-    """Certify what the run does not hold yet, then write its summary. The first mechanism decides.
+    """Certify what the folder does not hold yet, then write its summary."""
+    started = start(certification, out, execution)
+    for _ in started.records(on_progress):
+        pass
+    return started.run
 
-    The forward shape of the first session is reused, so that an interrupted run and an uninterrupted one on
-    the same machine have the same records, ``seconds`` apart.
-    """
-    execution = execution or Execution()
-    done = run.done_ids()
-    todo = [index for index, one in enumerate(dataset.ids) if one not in done]
-    stored = run.forward_plans()
-    plan = ForwardPlan(**stored[-1]) if stored else execution.plan
-    begin = time.perf_counter()
-    ready: list[float] = []
 
-    def keep_plan(used: ForwardPlan) -> None:
-        ready.append(time.perf_counter())
-        known = run.forward_plans()
-        if not known or known[-1] != used.settings():
-            writer.flush()  # what was decided so far belongs to the plan before
-            run.add_forward_plan(used.settings())
+@final
+@dataclass(frozen=True)
+class Started:
+    """A run folder and what is certified into it: its config was made from the very value whose parts are driven."""
 
-    failed: dict[int, str] = {}
+    loaded: Loaded
+    run: RunFolder
+    execution: Execution
 
-    def readable() -> Iterator[Input]:
+    def records(self, on_progress: Callable[[Progress], None] = lambda progress: None) -> Iterator[Record]:
+        """Certify what is missing, then write the summary; records come as they are given to the folder.
+
+        The forward shape of the first session is reused, so that an interrupted run and an uninterrupted one on
+        the same machine have the same records, ``seconds`` apart.
+        """
+        run, dataset, done = self.run, self.loaded.dataset, self.run.done_ids()
+        todo = [index for index, one in enumerate(dataset.ids) if one not in done]
+        begin, ready, names = time.perf_counter(), list[float](), tuple(run.config.classifier.names)
+        failed: dict[int, str] = {}
+
+        def keep_plan(used: ForwardPlan) -> None:
+            ready.append(time.perf_counter())
+            known = run.forward_plans()
+            if not known or known[-1] != used.settings():
+                writer.flush()  # what was decided so far belongs to the plan before
+                run.add_forward_plan(used.settings())
+
+        with RecordWriter(run, records=FLUSH_RECORDS * len(names)) as writer:
+            run.note_inputs(len(dataset), failed)
+            inputs: list[Record] = []
+            execution = self._continued(len(todo), keep_plan, on_progress)
+            parts = (self.loaded.module, self._readable(todo, failed), self.loaded.lift, self.loaded.classes)
+            for record in self.loaded.certification.driven(*parts, names, execution, run.config.digest):
+                inputs.append(record)
+                if len(inputs) == len(names):  # all lanes of an input come together
+                    writer.add(inputs)
+                    yield from inputs
+                    inputs = []
+            writer.flush()
+            if failed and len(failed) == len(dataset):
+                first = next(iter(failed.values()))
+                raise DataError("data", "must have inputs that can be read", first, "Mend the data.")
+            run.set_damaged_aside()
+            run.merge_parts()
+            if todo or run.summary() is None:
+                whole = [index for index, one in enumerate(dataset.ids) if one not in failed]
+                run.write_inputs([describe(dataset[index]) for index in whole])
+                now = time.perf_counter()
+                run.write_summary(summarise(run, now - begin, (ready[0] if ready else now) - begin))
+
+    def _readable(self, todo: Sequence[int], failed: dict[int, str]) -> Iterator[Input]:
+        """The inputs that can be read; why the others cannot is kept in the folder."""
+        dataset = self.loaded.dataset
         for index in todo:
             try:
                 item = dataset[index]
             except (RingfenceError, OSError, ValueError) as error:
                 failed[dataset.ids[index]] = str(error)
-                run.note_inputs(len(dataset), failed)
+                self.run.note_inputs(len(dataset), failed)
             else:
                 yield item
 
-    with RecordWriter(run, records=FLUSH_RECORDS * len(run.config.lanes)) as writer:
-        run.note_inputs(len(dataset), failed)
-        inputs: list[Any] = []
-        records = certify(
-            classifier,
-            readable(),
-            noise=noise,
-            procedure=procedure,
-            mechanism=mechanisms[0],
-            also=tuple(mechanisms[1:]),
-            lift=lift,
-            num_classes=run.config.num_classes,
-            lanes=tuple(run.config.lanes),
-            seed=run.config.seed,
-            config_hash=run.config.digest,
-            execution=replace(
-                execution,
-                plan=plan,
-                draws=execution.draws or len(todo) * fixed_draws(procedure),
-                on_plan=keep_plan,
-                on_progress=on_progress,
-            ),
+    def _continued(
+        self, todo: int, on_plan: Callable[[ForwardPlan], None], on_progress: Callable[[Progress], None]
+    ) -> Execution:
+        """The execution with the stored plan, if there is one, and the draws to expect."""
+        stored = self.run.forward_plans()
+        return replace(
+            self.execution,
+            plan=ForwardPlan(**stored[-1]) if stored else self.execution.plan,
+            draws=self.execution.draws or todo * fixed_draws(self.loaded.certification.test),
+            on_plan=on_plan,
+            on_progress=on_progress,
         )
-        for record in records:
-            inputs.append(record)
-            if len(inputs) == len(run.config.lanes):  # all lanes of an input come together
-                writer.add(inputs)
-                inputs = []
-        writer.flush()
-        if len(failed) == len(dataset):
-            raise DataError("data", "must have inputs that can be read", next(iter(failed.values())), "Mend the data.")
-        run.set_damaged_aside()
-        run.merge_parts()
-        if todo or run.summary() is None:
-            whole = [index for index, one in enumerate(dataset.ids) if one not in failed]
-            run.write_inputs([describe(dataset[index]) for index in whole])
-            now = time.perf_counter()
-            run.write_summary(summarise(run, now - begin, (ready[0] if ready else now) - begin))
-    return run
 
 
 def fixed_draws(procedure: Procedure) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Literal, final
 
 import numpy as np
@@ -112,7 +113,7 @@ class Mechanism(ABC):
         return unit.reshape(p_a.shape)
 
 
-def check_together(mechanisms: tuple[Mechanism, ...], noise: NoiseLaw | float) -> None:
+def check_together(mechanisms: Sequence[Mechanism], noise: NoiseLaw | float) -> None:
     """Refuse mechanisms that are not proved for this noise, or whose radii beside each other are of different norms."""
     for one in mechanisms:
         one.proved_for(noise)

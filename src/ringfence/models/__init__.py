@@ -1,7 +1,7 @@
 """Model specs: the embedded default, architectures with weights, factories, exported programs, checkpoints."""
 
 from ringfence.models.grammar import as_tree
-from ringfence.models.load import load_model
+from ringfence.models.load import load_members, load_model
 from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for
 from ringfence.models.weights import Weights, model_digest, read_weights, state_digest
 
@@ -10,6 +10,7 @@ __all__ = [
     "Weights",
     "as_tree",
     "lanes_of",
+    "load_members",
     "load_model",
     "model_digest",
     "procedure_for",

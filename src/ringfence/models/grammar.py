@@ -12,15 +12,18 @@ Nothing is evaluated: what a name means is the registry's business (models/nodes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Any, Final, final
 
 from ringfence.errors import ModelError
 
 MOST_CHARACTERS: Final = 100_000
 DEEPEST: Final = 50
 """Levels of nesting; far beyond any use, and short of Python's own limit."""
+
+LIVE: Final = "in-memory:"
+"""How the text of a tree names a network that no text builds."""
 
 _OPENING = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\(")
 _KEY = re.compile(r"([a-z][a-z0-9_]*)[ \t]*=")
@@ -57,7 +60,39 @@ class Node:
         return hash(str(self))
 
 
-Tree = Leaf | Node
+@final
+@dataclass(frozen=True)
+class Live:
+    """A network of the program itself: no text builds it, so that it must be given again where a config is read."""
+
+    module: Any = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{LIVE}{type(self.module).__name__}"
+
+    def __hash__(self) -> int:
+        return id(self.module)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Live) and self.module is other.module
+
+
+Tree = Leaf | Node | Live
+
+
+def live_places(tree: Tree) -> list[Tree]:
+    """Every live network of a tree, in its order: the networks themselves, or what a config says of them."""
+    if isinstance(tree, Node):
+        return [found for part in (*tree.models, *tree.settings.values()) for found in live_places(part)]
+    return [tree] if isinstance(tree, Live) or tree.text.startswith(LIVE) else []
+
+
+def with_live(tree: Tree, modules: Iterator[Any]) -> Tree:
+    """The tree of a config with these networks in the places of its live ones."""
+    if isinstance(tree, Node):
+        models = tuple(with_live(one, modules) for one in tree.models)
+        return Node(tree.name, models, {key: with_live(one, modules) for key, one in tree.settings.items()})
+    return Live(next(modules)) if live_places(tree) else tree
 
 
 def quoted(text: str) -> str:

@@ -18,7 +18,7 @@ from ringfence.models.architecture import Built, architecture_of, build_with_wei
 from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
-from ringfence.models.grammar import as_tree
+from ringfence.models.grammar import LIVE, Tree, as_tree
 from ringfence.models.registry import NODES
 from ringfence.models.resolve import LoadedModel, Sources, resolve
 from ringfence.models.source import FACTORIES, Kind, is_denoiser, source_of
@@ -30,7 +30,7 @@ DEFAULT_COUNT = 3
 
 
 def load_model(
-    spec: str,
+    spec: str | Tree,
     *,
     weights: str | Path | None = None,
     num_classes: int | None = None,
@@ -49,11 +49,23 @@ def load_model(
     """
     if (mean is None) != (std is None):
         raise ModelError("--mean, --std", "must be given together", "only one", "Give both, one number per channel.")
-    _refuse_plus(spec)
+    if isinstance(spec, str):
+        _refuse_plus(spec)
     source = partial(_source, weights=weights, mean=mean, std=std, device=device)
     sources = Sources(partial(source, num_classes=num_classes), _denoiser, partial(_selector, source))
-    found = resolve(as_tree(spec), sources)
+    found = resolve(as_tree(spec) if isinstance(spec, str) else spec, sources)
     return replace(found, module=found.module.to(device))
+
+
+def load_members(
+    specs: Sequence[str], num_classes: int | None, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> list[LoadedModel]:
+    """Every member on its own; they must have the same classes."""
+    loaded = [load_model(spec, num_classes=num_classes, mean=mean, std=std) for spec in specs]
+    if len({one.num_classes for one in loaded} - {None}) > 1:
+        listed = ", ".join(f"{one.spec}: {one.num_classes}" for one in loaded)
+        raise ModelError("members", "must have the same classes", listed, "Leave out the ones that differ.")
+    return loaded
 
 
 def _denoiser(spec: str) -> LoadedModel:
@@ -86,6 +98,12 @@ def _source(
 
 def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:
     """The network of a spec, before any normalisation."""
+    if spec.startswith(LIVE):
+        rule, remedy = (
+            "was a network of somebody's program, which no text builds",
+            "Give the network itself, in Python.",
+        )
+        raise ModelError(spec, rule, "its name", remedy)
     source = source_of(spec)
     if source.weights is not None:
         _refuse_weights(spec, weights)

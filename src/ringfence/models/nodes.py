@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 from torch import nn
 
-from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, lane_names, theta_names
+from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, theta_lanes, vote_lanes
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
 from ringfence.classifiers.patches import REDUCTIONS, Crops, Patches, Reduction
@@ -18,7 +18,7 @@ from ringfence.errors import ModelError
 from ringfence.lift import FORMS, MODES, Lift, noise_place
 from ringfence.models.grammar import Leaf, Tree
 from ringfence.models.normalization import refuse_second
-from ringfence.models.registry import ONE, Names, NodeKind, Numbers, Shape, WholeNumbers, node
+from ringfence.models.registry import ONE, LaneSet, NodeKind, Numbers, Shape, WholeNumbers, node
 from ringfence.operators import clips
 
 ENTROPY = Leaf("entropy")
@@ -33,15 +33,15 @@ ACES_PROCEDURES: dict[str, tuple[str, dict[str, Any]]] = {
 """What the usual procedures are where a selector is certified along with a class."""
 
 
-def members(kind: NodeKind, inner: Sequence[Names]) -> int:
+def members(kind: NodeKind, inner: Sequence[LaneSet]) -> int:
     """How many models there are, each of which must be one classifier."""
-    for names in inner:
-        if names[0].startswith("theta="):
+    for lanes in inner:
+        if lanes[0].theta is not None:
             rule, remedy = "is made of single classifiers", "Let aces(...) be the outermost node."
             raise ModelError(kind.name, rule, "aces(...), which has several thetas, each a lane", remedy)
-        if names != ONE:
+        if lanes != ONE:
             rule, remedy = "is made of single classifiers", "Leave out prefixes=, singles= and lanes(...) inside."
-            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            listed = ", ".join(lane.name for lane in lanes[:3]) + (", ..." if len(lanes) > 3 else "")
             raise ModelError(kind.name, rule, f"one with lanes: {listed}", remedy)
     return len(inner)
 
@@ -54,11 +54,11 @@ class VoteNode(NodeKind):
     prefixes: bool
     singles: bool
 
-    def lanes(self, inner: Sequence[Names]) -> Names:
+    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
         """One, or the votes of all prefixes and every single member."""
         count = members(self, inner)
         alone = not (self.prefixes or self.singles)
-        return ONE if alone else lane_names(count, (self.name,), self.prefixes, self.singles, ())
+        return ONE if alone else vote_lanes(count, (self.name,), self.prefixes, self.singles, ())
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """The vote, or lanes of it."""
@@ -91,7 +91,7 @@ class WeightedNode(NodeKind):
     weights: Numbers
     on: str = "logits"
 
-    def lanes(self, inner: Sequence[Names]) -> Names:
+    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
         """One classifier."""
         members(self, inner)
         return ONE
@@ -110,7 +110,7 @@ class ConsensusNode(NodeKind):
     most: ClassVar[int | None] = None
     agree: int
 
-    def lanes(self, inner: Sequence[Names]) -> Names:
+    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
         """One classifier."""
         members(self, inner)
         return ONE
@@ -143,9 +143,9 @@ class LanesNode(NodeKind):
         """Every single member, and nothing made of several."""
         return self.singles and not (self._votes or self.prefixes or self.consensus)
 
-    def lanes(self, inner: Sequence[Names]) -> Names:
+    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
         """Singles, votes, consensus, in this order."""
-        return lane_names(members(self, inner), self._votes, self.prefixes, self.singles, self.consensus)
+        return vote_lanes(members(self, inner), self._votes, self.prefixes, self.singles, self.consensus)
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """All in one pass."""
@@ -324,10 +324,10 @@ class AcesNode(NodeKind):
             raise ModelError("--procedure", rule, repr(name), "Use fixed.")
         return ACES_PROCEDURES[name]
 
-    def lanes(self, inner: Sequence[Names]) -> Names:
+    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
         """One lane per theta."""
         members(self, inner)
-        return theta_names(self.theta)
+        return theta_lanes(self.theta)
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """Certification network, selector, core network."""

@@ -16,12 +16,13 @@ from torch import nn
 from ringfence.errors import ModelError, RingfenceError
 from ringfence.lift import Identity, Lift
 from ringfence.models.grammar import Leaf, Node, Tree
+from ringfence.record import Lane
 
 Shape = tuple[int, ...]
 Numbers = tuple[float, ...]
 WholeNumbers = tuple[int, ...]
-Names = tuple[str, ...]
-ONE: Names = ("main",)
+LaneSet = tuple[Lane, ...]
+ONE: LaneSet = (Lane("main"),)
 """The lane of a single classifier."""
 
 
@@ -47,8 +48,8 @@ class NodeKind(ABC):
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """The classifier around its models: those in order, and those that stand in fields, by the field's name."""
 
-    def lanes(self, inner: Sequence[Names]) -> Names:
-        """Names of the lanes, given those of its models; by default those of the last one, which it wraps."""
+    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
+        """Its lanes, given those of its models; by default those of the last one, which it wraps."""
         return inner[-1]
 
     def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:

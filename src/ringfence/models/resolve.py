@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, final
@@ -9,11 +10,14 @@ from typing import Any, Final, final
 from torch import nn
 
 import ringfence.models.nodes  # noqa: F401  (registers them)
+from ringfence.classifiers.base import Classifier
+from ringfence.classifiers.lazy import refuse_lazy
 from ringfence.digests import joined
 from ringfence.errors import ModelError
 from ringfence.lift import Identity, Lift
-from ringfence.models.grammar import Leaf, Node, Tree
-from ringfence.models.registry import ONE, Names, NodeKind, Shape, checked, named_models, settle
+from ringfence.models.grammar import Leaf, Live, Node, Tree
+from ringfence.models.registry import ONE, LaneSet, NodeKind, Shape, checked, named_models, settle
+from ringfence.models.weights import model_digest
 
 AFTER_SMOOTHING: Final = "after-smoothing"
 """The procedure that reads members instead of one classifier."""
@@ -32,7 +36,7 @@ class LoadedModel:
     num_classes: int | None
     digest: str
     spec: str
-    lanes: Names = ONE
+    lanes: LaneSet = ONE
     root: NodeKind | None = field(default=None, repr=False)
 
     @property
@@ -66,7 +70,9 @@ def resolve(tree: Tree, sources: Sources) -> LoadedModel:
 
 def procedure_for(tree: Tree, name: str) -> tuple[str, dict[str, Any]]:
     """The procedure that reads the classifier of a tree, and the settings that its name implies."""
-    kind = None if isinstance(tree, Leaf) else settle(tree)
+    kind = settle(tree) if isinstance(tree, Node) else None
+    if isinstance(tree, Live):
+        return name, {}
     if name == AFTER_SMOOTHING and kind is not None:
         kind.procedure(name)  # a node that is certified by procedures of its own says so
     if name == AFTER_SMOOTHING and not (isinstance(tree, Node) and kind and kind.only_members and len(tree.models) > 1):
@@ -76,8 +82,10 @@ def procedure_for(tree: Tree, name: str) -> tuple[str, dict[str, Any]]:
     return (name, {}) if kind is None else kind.procedure(name)
 
 
-def lanes_of(tree: Tree) -> Names:
-    """Names of the lanes, before anything is loaded."""
+def lanes_of(tree: Tree) -> LaneSet:
+    """LaneSet of the lanes, before anything is loaded."""
+    if isinstance(tree, Live):
+        return tree.module.lanes if isinstance(tree.module, Classifier) else ONE
     if isinstance(tree, Leaf):
         return ONE
     kind = settle(tree)
@@ -86,6 +94,8 @@ def lanes_of(tree: Tree) -> Names:
 
 
 def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], top: bool = False) -> LoadedModel:
+    if isinstance(tree, Live):
+        return _live(tree)
     if isinstance(tree, Leaf):
         return leaf(tree.text)
     kind = settle(tree)
@@ -107,6 +117,13 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
     module = checked(kind, build).eval()
     digest = joined([one.digest for one in parts], kind.join, kind.name, *_own_settings(kind))
     return LoadedModel(module, classes, digest, str(tree), lanes, kind)
+
+
+def _live(tree: Live) -> LoadedModel:
+    """A network of the program: a copy in evaluation mode, so that the user's own stays as it is."""
+    refuse_lazy(tree.module, str(tree), ModelError)
+    module = copy.deepcopy(tree.module).eval()
+    return LoadedModel(module, None, model_digest(module), str(tree), lanes_of(tree))
 
 
 def _own_settings(kind: NodeKind) -> list[str]:

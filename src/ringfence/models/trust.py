@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ringfence.models.grammar import Leaf, Tree, as_tree
+from ringfence.models.grammar import Leaf, Live, Tree, as_tree
 from ringfence.models.registry import named_models, settle
 from ringfence.models.source import Kind, source_of
 
@@ -21,6 +21,8 @@ def _told(tree: Tree, denoiser: bool) -> list[str]:
     """The same for a part, which stands in a denoiser's place or not, as models/resolve.py decides it."""
     if isinstance(tree, Leaf):
         return _leaf(tree.text, denoiser)
+    if isinstance(tree, Live):
+        return []
     kind = settle(tree)
     parts = [(one, denoiser or (kind.denoiser_first and place == 0)) for place, one in enumerate(tree.models)]
     parts += [(one, denoiser and name not in kind.selectors) for name, one in named_models(kind).items()]

@@ -71,7 +71,7 @@ def gallery(material: Material, class_names: Sequence[str] | None = None) -> dic
 
 def data_set(lane: Lane) -> str:
     """What identifies the data of a lane, its name before a ``#``: two runs on equal data have equal inputs."""
-    return lane.run if lane.config is None else f"{lane.config.data}#{lane.config.data_hash or ''}"
+    return lane.run if lane.config is None else f"{lane.config.data.source}#{lane.config.data.digest or ''}"
 
 
 def known_classes(name: str) -> Sequence[str]:
@@ -96,7 +96,7 @@ def _lane(lane: Lane, data: str, keys: Sequence[Key]) -> dict[str, Any]:
         "name": lane.name,
         "run": lane.run,
         "lane": lane.lane,
-        "sigma": lane.config.sigma if lane.config else None,
+        "sigma": lane.config.noise.sigma if lane.config else None,
         "sound": lane.metrics.sound,
         "prediction": [None if row is None else row.prediction for row in rows],
         **{name: _shrunk([getattr(row, name, None) for row in rows], up=name == "p_b") for name in _NUMBERS},

@@ -68,9 +68,8 @@ def curve(lanes: Sequence[Lane]) -> Figure | None:
 
 def tried(lane: Lane) -> list[float]:
     """0 and the radii that a known-radius lane tried to prove."""
-    larger = lane.config.procedure_settings.get("larger") or () if lane.config else ()
     targets = {record.target for record in lane.records if record.target is not None}
-    return sorted({0.0, *targets, *map(float, larger)})
+    return sorted({0.0, *targets, *(lane.test.targets if lane.test else ())})
 
 
 def ceilings(lanes: Sequence[Lane]) -> list[Row]:

@@ -107,7 +107,7 @@ def _read(path: Path, name: str, only: bool) -> tuple[list[Lane], Sequence[Input
 
 def _light_records(run: RunFolder) -> dict[str, list[Light]]:
     """Light records by lane and input id, read part by part: the histograms of a whole run may not fit."""
-    found: dict[str, dict[int, Light]] = {lane: {} for lane in run.config.lanes}
+    found: dict[str, dict[int, Light]] = {lane: {} for lane in run.config.classifier.names}
     test, given = procedure_of(run.config), given_of(run.config)
 
     for table in run.tables():

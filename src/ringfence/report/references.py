@@ -58,15 +58,15 @@ def lane_facts(lane: Lane) -> set[str]:
     if config is None:
         return facts
     facts |= set() if lane.test is None else set(lane.test.sources)
-    facts |= {f"mechanism={name}" for name in (config.mechanism, *config.mechanisms)}
+    facts |= {f"mechanism={name}" for name in config.mechanisms}
     facts |= {f"vote={vote}" for vote in _votes(lane)}
     reducing = config.reduced
     holds = {
         "several mechanisms": len(lane.records[0].radii) > 1,
         "ensemble": bool(config.ensemble),
-        "thresholds": lane.lane.startswith("theta="),
+        "thresholds": config.classifier.lane(lane.lane).theta is not None,
         "reduced": bool(reducing.get("crops") or reducing.get("clips")),  # wherever the noise enters
-        "split alpha": config.extra.get("alpha_split") is True,
+        "split alpha": config.split_alpha,
         "predicted": lane.natural is not None,
     }
     return facts | {name for name, held in holds.items() if held}
@@ -75,8 +75,10 @@ def lane_facts(lane: Lane) -> set[str]:
 def _votes(lane: Lane) -> list[str]:
     """The vote by which a lane decides: by its name where a run has several, else the run's only one."""
     chosen = lane.config.ensemble if lane.config else {}
+    if lane.config is not None and (vote := lane.config.classifier.lane(lane.lane).vote):
+        return [vote]
     if lane.lane != "main":
-        return [lane.lane.rpartition("-")[0]] if chosen else []
+        return []
     votes: list[str] = chosen.get("votes") or []
     return votes if len(votes) == 1 and not chosen.get("consensus") else []
 
@@ -84,4 +86,4 @@ def _votes(lane: Lane) -> list[str]:
 def _settings(lane: Lane) -> str:
     if lane.config is None:
         return "log"
-    return f"{lane.config.procedure}, sigma {lane.config.sigma:g}, alpha {lane.records[0].alpha:g}"
+    return f"{lane.config.procedure.name}, sigma {lane.config.noise.sigma:g}, alpha {lane.records[0].alpha:g}"

@@ -33,24 +33,24 @@ def facts(lanes: Sequence[Lane], material: Material) -> list[tuple[str, str]]:
         return [("source", f"a log of {len(lane.records)} rows"), ("radii", "as printed, rounded to nearest")]
     config = lane.config
     settings = ", ".join(
-        f"{name} {value}" for name, value in config.procedure_settings.items() if value not in (None, [], "")
+        f"{name} {value}" for name, value in config.procedure.settings.items() if value not in (None, [], "")
     )
     found = [
-        ("model", config.model),
-        ("weights", config.weights_hash or "-"),
-        ("data", f"{config.data}, {len(lane.records)} inputs"),
-        ("classes", str(config.num_classes)),
-        ("noise", f"{config.noise}, sigma {config.sigma:g}"),
+        ("model", config.classifier.tree),
+        ("weights", config.classifier.digest or "-"),
+        ("data", f"{config.data.source}, {len(lane.records)} inputs"),
+        ("classes", str(config.classifier.classes)),
+        ("noise", f"{config.noise.family}, sigma {config.noise.sigma:g}"),
         ("alpha", f"{lane.records[0].alpha:g} per input"),
-        ("procedure", f"{config.procedure} ({settings})" if settings else config.procedure),
-        ("mechanism", config.mechanism),
-        ("precision", config.precision + (", compiled" if config.compile else "")),
+        ("procedure", f"{config.procedure.name} ({settings})" if settings else config.procedure.name),
+        ("mechanism", config.mechanisms[0]),
+        ("precision", config.precision),
         ("seed", str(config.seed)),
-        ("lanes", ", ".join(config.lanes) or "main"),
+        ("lanes", ", ".join(config.classifier.names) or "main"),
         ("natural", _how_natural(material, lane)),
     ]
-    if float(config.lift.get("norm_bound", 1.0)) != 1.0:
-        found.append(("lift", f"{config.lift.get('name')}, norm at most {config.lift['norm_bound']:.6g}"))
+    if config.lift.norm_bound != 1.0:
+        found.append(("lift", f"{config.lift.name}, norm at most {config.lift.norm_bound:.6g}"))
     for place in run.environments():
         parts = [f"{name} {place[name]}" for name in ("ringfence", "torch", "numpy", "python") if place.get(name)]
         parts += [str(place[name]) for name in ("gpu", "cpu") if place.get(name)][:1]
@@ -91,7 +91,7 @@ def summary_table(material: Material) -> dict[str, Any]:
 
     columns: list[tuple[str, str, Callable[[Lane], Cell]]] = [
         ("run", "run and lane", lambda lane: (lane.name, lane.name)),
-        ("sigma", "noise level", lambda lane: _number(lane.config.sigma if lane.config else None, "g")),
+        ("sigma", "noise level", lambda lane: _number(lane.config.noise.sigma if lane.config else None, "g")),
         ("ACR", "average certified radius", _radius("acr")),
         (NATURAL, "natural accuracy: right under PREDICT", lambda lane: _percent(_natural(material, lane))),
         ("at 0", "certified accuracy at radius 0, abstained is wrong", lambda lane: _percent(lane.metrics.accuracy)),

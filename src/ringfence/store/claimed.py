@@ -13,7 +13,7 @@ from ringfence.store.config import RunConfig
 
 def procedure_in(config: RunConfig) -> Procedure:
     """The procedure with the run's settings."""
-    return procedure(config.procedure, config.procedure_settings)
+    return procedure(config.procedure.name, config.procedure.settings)
 
 
 def procedure_of(config: RunConfig) -> Procedure | None:
@@ -26,14 +26,13 @@ def procedure_of(config: RunConfig) -> Procedure | None:
 
 def mechanisms_in(config: RunConfig) -> Sequence[Mechanism]:
     """The one that decides, then those that are recorded beside it."""
-    return [mechanism(name) for name in config.mechanisms or [config.mechanism]]
+    return [mechanism(name) for name in config.mechanisms]
 
 
 def given_in(config: RunConfig) -> Given:
     """What was fixed before sampling; names in the config that nobody knows are refused."""
-    norm = float(config.lift.get("norm_bound", 1.0))
-    law = NoiseLaw(config.noise, config.sigma)
-    return Given(config.num_classes, law, mechanisms_in(config)[0], norm)
+    law = NoiseLaw(config.noise.family, config.noise.sigma, config.noise.form, config.noise.lattice)
+    return Given(config.classifier.classes, law, mechanisms_in(config)[0], config.lift.norm_bound)
 
 
 def given_of(config: RunConfig) -> Given | None:

@@ -1,4 +1,4 @@
-"""RunConfig: every setting that determines the records of a run, hashed and compared on resume."""
+"""RunConfig: what a run certified, typed; everything that determines its records, hashed and compared on resume."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from ringfence.digests import difference
+from ringfence.record import Lane
 
 SCHEMA_VERSION = 2
 """Raised whenever a reader of the old version could misread a new run folder."""
 
 ABSENT = "(absent)"
 """Stands for a key that only one of two compared configs has."""
+
+LARGEST = 2**63
+"""Whole numbers of a config are smaller: beyond it no array and no table holds them."""
 
 
 def plain(value: Any) -> Any:
@@ -31,115 +37,179 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, int) and not -LARGEST <= value < LARGEST:
+        raise ValueError(f"a whole number of a config lies below 2^63; got one of {len(str(abs(value)))} digits")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ValueError(f"a config holds numbers, strings, lists and dictionaries; got {type(value).__name__}")
 
 
-Settings = Annotated[dict[str, Any], BeforeValidator(plain)]
+def _lane(value: Any) -> Lane:
+    """A lane as it was stored, each entry of its type."""
+    if isinstance(value, Lane):
+        return value
+    if not isinstance(value, Mapping) or "name" not in value:
+        raise ValueError("a lane is a dictionary with a name")
+    types = {"name": str, "vote": str, "prefix": int, "member": int, "agree": int, "theta": float}
+    for key, entry in value.items():
+        fits = key in types and (type(entry) is types[key] or (types[key] is float and type(entry) is int))
+        if not fits:
+            raise ValueError(f"a lane has the entries {', '.join(types)}, each of its type; got {key}: {entry!r}")
+    return Lane(**value)
 
 
-class _Ensemble(BaseModel):
-    """What ``extra.ensemble`` may hold; settings of later versions stay as they are."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    members: list[str] = Field(default_factory=list)
-    votes: list[str] = Field(default_factory=list)
-    consensus: list[int] = Field(default_factory=list)
-    weights: list[float] = Field(default_factory=list)
-    weights_on: str = "logits"
-    prefixes: bool = False
-    singles: bool = False
-    after_smoothing: bool = False
-    select: str = ""
+StoredLane = Annotated[Lane, BeforeValidator(_lane), PlainSerializer(lambda lane: lane.settings())]
+Count = Annotated[int, Field(ge=0, lt=LARGEST)]
+Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
 
 
-class _Extra(BaseModel):
-    """Types of the entries of ``extra`` that commands read back; whatever else stands there is nobody's business."""
+class _Part(BaseModel):
+    """A part of the config: frozen, its entries of exactly their types, unknown ones refused."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    ensemble: _Ensemble | None = None
-    smooth_reduce: dict[str, Any] | None = None
-    split: str | None = None
-    size: int | None = None
-    count: int | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
-def _checked(extra: dict[str, Any]) -> dict[str, Any]:
-    """The same entries, once their types are known to be right: a folder may come from anywhere."""
-    try:
-        _Extra.model_validate(extra)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    return extra
+class _Open(BaseModel):
+    """A part whose further entries are plain values that its name gives a meaning."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plainly(cls, content: Any) -> Any:
+        return plain(content) if isinstance(content, Mapping) else content
 
 
-Extra = Annotated[Settings, AfterValidator(_checked)]
+class ClassifierConfig(_Part):
+    """The tree, the digest of what it named, the classes, a normalisation before every source, and the lanes."""
 
-
-class RunConfig(BaseModel):
-    """Settings of a run. Two runs with equal configs on one machine have equal records, ``seconds`` apart.
-
-    model, data: the specs as the user wrote them, with hashes of what they named; lift, procedure_settings and
-    extra are free dictionaries of plain values; mechanism is the main one, mechanisms all that are recorded.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    schema_version: int = SCHEMA_VERSION
-    model: str
-    weights_hash: str = ""
-    data: str
-    data_hash: str | None = None
-    num_classes: int
-    skip: int = 1
-    limit: int | None = None
-    sigma: float
-    noise: str = "gaussian"
-    lift: Settings = Field(default_factory=dict)
-    procedure: str
-    procedure_settings: Settings = Field(default_factory=dict)
-    mechanism: str
-    mechanisms: list[str] = Field(default_factory=list)
-    lanes: list[str] = Field(default_factory=list)
-    precision: str = "fp32"
-    compile: bool = False
-    seed: int = 0
+    tree: str
+    digest: str = ""
+    classes: Positive
     mean: list[float] | None = None
     std: list[float] | None = None
-    extra: Extra = Field(default_factory=dict)
+    lanes: list[StoredLane] = Field(default_factory=lambda: [Lane("main")], min_length=1)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the lanes, which are keys of the records."""
+        return [lane.name for lane in self.lanes]
+
+    def lane(self, name: str) -> Lane:
+        """The lane of that name; one that a folder's records made up has nothing but its name."""
+        return next((lane for lane in self.lanes if lane.name == name), Lane(name))
+
+
+class DataConfig(_Part):
+    """The source, its digest, and which of its inputs are certified; count: how many those are, None if unknown."""
+
+    source: str
+    digest: str | None = None
+    split: str = "test"
+    skip: Positive = 1
+    limit: Count | None = None
+    stop: Count | None = None
+    size: Positive | None = None
+    count: Count | None = None
+
+
+class NoiseConfig(_Part):
+    """The law of the noise."""
+
+    family: str = "gaussian"
+    sigma: Annotated[float, Field(gt=0)]
+    form: str = "float"
+    lattice: int | None = None
+
+
+class LiftConfig(_Open):
+    """The fixed linear map before the noise, and the certified bound of its norm."""
+
+    name: str = "identity"
+    norm_bound: Annotated[float, Field(gt=0)] = 1.0
+
+
+class ProcedureConfig(_Open):
+    """The procedure's name and its fields; alpha is that of one lane, already divided where alpha was split."""
+
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields, without the name."""
+        return dict(self.model_extra or {})
+
+
+class Migrated(_Part):
+    """Where a config of an earlier schema comes from; weights: ``state-v1`` where its digest covers weights alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, serialize_by_alias=True)
+
+    schema_from: int = Field(alias="from")
+    weights: str | None = None
+
+
+class RunConfig(_Part):
+    """What was certified. Two runs with equal configs on one machine have equal records, ``seconds`` apart.
+
+    The first mechanism decides, the others give further radii from the same bounds.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    classifier: ClassifierConfig
+    data: DataConfig
+    noise: NoiseConfig
+    norm: str = "l2"
+    lift: LiftConfig = Field(default_factory=LiftConfig)
+    procedure: ProcedureConfig
+    mechanisms: list[str] = Field(min_length=1)
+    split_alpha: bool = False
+    precision: str = "fp32"
+    seed: Annotated[int, Field(ge=-LARGEST, lt=LARGEST)] = 0
+    migrated: Migrated | None = None
 
     @property
     def digest(self) -> str:
         """16 hexadecimal digits of BLAKE2b over the canonical JSON; a record's ``config_hash``."""
-        return canonical_digest(self.model_dump())
+        return content_hash(self.model_dump())
 
     @property
     def ensemble(self) -> Mapping[str, Any]:
-        """Members, votes and selector of the classifier, as flags were stored or as the tree says; or empty."""
-        stored: Mapping[str, Any] | None = self.extra.get("ensemble")
-        return stored or composition(self.model)
+        """Members, votes and selector at the root of the tree; empty for anything else."""
+        return composition(self.classifier.tree)
 
     @property
     def reduced(self) -> Mapping[str, Any]:
-        """How patches or sub-videos are cut and reduced, likewise; empty where whole inputs are certified."""
-        stored: Mapping[str, Any] | None = self.extra.get("smooth_reduce")
-        return stored or reduction(self.model)
+        """How patches or sub-videos are cut and reduced; empty where whole inputs are certified."""
+        return reduction(self.classifier.tree)
 
     def differences(self, other: RunConfig) -> list[tuple[str, Any, Any]]:
-        """(dotted key, our value, their value) for every setting that differs."""
-        ours, theirs = dict(flatten(self.model_dump())), dict(flatten(other.model_dump()))
+        """(dotted key, our value, their value) for every setting that differs; where they come from is none."""
+        ours, theirs = (dict(flatten(one.model_dump(exclude={"migrated"}))) for one in (self, other))
         keys = [*ours, *(key for key in theirs if key not in ours)]
         pairs = [(key, ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in keys]
         return [(key, mine, yours) for key, mine, yours in pairs if mine != yours]
 
+    def same_classifier(self, other: RunConfig) -> list[str]:
+        """Why the two do not speak of one smoothed classifier, in words; empty where they do.
 
-def canonical_digest(settings: Mapping[str, Any]) -> str:
-    """The digest of settings, whatever their schema, as they stand in config.json."""
-    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+        Tree, weights, normalisation, noise, lift and lanes count. Precision does not: runs that differ in it are
+        compared and the difference named, because the classifier is meant to be the same.
+        """
+        claimed = ("classifier.", "noise.", "lift.", "norm")
+        found = []
+        for key, ours, theirs in self.differences(other):
+            if key == "classifier.digest":
+                if changed := difference("the model", str(ours), str(theirs)):
+                    found.append(changed)
+            elif key.startswith(claimed):
+                found.append(f"{key}: {ours!r} and {theirs!r}")
+        return found
+
+
+def content_hash(content: Any) -> str:
+    """16 hexadecimal digits of BLAKE2b over the canonical JSON of a config."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 

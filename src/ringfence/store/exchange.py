@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TextIO
 
 from ringfence.errors import ArgumentError
-from ringfence.record import Record
+from ringfence.record import Lane, Record
 from ringfence.store.atomic import write_atomically
 from ringfence.store.cohen import COLUMNS, COMMENT, CohenLog, read_cohen
-from ringfence.store.config import RunConfig
+from ringfence.store.config import ClassifierConfig, DataConfig, NoiseConfig, ProcedureConfig, RunConfig
 from ringfence.store.run import RunFolder
 from ringfence.store.writer import RecordWriter
 from ringfence.types import ABSTAIN
@@ -40,20 +40,23 @@ def import_cohen(
         raise ArgumentError("alpha", "must lie between 0 and 1", alpha, "Give the failure probability of the log.")
     log = read_cohen(path)
     config = RunConfig(
-        model="imported",
-        data=log.path.name,
-        num_classes=int(max(log.label.max(), log.predict.max())) + 1,
-        sigma=sigma,
-        procedure=IMPORTED,
-        procedure_settings={"alpha": alpha, "n0": n0, "n": n},
-        mechanism=_MECHANISM,
+        classifier=ClassifierConfig(
+            tree="imported", classes=int(max(log.label.max(), log.predict.max())) + 1, lanes=[Lane("")]
+        ),
+        data=DataConfig(source=log.path.name),
+        noise=NoiseConfig(sigma=sigma),
+        procedure=ProcedureConfig.model_validate(
+            {
+                "name": IMPORTED,
+                "alpha": alpha,
+                "n0": n0,
+                "n": n,
+                "source": "cohen log",
+                "radii": "as printed; rounded to nearest by the log's writer",
+                "notes": log.notes,
+            }
+        ),
         mechanisms=[_MECHANISM],
-        lanes=[""],
-        extra={
-            "source": "cohen log",
-            "radii": "as printed; rounded to nearest by the log's writer",
-            "notes": log.notes,
-        },
     )
     run = RunFolder.create_or_resume(out, config)
     done = run.done_ids()
@@ -104,12 +107,12 @@ def rounded_down(radius: float, digits: int) -> str:
 
 
 def _records(log: CohenLog, config: RunConfig, draws: int) -> list[Record]:
-    alpha = config.procedure_settings["alpha"]
+    alpha = config.procedure.settings["alpha"]
     records = []
     columns = (log.idx, log.label, log.predict, log.radius, log.seconds)
     for idx, label, predict, radius, seconds in zip(*(column.tolist() for column in columns), strict=True):
         claimed = predict != ABSTAIN
-        scaled = radius / config.sigma / math.sqrt(2)
+        scaled = radius / config.noise.sigma / math.sqrt(2)
         records.append(
             Record(
                 input_id=idx,

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from ringfence.digests import difference
-from ringfence.errors import StoreError
+from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
 from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, json_bytes, read_file, read_json, writing_errors
-from ringfence.store.config import SCHEMA_VERSION, RunConfig, canonical_digest, plain
+from ringfence.store.config import SCHEMA_VERSION, RunConfig, content_hash, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.guarded import Guarded, begin
 from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
@@ -28,10 +28,8 @@ from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
 from ringfence.store.upgrade import upgrade
 
 _KEYS = ("input_id", "lane", "config_hash")
-_DIGESTS = {"weights_hash": "the model", "data_hash": "the data"}
+_DIGESTS = {"classifier.digest": "the model", "data.digest": "the data"}
 """Settings that are digests, and of what."""
-_MIGRATED = "extra.migrated"
-"""Settings that say where a run comes from, not what it is."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +112,10 @@ class RunFolder:
             found = "a folder without config.json" if path.is_dir() else "a file" if path.exists() else "nothing there"
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
-        version = _version(file, content)
-        try:
-            if version == 1:
-                return cls(path, RunConfig.model_validate(upgrade(content)), canonical_digest(content))
-            run = cls(path, RunConfig.model_validate(content))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(step) for step in first["loc"])
-            remedy = "Restore config.json from a copy, or start a new run."
-            raise StoreError(str(file), "must be a run's settings", f"{where}: {first['msg']}", remedy) from error
+        earlier = _version(file, content) == 1
+        run = cls(path, read_config(file, content, earlier), content_hash(content) if earlier else None)
+        if earlier:
+            return run
         run._files.manifest()
         return run
 
@@ -244,7 +236,7 @@ class RunFolder:
         for table in self.tables():
             for one, lane in zip(table["input_id"].to_pylist(), table["lane"].to_pylist(), strict=True):
                 lanes.setdefault(one, set()).add(lane)
-        return {one for one, present in lanes.items() if present.issuperset(self.config.lanes)}
+        return {one for one, present in lanes.items() if present.issuperset(self.config.classifier.names)}
 
     def merge_parts(self) -> None:
         """Join the small parts of a finished run that were made under the same conditions.
@@ -346,8 +338,20 @@ class RunFolder:
 
 def expected_inputs(config: RunConfig) -> int | None:
     """How many inputs the settings say that the whole run has."""
-    count = config.extra.get("count")
-    return count if isinstance(count, int) and count >= 0 else None
+    return config.data.count
+
+
+def read_config(file: Path, content: Any, earlier: bool = False) -> RunConfig:
+    """The config that a file holds, of this schema or an earlier one; whatever else it holds is refused."""
+    try:
+        return RunConfig.model_validate(upgrade(content) if earlier else content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
+    except (ValueError, TypeError, ArithmeticError, RingfenceError) as error:
+        received = str(error)
+    remedy = "Restore config.json from a copy, or start a new run."
+    raise StoreError(str(file), "must be a run's settings", received, remedy)
 
 
 def _version(file: Path, content: Any) -> int:
@@ -366,8 +370,6 @@ def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
     told = []
     for key, ours, theirs in now.differences(there):
         what = _DIGESTS.get(key)
-        if key.startswith(_MIGRATED):
-            continue
         if what is None or not (isinstance(ours, str) and isinstance(theirs, str)):
             told.append(f"{key}: {ours!r} now, {theirs!r} in the run")
         elif (changed := difference(what, ours, theirs)) is not None:

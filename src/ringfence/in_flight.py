@@ -1,4 +1,4 @@
-"""The desk: the inputs now in work, what their draws brought, and the records they become."""
+"""InFlight: the inputs now in work, what their draws brought, and the records they become."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ringfence.types import FORWARDS, BoolArray, IntArray
 
 
 @final
-class Desk:
+class InFlight:
     """Between engine and procedure: slots x lanes rows of procedure state, updated as arrays."""
 
     def __init__(

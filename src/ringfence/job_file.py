@@ -1,0 +1,222 @@
+"""Job: a certification with where and how it runs, as a mapping: what YAML and JSON files hold and flags build.
+
+classifier: soft(zoo:a:0, zoo:a:1)      # or {soft: [...]}, or {tree: ..., mean: [...], std: [...], classes: 10}
+data: {source: "cifar10:data", skip: 20}
+noise: {sigma: 0.25}
+procedure: {name: sequential, radius: 0.5}
+mechanisms: [neyman_pearson]
+execution: {device: cuda, batch: 1024}
+out: runs/x
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, final
+
+from ringfence.certification import Certification, mechanisms_of, noise_of
+from ringfence.data import Data
+from ringfence.driver import Execution
+from ringfence.errors import ArgumentError, Collected, RingfenceError, StoreError
+from ringfence.models import procedure_for
+from ringfence.models.compose import tree_of
+from ringfence.models.grammar import Tree
+from ringfence.procedures import Procedure
+from ringfence.procedures import procedure as named_procedure
+from ringfence.sampling import pick_device
+from ringfence.store.atomic import writing_errors
+
+MOST_BYTES = 1_000_000
+"""A description is short; anything longer is something else."""
+
+STORED = ("schema_version", "norm", "lift", "migrated")
+"""What the config of a run says beside this: it follows from the rest."""
+
+EXECUTED = ("device", "batch", "compile", "autotune")
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """What is certified, how it runs, and the folder it goes to."""
+
+    certification: Certification
+    execution: Execution = field(default_factory=Execution)
+    out: Path | None = None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Job:
+        """The job of a mapping; everything that is wrong with it is told together."""
+        wrong = Collected()
+        known = {"classifier", "data", "noise", "procedure", "mechanisms", "split_alpha", "precision", "seed"}
+        wrong.ask(lambda: _refuse_unknown("job", content, {*known, *STORED, "execution", "out"}))
+        described = _described(content.get("classifier", "default"))
+        wrong.ask(
+            lambda: _refuse_unknown("classifier", described, {"tree", "mean", "std", "classes", *("digest", "lanes")})
+        )
+        tree = wrong.ask(lambda: tree_of(described.get("tree")))
+        execution = wrong.ask(lambda: execution_of(content.get("execution") or {}))
+        test = wrong.ask(lambda: _procedure(tree, content.get("procedure", "fixed")))
+        noise = wrong.ask(lambda: noise_of(_mapping("noise", content.get("noise"))))
+        proofs = wrong.ask(lambda: mechanisms_of(_names(content.get("mechanisms", "neyman_pearson"))))
+        data = wrong.ask(lambda: _data(content.get("data", "default")))
+        flag = content.get("split_alpha", False)
+        made = wrong.ask(
+            lambda: Certification(
+                "default" if tree is None else tree,
+                data or Data(),
+                noise=noise or noise_of({"sigma": 1.0}),
+                procedure=None if noise is None else test,
+                mechanism=proofs or mechanisms_of("neyman_pearson"),
+                precision=str(content.get("precision", "fp32")),
+                split_alpha=_typed("split_alpha", flag, bool),
+                seed=_typed("seed", content.get("seed", 0), int),
+                mean=_numbers("mean", described.get("mean")),
+                std=_numbers("std", described.get("std")),
+                classes=described.get("classes"),
+            )
+        )
+        wrong.tell()
+        assert made is not None
+        out = content.get("out")
+        return cls(made, execution or Execution(), None if out is None else Path(str(out)))
+
+    def written(self) -> dict[str, Any]:
+        """The mapping that says the same; networks and data of a program have no such form."""
+        value, data = self.certification, self.certification.data
+        classifier = {"tree": str(value.classifier), "mean": value.mean, "std": value.std, "classes": value.classes}
+        shared = {"classifier": classifier, "data": {"source": data.name, **data.choice}}
+        settings = {"name": value.procedure.name, **value.procedure.settings()}
+        content = {
+            **shared,
+            "noise": value.noise.settings(),
+            "procedure": settings,
+            "mechanisms": [one.name for one in value.mechanisms],
+            "split_alpha": value.split_alpha,
+            "precision": value.precision,
+            "seed": value.seed,
+            "execution": {name: getattr(self.execution, name) for name in EXECUTED},
+            "out": None if self.out is None else str(self.out),
+        }
+        said: dict[str, Any] = _said(content)
+        return said
+
+    def save(self, path: Path) -> None:
+        """Write it as YAML, or as JSON where the name ends so."""
+        import yaml
+
+        told = json.loads(json.dumps(self.written()))
+        text = json.dumps(told, indent=2) + "\n" if path.suffix == ".json" else yaml.safe_dump(told, sort_keys=False)
+        with writing_errors(path):
+            path.write_text(text)
+
+
+def read_job(path: Path) -> dict[str, Any]:
+    """The mapping of a YAML or JSON file, read without running anything."""
+    import yaml
+
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise StoreError(str(path), f"has at most {MOST_BYTES} bytes", path.stat().st_size, "Give a job file.")
+        content = yaml.safe_load(path.read_bytes())  # JSON is YAML
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        told = " ".join(str(error).split())
+        raise StoreError(str(path), "must be a readable YAML or JSON file", told, "Check the file.") from error
+    if not isinstance(content, Mapping):
+        rule = "must describe a certification: classifier, data, noise, procedure"
+        raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with --save job.yaml.")
+    return {str(key): value for key, value in content.items()}
+
+
+def execution_of(content: Any) -> Execution:
+    """Device, batch (a number or auto), compile and autotune."""
+    given = _mapping("execution", content)
+    _refuse_unknown("execution", given, set(EXECUTED))
+    batch, device = given.get("batch", "auto"), str(given.get("device", "auto"))
+    pick_device(device)
+    if isinstance(batch, str) and batch.isdecimal() and len(batch) < 19:
+        batch = int(batch)
+    if batch in ("auto", None):
+        batch = None
+    elif type(batch) is not int or batch < 1:
+        raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
+    return Execution(device, batch, bool(given.get("compile", False)), given.get("autotune"))
+
+
+def _procedure(tree: Tree | None, content: Any) -> Procedure:
+    """The procedure of its entries; that of the tree's root where it has its own for the name."""
+    given = {"name": content} if isinstance(content, str) else _mapping("procedure", content)
+    name = str(given.pop("name", "fixed"))
+    implied: dict[str, Any] = {}
+    if tree is not None:
+        name, implied = procedure_for(tree, name)
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    try:
+        return named_procedure(name, {**settings, **implied})
+    except RingfenceError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:
+        listed = ", ".join(f"{key}={value!r}" for key, value in settings.items() if value is not None)
+        rule = f"has settings that the procedure {name} cannot use"
+        raise ArgumentError(
+            "procedure", rule, f"{listed} ({error})", "Give numbers where numbers are meant."
+        ) from error
+
+
+def _data(content: Any) -> Data:
+    given = {"source": content} if isinstance(content, str) else _mapping("data", content)
+    known = {one.name for one in fields(Data)}
+    _refuse_unknown("data", given, {*known, "digest", "count"})
+    chosen: dict[str, Any] = {key: value for key, value in given.items() if key in known and value is not None}
+    if not isinstance(chosen.get("source", ""), str):
+        raise ArgumentError("data", "names a source", repr(chosen["source"]), "Write e.g. source: default.")
+    return Data(**chosen)
+
+
+def _described(content: Any) -> dict[str, Any]:
+    """A classifier with what stands beside its tree."""
+    return dict(content) if isinstance(content, Mapping) and "tree" in content else {"tree": content}
+
+
+def _mapping(name: str, content: Any) -> dict[str, Any]:
+    if not isinstance(content, Mapping):
+        raise ArgumentError(name, "is a mapping of settings", repr(content)[:80], f"Write e.g. {name}: {{...}}.")
+    return {str(key): value for key, value in content.items()}
+
+
+def _refuse_unknown(name: str, content: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(str(key) for key in content if key not in known)
+    if unknown:
+        raise ArgumentError(name, f"has the entries {', '.join(sorted(known))}", unknown, "Correct the name.")
+
+
+def _names(content: Any) -> Any:
+    texts = [content] if isinstance(content, str) else content
+    if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts) or not texts:
+        raise ArgumentError("mechanisms", "is a list of names", repr(content)[:80], "Write e.g. [neyman_pearson].")
+    return content
+
+
+def _numbers(name: str, content: Any) -> list[float] | None:
+    if content is None:
+        return None
+    listed = content if isinstance(content, list | tuple) else [content]
+    if not all(type(one) in (int, float) for one in listed):
+        raise ArgumentError(name, "is a list of numbers", repr(content)[:80], "Write one number per channel.")
+    return [float(one) for one in listed]
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise ArgumentError(name, f"must be {kind.__name__}", repr(value), "Correct it.")
+    return value
+
+
+def _said(content: Any) -> Any:
+    """The entries that say something."""
+    if not isinstance(content, dict):
+        return content
+    return {key: _said(value) for key, value in content.items() if value is not None}
