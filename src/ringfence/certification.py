@@ -18,7 +18,7 @@ from ringfence.driver import Execution, drive
 from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism, neyman_pearson
-from ringfence.models import LoadedModel, lanes_of, load_model, procedure_for
+from ringfence.models import LoadedModel, lanes_of, load_model, procedure_for, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
 from ringfence.noise import Gaussian, Noise
@@ -150,6 +150,12 @@ class Certification:
         if not self.split_alpha:
             return self.procedure
         return replace(self.procedure, alpha=self.procedure.alpha / len(self.lanes))  # type: ignore[type-var]
+
+    @property
+    def sound(self) -> bool:
+        """False where a published form is reproduced that proves nothing: of the procedure, or of the lift."""
+        lift = self.lift is None or self.lift.sound
+        return self.test.sound and lift and root_is_sound(self.classifier)
 
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""

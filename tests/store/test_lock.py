@@ -89,7 +89,9 @@ def test_what_changed_about_model_and_data_is_named(config: RunConfig, make_reco
 
     began = hashes("v2 weights:1 ours:1 code:1", "v2 inputs:1 labels:1 index:1")
     RunFolder.create_or_resume(tmp_path / "run", began).append([make_record(0)])
-    with pytest.raises(StoreError, match=r"the model changed: model code; data\.digest: the data changed: labels, index"):
+    with pytest.raises(
+        StoreError, match=r"the model changed: model code; data\.digest: the data changed: labels, index"
+    ):
         RunFolder.create_or_resume(
             tmp_path / "run", hashes("v2 weights:1 ours:1 code:2", "v2 inputs:1 labels:2 index:2")
         )

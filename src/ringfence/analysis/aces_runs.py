@@ -22,7 +22,7 @@ _FIXED = ("fixed", "two-sided", AcesCertify.name)
 
 
 def is_aces(run: RunFolder) -> bool:
-    """Whether the run was made by ``aces run``."""
+    """Whether the run is of an ``aces(...)`` tree."""
     return run.config.procedure.name in _ACES
 
 

@@ -143,8 +143,8 @@ def train_command(
 
 def _what_next(job: TrainJob, weights: Path) -> str:
     if job.objective == "select":
-        parts = f"--certify {job.classifier} --select {job.arch}@{weights} --core SPEC"
-        return f"select with: ringfence aces run {parts} --sigma {_sigma(job):g} ..."
+        tree = f"aces(certify={job.classifier}, core=MODEL, select={job.arch}@{weights})"
+        return f"select with: ringfence certify --model '{tree}' --sigma {_sigma(job):g} ..."
     model = f"{job.arch}@{weights}"
     if job.objective.startswith("denoise"):
         model = f"'denoised({model}, {job.classifier or 'CLASSIFIER'})'"
