@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, final
 
-from ringfence.certification import Certification, mechanisms_of, noise_of
+from ringfence.certification import Certification
 from ringfence.data import Data
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError, Collected, RingfenceError, StoreError
 from ringfence.models import lanes_of, procedure_for
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Tree
+from ringfence.named_parts import mechanisms_of, noise_of
 from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
