@@ -57,5 +57,5 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
 
 def test_commands_start_without_the_compiler() -> None:
     """Loading torch's compiler takes longer than everything else a command imports, and most never use it."""
-    script = "import sys, ringfence.cli.job, ringfence.training.run; sys.exit('torch._dynamo' in sys.modules)"
+    script = "import sys, ringfence.job_file, ringfence.training.run; sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, final
 
-import torch
 from torch import nn
 
 from ringfence.classifiers import facts
@@ -17,12 +15,13 @@ from ringfence.data.choice import Data
 from ringfence.driver import Execution, drive
 from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.lift import Identity, Lift
-from ringfence.mechanisms import MECHANISMS, Mechanism, check_together, mechanism, neyman_pearson
-from ringfence.models import LoadedModel, lanes_of, load_model, procedure_for
+from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
+from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
-from ringfence.noise import Gaussian, Noise
-from ringfence.procedures import PROCEDURES, EnsembleAfterSmoothing, Fixed, Given, Procedure
+from ringfence.named_parts import fitted_procedure, mechanisms_of, noise_of, resolved_precision, undivided
+from ringfence.noise import Noise
+from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
 from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
@@ -33,7 +32,6 @@ from ringfence.store.run import changed_settings
 if TYPE_CHECKING:
     from ringfence.engines.local import Started
 
-NOISES: dict[str, type[Gaussian]] = {Gaussian.name: Gaussian}
 Mechanisms = Mechanism | Sequence[Mechanism]
 
 
@@ -153,6 +151,12 @@ class Certification:
             return self.procedure
         return replace(self.procedure, alpha=self.procedure.alpha / len(self.lanes))  # type: ignore[type-var]
 
+    @property
+    def sound(self) -> bool:
+        """False where a published form is reproduced that proves nothing: of the procedure, or of the lift."""
+        lift = self.lift is None or self.lift.sound
+        return self.test.sound and lift and root_is_sound(self.classifier)
+
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
         model = load_model(self.classifier, num_classes=self.classes, mean=self.mean, std=self.std)
@@ -249,7 +253,7 @@ class Certification:
             Data(stored.source if data is None else data, **chosen),
             noise=noise_of(config.noise.model_dump()),
             procedure=replace(test, alpha=alpha),  # type: ignore[type-var]
-            mechanism=[mechanism(name) for name in config.mechanisms],
+            mechanism=mechanisms_of(config.mechanisms),
             precision=config.precision,
             split_alpha=config.split_alpha,
             seed=config.seed,
@@ -370,50 +374,3 @@ def certify(
     started = value.start(out, execution)
     yield from started.run.read()
     yield from started.records()
-
-
-def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
-    """The procedure that reads the classifier of a tree: ACES has its own for the usual names."""
-    if isinstance(tree, Live):
-        return asked
-    name, implied = procedure_for(tree, asked.name)
-    if name == asked.name:
-        return asked
-    known = {one.name for one in fields(PROCEDURES[name])}  # type: ignore[arg-type]
-    usual = {one.name: one.default for one in fields(asked)}  # type: ignore[arg-type]
-    settings = {key: value for key, value in asked.settings().items() if key in known or value != usual[key]}
-    return named_procedure(name, {**settings, **implied})
-
-
-def resolved_precision(name: str) -> Any:
-    """``auto`` is bf16 where a CUDA device computes in it, else fp32; other names stay, to be checked."""
-    if name != "auto":
-        return name
-    return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
-
-
-def noise_of(settings: Mapping[str, Any]) -> Noise:
-    """The noise of a config's entries."""
-    family, sigma = settings.get("family", Gaussian.name), settings.get("sigma")
-    if family not in NOISES:
-        raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), "Use gaussian.")
-    unknown = set(settings) - {"family", "sigma", "form", "lattice"}
-    if unknown:
-        raise ArgumentError("noise", "has the settings family and sigma", sorted(unknown), "Leave out the others.")
-    if type(sigma) not in (int, float):
-        raise ArgumentError("sigma", "must be a positive number", repr(sigma), "Give e.g. 0.25 ([0,1] pixel units).")
-    return NOISES[family](float(sigma))  # type: ignore[arg-type]
-
-
-def mechanisms_of(names: str | Sequence[str]) -> tuple[Mechanism, ...]:
-    """Mechanisms by name, the deciding one first; ``all`` is Neyman-Pearson with every other one beside it."""
-    if names == "all":
-        return tuple(MECHANISMS.values())
-    return tuple(mechanism(str(name)) for name in ([names] if isinstance(names, str) else names))
-
-
-def undivided(alpha: float, lanes: int) -> float:
-    """The alpha whose division over so many lanes gives this one to the last bit."""
-    whole = alpha * lanes
-    near = [whole, math.nextafter(whole, 0.0), math.nextafter(whole, 1.0)]
-    return next((one for one in near if one / lanes == alpha), whole)

@@ -76,6 +76,7 @@ class Collected:
         return None
 
     def tell(self) -> None:
-        """Raise what was gathered: a single mistake as itself."""
-        if self.problems:
-            raise self.problems[0] if len(self.problems) == 1 else Problems(self.problems)
+        """Raise what was gathered, each mistake once: a single one as itself."""
+        found = list({str(one): one for one in self.problems}.values())
+        if found:
+            raise found[0] if len(found) == 1 else Problems(found)

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, final
 
-from ringfence.certification import Certification, mechanisms_of, noise_of
+from ringfence.certification import Certification
 from ringfence.data import Data
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError, Collected, RingfenceError, StoreError
-from ringfence.models import procedure_for
+from ringfence.models import lanes_of, procedure_for
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Tree
+from ringfence.named_parts import mechanisms_of, noise_of
 from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
@@ -57,7 +58,7 @@ class Job:
         wrong.ask(
             lambda: _refuse_unknown("classifier", described, {"tree", "mean", "std", "classes", *("digest", "lanes")})
         )
-        tree = wrong.ask(lambda: tree_of(described.get("tree")))
+        tree = wrong.ask(lambda: _known(tree_of(described.get("tree"))))
         execution = wrong.ask(lambda: execution_of(content.get("execution") or {}))
         test = wrong.ask(lambda: _procedure(tree, content.get("procedure", "fixed")))
         noise = wrong.ask(lambda: noise_of(_mapping("noise", content.get("noise"))))
@@ -164,6 +165,12 @@ def _procedure(tree: Tree | None, content: Any) -> Procedure:
         raise ArgumentError(
             "procedure", rule, f"{listed} ({error})", "Give numbers where numbers are meant."
         ) from error
+
+
+def _known(tree: Tree) -> Tree:
+    """The tree, whose nodes and settings are all known."""
+    lanes_of(tree)
+    return tree
 
 
 def _data(content: Any) -> Data:

@@ -21,17 +21,23 @@ SMALL = ["--sigma", "1.0", "--skip", "100", "--n", "300", "--batch", "100", "--q
 KEYS = {"theta", "natural_accuracy", "acr", "abstention", "certified_accuracy", "certified_selection_rate"}
 
 
+def grid(theta: str, **parts: str) -> str:
+    """The tree of the embedded networks with these thresholds."""
+    told = {"certify": "default", "core": "default:1"} | parts | {"theta": theta}
+    return f"aces({', '.join(f'{key}={value}' for key, value in told.items())})"
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A grid run, the certification network alone at two sigmas, and a known-radius run; do not write into them."""
     folder = tmp_path_factory.mktemp("aces")
     words = {
-        "grid": ["aces", "run", "--core", "default:1", "--thetas", "0:1:0.05", *SMALL],
+        "grid": ["certify", "--model", grid("0:1:0.05"), *SMALL],
         "alone": ["certify", *SMALL],
         "quieter": ["certify", *SMALL, "--sigma", "0.5"],
-        "known": ["aces", "run", "--core", "default:1", "--thetas", "0.1,0.3", "--radius", "0.2", *SMALL],
-        "paper": ["aces", "run", "--core", "default:1", "--thetas", "1", "--radius", "0.2", "--form", "paper", *SMALL],
-        "predict": ["aces", "run", "--core", "default:1", "--thetas", "0,1", "--procedure", "predict", *SMALL],
+        "known": ["certify", "--model", grid("0.1/0.3"), "--radius", "0.2", *SMALL],
+        "paper": ["certify", "--model", grid("1"), "--radius", "0.2", "--form", "paper", *SMALL],
+        "predict": ["certify", "--model", grid("0/1"), "--procedure", "predict", *SMALL],
         "answers": ["certify", *SMALL, "--procedure", "predict"],
         "target": ["certify", *SMALL, "--radius", "0.2"],
     }
@@ -113,7 +119,7 @@ def test_the_frontier(call: Call, runs: dict[str, Path], tmp_path: Path) -> None
 def test_runs_verify_continue_and_know_their_radius(call: Call, runs: dict[str, Path]) -> None:
     for name in ("grid", "known"):
         assert "every claim follows" in call("verify", runs[name]).output
-    again = ["aces", "run", "--core", "default:1", "--thetas", "0.1,0.3", "--radius", "0.2", *SMALL, "--json"]
+    again = ["certify", "--model", grid("0.1/0.3"), "--radius", "0.2", *SMALL, "--json"]
     found = json.loads(call(*again, "--out", runs["known"]).stdout)["thetas"]
     assert [entry["acr"] for entry in found] == [None, None]
     assert set(found[0]["certified_accuracy"]) == {"0.0", "0.2"}
@@ -122,11 +128,11 @@ def test_runs_verify_continue_and_know_their_radius(call: Call, runs: dict[str, 
 
 
 def test_what_a_run_without_all_radii_tells(call: Call, runs: dict[str, Path]) -> None:
-    words = ["aces", "run", "--core", "default:1", *SMALL, "--json"]
-    paper = [*words, "--thetas", "1", "--radius", "0.2", "--form", "paper", "--out", runs["paper"]]
+    words = ["certify", *SMALL, "--json"]
+    paper = [*words, "--model", grid("1"), "--radius", "0.2", "--form", "paper", "--out", runs["paper"]]
     known = json.loads(call(*paper).stdout)["thetas"]
     assert known[0]["certified_selection_rate"] == {"0.0": 1.0, "0.2": 1.0}
-    predict = [*words, "--thetas", "0,1", "--procedure", "predict", "--out", runs["predict"]]
+    predict = [*words, "--model", grid("0/1"), "--procedure", "predict", "--out", runs["predict"]]
     none, every = json.loads(call(*predict).stdout)["thetas"]
     assert (none["certified_selection_rate"], every["certified_selection_rate"]) == ({"0.0": 0.0}, {"0.0": 1.0})
     assert none["acr"] is every["acr"] is None
@@ -146,28 +152,33 @@ def test_bad_wishes_for_the_frontier_are_refused(call: Call, runs: dict[str, Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("model", "words", "message"),
     [
-        (["--thetas", "0:1.5:0.1"], "thetas: must lie in [0, 1]"),
-        (["--thetas", "0:1"], "must be start:stop:step"),
-        (["--thetas", "x"], "must be numbers"),
-        (["--procedure", "staged"], "must be one of fixed, two-sided, sequential, predict"),
-        (["--select", "default:2"], "must have two outputs"),
-        (["--form", "loose"], "form"),
-        (["--core", "FACTORY"], "must have the certification network's 10 classes"),
-        (["--core", "NARROW"], "core: must accept a batch of shape (1, 1, 28, 28)"),
-        (["--select", "FACTORY"], "select: must return two scores per input"),
+        (grid("0:1.5:0.1"), [], "aces(theta=): must lie in [0, 1]"),
+        (grid("0:1"), [], "aces(theta=): must be numbers divided by / or start:stop:step"),
+        (grid("1"), ["--procedure", "staged"], "must be one of fixed, two-sided, sequential, predict"),
+        (grid("1", select="default:2"), [], "must have two outputs"),
+        (grid("1"), ["--form", "loose"], "form"),
+        (grid("1", core="FACTORY"), [], "must have the certification network's 10 classes"),
+        (grid("1", core="NARROW"), [], "core: must accept a batch of shape (1, 1, 28, 28)"),
+        (grid("1", select="FACTORY"), [], "select: must return two scores per input"),
     ],
 )
-def test_bad_runs_are_refused(call: Call, words: list[str], message: str, tmp_path: Path) -> None:
+def test_bad_runs_are_refused(call: Call, model: str, words: list[str], message: str, tmp_path: Path) -> None:
     build = "def {}():\n    return nn.Sequential(nn.Flatten(), nn.Linear({}, 3))\n"
     (tmp_path / "nets.py").write_text(f"from torch import nn\n{build.format('three', 784)}{build.format('narrow', 9)}")
-    named = {"FACTORY": f"{tmp_path / 'nets.py'}:three", "NARROW": f"{tmp_path / 'nets.py'}:narrow"}
-    words = [named.get(word, word) for word in words]
-    words = words if "--core" in words else [*words, "--core", "default:1"]
-    found = call("aces", "run", *SMALL, "--limit", "1", *words, "--out", tmp_path / "run", code=2)
+    for name, factory in (("FACTORY", "three"), ("NARROW", "narrow")):
+        model = model.replace(name, f"{tmp_path / 'nets.py'}:{factory}")
+    found = call("certify", *SMALL, "--limit", "1", "--model", model, *words, "--out", tmp_path / "run", code=2)
     assert message in found.output
     assert not (tmp_path / "run").exists()
+
+
+def test_the_old_command_answers_with_the_new_one(call: Call) -> None:
+    words = ("--core", "default:1", "--thetas", "0,0.5", "--select=zoo:s", "--sigma", 0.5, "--out", "runs/x y")
+    told = call("aces", "run", *words, code=2).stderr.replace("\n", " ")
+    new = "--model 'aces(certify=default, core=default:1, theta=0/0.5, select=zoo:s)' --sigma 0.5 --out 'runs/x y'"
+    assert f"ringfence certify {new}" in told
 
 
 def test_bad_components_are_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:

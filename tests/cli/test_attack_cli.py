@@ -69,7 +69,7 @@ def test_other_classifiers_are_not_attacked(
 
 
 def test_patches_are_not_attacked_as_whole_inputs(call: Call, tmp_path: Path) -> None:
-    words = ["--sigma", 0.5, "--limit", 1, "--n0", 20, "--n", 100, "--batch", 20, "--patches", 4, "--resize", 32]
-    call("smooth-reduce", "certify", *words, "--out", tmp_path / "run")
+    words = ["--sigma", 0.5, "--limit", 1, "--n0", 20, "--n", 100, "--batch", 20]
+    call("certify", "--model", "patches(default, size=28, count=4, resize=32)", *words, "--out", tmp_path / "run")
     told = call("attack", tmp_path / "run", *SMALL, code=2).stderr.replace("\n", " ")
     assert "must certify whole inputs" in told

@@ -186,7 +186,7 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
     before = rf.RunFolder.open(tmp_path / "run").records()
     words = ["--sigma", 0.25, "--limit", 2, "--n", 200, "--batch", 50, "--seed", 3]
     message = refused(call, "certify", *words, "--out", tmp_path / "run")
-    for part in ("sigma: 0.25 now, 0.5", "procedure_settings.n: 200 now, 100", "seed: 3 now, 0", "another --out"):
+    for part in ("sigma: 0.25 now, 0.5", "procedure.n: 200 now, 100", "seed: 3 now, 0", "another --out"):
         assert part in message
     assert "alpha" not in message
     assert rf.RunFolder.open(tmp_path / "run").records().equals(before)

@@ -93,7 +93,7 @@ def test_cohens_flags_are_aliases(call: Call, tmp_path: Path) -> None:
     certified(call, tmp_path / "ours", *ours)
     one, other = (rf.RunFolder.open(tmp_path / name) for name in ("cohen", "ours"))
     assert [(r.input_id, r.draws) for r in one.read()] == [(r.input_id, r.draws) for r in other.read()]
-    assert one.config.procedure_settings == other.config.procedure_settings == {"alpha": 0.001, "n0": 50, "n": 200}
+    assert one.config.procedure.settings == other.config.procedure.settings == {"alpha": 0.001, "n0": 50, "n": 200}
 
 
 def test_mechanisms(call: Call, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_mean_and_std_belong_to_the_model(call: Call, tmp_path: Path, models: Pa
     words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.2, "--n", 300, "--mean", 0.5, "--std", 0.25]
     certified(call, tmp_path / "run", *words)
     config = rf.RunFolder.open(tmp_path / "run").config
-    assert (config.mean, config.std) == ([0.5], [0.25])
+    assert (config.classifier.mean, config.classifier.std) == ([0.5], [0.25])
 
 
 @pytest.mark.filterwarnings("default")

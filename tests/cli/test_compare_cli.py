@@ -135,7 +135,7 @@ def test_forms_and_bounds_reach_the_run(
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["sound"] is sound
-    settings = json.loads((tmp_path / "run" / "config.json").read_text())["procedure_settings"]
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["procedure"]
     assert all(settings[name[2:]] == value for name, value in zip(options[2::2], options[3::2], strict=True))
     assert len(json.loads(compare(tmp_path / "run", "--json").stdout)["comparisons"]) == 4
 

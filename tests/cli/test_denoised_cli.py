@@ -66,8 +66,8 @@ def test_one_denoiser_is_certified_and_attacked_by_its_spec_alone(call: Call, wo
     assert found["forwards"] == 2 * found["draws"], "the denoiser and the classifier"
     assert found["certified_accuracy"]["0.0"] > 0.5
     config = json.loads((out / "config.json").read_text())
-    assert config["model"] == spec(work)
-    assert config["weights_hash"] == load_model(spec(work)).digest
+    assert config["classifier"]["tree"] == spec(work)
+    assert config["classifier"]["digest"] == load_model(spec(work)).digest
     words = ["--radii", "0.1", "--steps", 2, "--copies", 2, "--n", 50, "--recheck", 50, "--json"]
     assert json.loads(call("attack", out, "--trust", *words).stdout)["broken"] == []
     other = call("attack", out, "--model", spec(work, 1), *words, code=2).output
@@ -85,14 +85,14 @@ def test_several_denoisers_vote_in_every_command_of_ensembles(call: Call, work: 
     ranked = json.loads(call("rank", "--members", members, *small(work)[:4], "--json").stdout)
     assert sorted(ranked["members"].split(",")) == sorted(members.split(","))
     assert call("weights", "--members", members, *small(work)[:4], "--limit", 2).exit_code == 0
-    parts = ["--certify", spec(work, 1), "--select", "entropy", "--core", spec(work, 2), "--thetas", "0.5"]
-    call("aces", "run", *parts, *small(work), "--n", 100, "--out", tmp_path / "aces")
+    tree = f"aces(certify={spec(work, 1)}, select=entropy, core={spec(work, 2)}, theta=0.5)"
+    call("certify", "--model", tree, *small(work), "--n", 100, "--out", tmp_path / "aces")
 
 
 def test_mean_and_std_stand_behind_the_denoiser(call: Call, work: Path, tmp_path: Path) -> None:
     numbers = ["--mean", "0.3", "--std", "0.2"]
     call("certify", "--model", spec(work), *small(work), *numbers, "--n", 50, "--out", tmp_path / "run")
-    digest = json.loads((tmp_path / "run" / "config.json").read_text())["weights_hash"]
+    digest = json.loads((tmp_path / "run" / "config.json").read_text())["classifier"]["digest"]
     loaded = load_model(spec(work), mean=[0.3], std=[0.2])
     assert digest == loaded.digest
     x = torch.rand(2, 1, 4, 4)

@@ -42,8 +42,8 @@ def test_one_pass_gives_every_lane_with_its_cost(call: Call, run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     assert {one["lane"]: one.get("kcr") for one in summary["lanes"]} == {k: v.get("kcr") for k, v in runs.items()}
     settings = json.loads((run / "config.json").read_text())
-    assert settings["procedure_settings"]["alpha"] == pytest.approx(0.001 / 19)
-    assert settings["extra"]["ensemble"]["weights_on"] == "softmax"
+    assert settings["procedure"]["alpha"] == pytest.approx(0.001 / 19)
+    assert "on=softmax" in settings["classifier"]["tree"]
     call("verify", run)
 
 

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import pytest
 import typer
-from ringfence.cli.job import Choices
 from typer.testing import CliRunner
 
-from ringfence.cli.groups import InputOptions, RunningOptions, grouped
+from ringfence.cli.console import as_options
+from ringfence.cli.groups import grouped
+from ringfence.errors import ArgumentError, Problems
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,19 @@ def test_the_help_describes_every_field() -> None:
     assert all(words in shown for words in ("Put it.", "Across.", "Down.", "--why"))
 
 
-def test_the_shared_groups_are_what_choices_take() -> None:
-    choices = Choices(
-        "default", "default", 0.5, "fixed", {"alpha": 0.001}, **vars(InputOptions()), **vars(RunningOptions())
-    )
-    assert choices == Choices("default", "default", 0.5, "fixed", {"alpha": 0.001})
+def test_errors_of_the_library_are_told_in_the_words_of_the_command() -> None:
+    app, heard = typer.Typer(), list[str]()
+
+    @app.command()
+    @grouped
+    def place(point: Point, member_weights: Annotated[str, typer.Option(help="Theirs.")] = "") -> None:
+        """Put it."""
+        one = ArgumentError("y", "is down", 1, "Go up.")
+        heard.extend([as_options(one), as_options(ArgumentError("member_weights, z", "differ", 1, "Go."))])
+        heard.append(as_options(Problems([one, one])))
+
+    CliRunner().invoke(app, ["--x", "1"])
+    assert heard[0].startswith("--why: is down")
+    assert heard[1].startswith("--member-weights, z: differ")
+    assert heard[2].count("--why") == 2
+    assert as_options(ArgumentError("y", "is down", 1, "Go up.")).startswith("y:")

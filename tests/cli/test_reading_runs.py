@@ -130,7 +130,7 @@ def test_info(call: Call, finished: dict[str, Path]) -> None:
     assert {"python", "torch", "devices", "procedures", "mechanisms", "architectures"} <= set(here)
     assert "neyman-pearson" in here["mechanisms"]
     run = document(call("info", finished["fixed"], "--json"))
-    assert (run["inputs done"], run["finished"], run["sigma"], run["limit"]) == ("6 of 6", True, 0.5, 6)
+    assert (run["inputs done"], run["finished"], run["noise.sigma"], run["data.limit"]) == ("6 of 6", True, 0.5, 6)
     assert run["damaged parts"] == []
     assert "config_hash" in call("info", finished["fixed"]).stdout
 

@@ -1,4 +1,4 @@
-"""``ringfence smooth-reduce``: factors applied and named, paper forms labelled, bad input refused."""
+"""Patches and clips from the command line: factors applied and named, paper forms labelled, bad input refused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
-from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.store import RunFolder
 from ringfence.verification import verify
 
@@ -19,26 +17,23 @@ Call = Callable[..., Result]
 SMALL = ("--sigma", "0.5", "--limit", "2", "--n0", "20", "--n", "120", "--batch", "20")
 
 
-@pytest.fixture
-def reduce() -> Call:
-    def run(*words: object, code: int = 0) -> Result:
-        result = CliRunner().invoke(smooth_reduce_app, [str(word) for word in words], catch_exceptions=False)
-        assert result.exit_code == code, result.output
-        return result
-
-    return run
+def patches(**settings: object) -> tuple[str, str]:
+    """--model with patches of the embedded network."""
+    told = ", ".join(f"{key}={value}" for key, value in ({"size": 28} | settings).items())
+    return "--model", f"patches(default, {told})"
 
 
-def test_every_mode_divides_by_its_factor_and_verifies(reduce: Call, tmp_path: Path) -> None:
+def test_every_mode_divides_by_its_factor_and_verifies(call: Call, tmp_path: Path) -> None:
     factors = {}
     for mode in ("input", "resized", "patch", "per-patch-input"):
         out = tmp_path / mode
-        done = reduce("certify", *SMALL, "--patches", 4, "--resize", 32, "--mode", mode, "--out", out, "--json")
+        done = call("certify", *SMALL, *patches(count=4, resize=32, noise=mode), "--out", out, "--json")
         facts = json.loads(done.stdout)
         run = RunFolder.open(out)
-        factors[mode] = facts["lift"]["norm_bound"]
+        factors[mode] = run.config.lift.norm_bound
+        assert facts.get("lift", {}).get("norm_bound", 1.0) == factors[mode]
         assert facts["sound"] is True
-        assert facts["smooth_reduce"]["mode"] == mode
+        assert run.config.reduced["mode"] == mode
         for record in run.read():
             assert record.lift_norm == factors[mode]
             assert record.forwards == 4 * record.draws
@@ -47,24 +42,24 @@ def test_every_mode_divides_by_its_factor_and_verifies(reduce: Call, tmp_path: P
     assert 1 < factors["resized"] < factors["per-patch-input"] < factors["patch"]
 
 
-def test_the_paper_form_is_labelled_everywhere(reduce: Call, tmp_path: Path) -> None:
-    words = ("certify", *SMALL, "--patches", 4, "--resize", 32, "--mode", "patch", "--form", "paper")
-    done = reduce(*words, "--out", tmp_path / "run")
+def test_the_paper_form_is_labelled_everywhere(call: Call, tmp_path: Path) -> None:
+    words = ("certify", *SMALL, *patches(count=4, resize=32, noise="patch", form="paper"))
+    done = call(*words, "--out", tmp_path / "run")
     assert "paper form (UNSOUND)" in done.stderr
     assert "no proven guarantee" in done.stderr
     assert "paper: no guarantee" in done.stdout
     run = RunFolder.open(tmp_path / "run")
-    assert run.config.lift["form"] == "paper"
-    assert run.config.lift["norm_left_out"] > 2
+    assert run.config.lift.model_dump()["form"] == "paper"
+    assert run.config.lift.model_dump()["norm_left_out"] > 2
     assert not any(record.sound for record in run.read())
-    refused = reduce(*words, "--strict", "--out", tmp_path / "other", code=2)
+    refused = call(*words, "--strict", "--out", tmp_path / "other", code=2)
     assert "--strict: refuses the paper form" in refused.stderr
     assert not (tmp_path / "other").exists()
 
 
-def test_plain_smoothing_without_patches_and_continuing(reduce: Call, tmp_path: Path) -> None:
+def test_plain_smoothing_without_patches_and_continuing(call: Call, tmp_path: Path) -> None:
     words = ("certify", *SMALL, "--out", tmp_path / "run", "--json")
-    first, second = (json.loads(reduce(*words).stdout) for _ in range(2))
+    first, second = (json.loads(call(*words).stdout) for _ in range(2))
     assert first["forwards"] == first["draws"] == 2 * 140
     assert first == second
 
@@ -85,24 +80,24 @@ def videos(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "videos.npz", model
 
 
-def test_videos(reduce: Call, videos: tuple[Path, Path], tmp_path: Path) -> None:
+def test_videos(call: Call, videos: tuple[Path, Path], tmp_path: Path) -> None:
     data, model = videos
-    words = ("certify", *SMALL, "--data", data, "--model", f"{model}:Bright", "--chunk", 2)
-    clips = ("--clips", 3, "--clip-frames", 4, "--mode", "patch")
-    facts = json.loads(reduce(*words, *clips, "--out", tmp_path / "run", "--json").stdout)
+    words, chunks = ("certify", *SMALL, "--data", data), f"chunks({model}:Bright, frames=2)"
+    clips = ("--model", f"clips({chunks}, frames=4, count=3, noise=patch)")
+    facts = json.loads(call(*words, *clips, "--out", tmp_path / "run", "--json").stdout)
     assert facts["lift"]["norm_bound"] == pytest.approx(2**0.5)
     assert facts["certified_accuracy"]["0.0"] == 1
     assert facts["forwards"] == 6 * facts["draws"]
     pictures = [info.thumbnail for info in RunFolder.open(tmp_path / "run").inputs()]
     assert all(picture is not None and picture.shape == (6, 24, 1) for picture in pictures)
-    radius = reduce(*words, "--radius", "0.2", "--out", tmp_path / "known", "--json")
+    radius = call(*words, "--model", chunks, "--radius", "0.2", "--out", tmp_path / "known", "--json")
     assert json.loads(radius.stdout)["certified_accuracy"]["0.2"] == 1
 
 
 @pytest.mark.parametrize("mode", ["input", "resized", "patch", "per-patch-input"])
-def test_random_patches_in_every_mode(reduce: Call, tmp_path: Path, mode: str) -> None:
-    words = ("certify", *SMALL, "--patches", 3, "--resize", 36, "--sampling", "random", "--mode", mode, "--seed", 4)
-    facts = json.loads(reduce(*words, "--out", tmp_path / "run", "--json").stdout)
+def test_random_patches_in_every_mode(call: Call, tmp_path: Path, mode: str) -> None:
+    words = ("certify", *SMALL, *patches(count=3, resize=36, sampling="random", noise=mode, seed=4))
+    facts = json.loads(call(*words, "--out", tmp_path / "run", "--json").stdout)
     run = RunFolder.open(tmp_path / "run")
     assert facts["lift"]["operator"]["seed"] == 4
     assert all(record.forwards == 3 * record.draws for record in run.read())
@@ -110,44 +105,51 @@ def test_random_patches_in_every_mode(reduce: Call, tmp_path: Path, mode: str) -
     assert verify(run) == []
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (("--patches", 0), "needs at least one patch; got 0"),
-    (("--patches", 4, "--patch-size", 40), "must not be larger than the image, 28 x 28; got 40"),
-    (("--patches", 4, "--resize", 32, "--resize-kind", "lanczos"), "must be a linear resize"),
-    (("--patches", 4, "--resize", 32, "--mode", "image"), "must be one of input, resized, patch, per-patch-input"),
-    (("--patches", 4, "--resize", 32, "--reduce", "median"), "must be mean or max"),
-    (("--patches", 4, "--resize", 32, "--form", "published"), "must be one of sound, paper"),
-    (("--patches", 4, "--resize", 32, "--sampling", "sobol"), "must be dense or random"),
-    (("--patches", 4, "--crop", 20, "--mode", "resized"), "needs a resize or padding"),
-    (("--patches", -4), "needs at least one patch; got -4"),
-    (("--patches", 4, "--patch-size", 36, "--resize", 32), "must not be larger than the image, 32 x 32; got 36"),
-    (("--patches", 4, "--crop", 30), "must not be larger than the image, 28 x 28; got 30"),
-    (("--resize-kind", "nearest", "--crop", 20), "must be a linear resize, bilinear or bicubic; got 'nearest'"),
-    (("--patch-stride", 0), "must be at least 1"),
-    (("--mode", "patch"), "--patches: --mode, --reduce and --form speak of patches or clips; got none"),
-    (("--reduce", "max"), "--patches: --mode, --reduce and --form speak of patches or clips; got none"),
-    (("--form", "paper"), "--patches: --mode, --reduce and --form speak of patches or clips; got none"),
-    (("--sampling", "random"), "--patches: --resize-kind and --sampling speak of patches; got none"),
-    (("--clips", 3), "sub-videos need a length"),
-    (("--clips", 3, "--clip-frames", 4), "--clips: needs videos"),
-    (("--clips", 3, "--clip-frames", 4, "--patches", 4), "go without --patches"),
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"count": 0}, "needs at least one patch; got 0"),
+    ({"count": 4, "size": 40}, "must not be larger than the image, 28 x 28; got 40"),
+    ({"count": 4, "resize": 32, "kind": "lanczos"}, "must be a linear resize"),
+    ({"count": 4, "resize": 32, "noise": "image"}, "must be one of input, resized, patch, per-patch-input"),
+    ({"count": 4, "resize": 32, "reduce": "median"}, "must be mean or max"),
+    ({"count": 4, "resize": 32, "form": "published"}, "must be one of sound, paper"),
+    ({"count": 4, "resize": 32, "sampling": "sobol"}, "must be dense or random"),
+    ({"count": 4, "crop": 20, "size": 20, "noise": "resized"}, "needs a resize or padding"),
+    ({"count": -4}, "needs at least one patch; got -4"),
+    ({"count": 4, "size": 36, "resize": 32}, "must not be larger than the image, 32 x 32; got 36"),
+    ({"count": 4, "crop": 30}, "must not be larger than the image, 28 x 28; got 30"),
+    ({"kind": "nearest", "crop": 20}, "must be a linear resize, bilinear or bicubic; got 'nearest'"),
+    ({"stride": 0}, "must be at least 1"),
 ])  # fmt: skip
-def test_bad_input(reduce: Call, tmp_path: Path, words: tuple[object, ...], message: str) -> None:
-    refused = reduce("certify", *SMALL, *words, "--out", tmp_path / "run", code=2)
+def test_bad_patches(call: Call, tmp_path: Path, settings: dict[str, object], message: str) -> None:
+    refused = call("certify", *SMALL, *patches(**settings), "--out", tmp_path / "run", code=2)
     assert message in refused.stderr
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (("--clips", 3, "--clip-frames", 9), "must not be longer than the video, 8 frames; got 9"),
-    (("--chunk", 3), "chunks of 3 frames must divide the video; got 8 frames"),
-    (("--clips", 2, "--clip-frames", 4, "--mode", "resized"), "sub-videos are not resized"),
-    (("--clips", 0, "--clip-frames", 4), "count must be at least 1"),
-    (("--clips", 3, "--clip-frames", 4, "--chunk", 3), "chunks of 3 frames must divide the video; got 4 frames"),
-    (("--patches", 4), "patches: are cut from images (C, H, W); got (8, 1, 6, 6)"),
+@pytest.mark.parametrize(("model", "message"), [
+    ("clips(A, count=3)", "clips: needs frames"),
+    ("clips(A, frames=9, count=3)", "must not be longer than the video, 8 frames; got 9"),
+    ("chunks(A, frames=3)", "chunks of 3 frames must divide the video; got 8 frames"),
+    ("clips(A, frames=4, count=2, noise=resized)", "sub-videos are not resized"),
+    ("clips(A, frames=4, count=0)", "count must be at least 1"),
+    ("clips(chunks(A, frames=3), frames=4, count=3)", "chunks of 3 frames must divide the video; got 4 frames"),
+    ("patches(A, size=4, count=4)", "are cut from images (C, H, W); got (8, 1, 6, 6)"),
 ])  # fmt: skip
-def test_bad_videos(
-    reduce: Call, videos: tuple[Path, Path], tmp_path: Path, words: tuple[object, ...], message: str
-) -> None:
-    data, model = videos
-    common = ("--data", data, "--model", f"{model}:Bright", "--out", tmp_path / "run")
-    assert message in reduce("certify", *SMALL, *common, *words, code=2).stderr
+def test_bad_videos(call: Call, videos: tuple[Path, Path], tmp_path: Path, model: str, message: str) -> None:
+    data, file = videos
+    words = ("--data", data, "--model", model.replace("A", f"{file}:Bright"), "--out", tmp_path / "run")
+    assert message in call("certify", *SMALL, *words, code=2).stderr
+
+
+def test_clips_need_videos(call: Call, tmp_path: Path) -> None:
+    words = ("--model", "clips(default, frames=4, count=3)", "--out", tmp_path / "run")
+    assert "needs videos" in call("certify", *SMALL, *words, code=2).stderr
+
+
+def test_the_old_command_answers_with_the_new_one(call: Call) -> None:
+    words = ("--patches", 4, "--resize", 36, "--patch-size=32", "--mode", "patch", "--n", 100, "--model", "zoo:a:0")
+    told = call("smooth-reduce", "certify", *words, code=2).stderr.replace("\n", " ")
+    assert "ringfence certify --model 'patches(zoo:a:0, size=32, count=4, resize=36, noise=patch)' --n 100" in told
+    videos = ("--clips", 3, "--clip-frames", 4, "--chunk", 2, "--weights", "w.pt", "--model", "a.py:f")
+    told = call("smooth-reduce", "certify", *videos, code=2).stderr.replace("\n", " ")
+    assert "'clips(chunks(a.py:f@w.pt, frames=2), frames=4, count=3)'" in told

@@ -138,7 +138,7 @@ def test_a_selector_is_trained_and_used(call: Call, tiny: list[str], tmp_path: P
     words = ["train", *tiny, "--objective", "select", "--classifier", spec, "--set", "n=200", "--epochs", 2, *few]
     told = call(*words, "--out", tmp_path / "one", "--set", "eta=0.7", "--base", "consistency").output
     assert "of 96 training inputs" in told
-    assert "use it: ringfence aces run --certify" in told
+    assert "use it: ringfence certify --model 'aces(certify=" in told
     counts = tmp_path / "one" / "answers.safetensors"
     stamp = counts.stat().st_mtime_ns
     for weights in ("final-0.safetensors", "member-0/last.json"):
@@ -146,8 +146,9 @@ def test_a_selector_is_trained_and_used(call: Call, tiny: list[str], tmp_path: P
     call(*words, "--out", tmp_path / "one", "--set", "eta=0.8")
     assert counts.stat().st_mtime_ns == stamp, "another eta counts nothing anew"
     select = f"{tiny[3]}@{tmp_path / 'one' / 'final-0.safetensors'}"
-    common = ["--certify", spec, "--core", spec, "--classes", 3, "--data", tiny[1], "--sigma", 0.6, "--n", 100]
-    told = call("aces", "run", *common, "--select", select, "--thetas", "0,0.5,1", "--out", tmp_path / "run", "--json")
+    common = ["--classes", 3, "--data", tiny[1], "--sigma", 0.6, "--n", 100, "--out", tmp_path / "run", "--json"]
+    tree = f"aces(certify={spec}, core={spec}, select={select}, theta=0/0.5/1)"
+    told = call("certify", "--model", tree, *common)
     assert [entry["theta"] for entry in json.loads(told.stdout)["thetas"]] == [0.0, 0.5, 1.0]
 
 

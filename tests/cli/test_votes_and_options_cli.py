@@ -60,8 +60,8 @@ def test_a_second_normalisation_is_refused(call: Call, tmp_path: Path) -> None:
         ("certify", "--model", path, "--n", "50", "--out", tmp_path / "run"),
         ("predict", "--model", path, "--n", "50", "--out", tmp_path / "run"),
         ("certify", "--members", f"default,{path}", "--n", "50", "--out", tmp_path / "run"),
-        ("aces", "run", "--certify", path, "--core", "default", "--n", "50", "--out", tmp_path / "run"),
-        ("smooth-reduce", "certify", "--model", path, "--n", "50", "--out", tmp_path / "run"),
+        ("certify", "--model", f"aces(certify={path}, core=default)", "--n", "50", "--out", tmp_path / "run"),
+        ("certify", "--model", f"patches({path}, size=28)", "--n", "50", "--out", tmp_path / "run"),
         ("rank", "--members", path),
     ):
         message = call(*words, *given, code=2).stderr

@@ -292,9 +292,8 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     digits = [(item.x[0] * 255).round().numpy().astype(np.uint8) for item in load_dataset("default", limit=3)]
     x, y = np.resize(np.stack(digits), (800, 28, 28)), np.zeros(800, np.int64)
     np.savez(folder / "mnist.npz", x_test=x, y_test=y, x_train=x, y_train=y)
-    words = ["smooth-reduce", "certify", "--data", f"mnist-motion:{folder / 'mnist.npz'}", "--frames", 16, "--limit", 3]
-    words += ["--chunk", 4, "--clips", 2, "--clip-frames", 8, "--classes", 8]
-    words += ["--model", f"{VIDEO_CNN}:motion_cnn"]
+    words = ["certify", "--data", f"mnist-motion:{folder / 'mnist.npz'}", "--limit", 3, "--classes", 8]
+    words += ["--model", f"clips(chunks({VIDEO_CNN}:motion_cnn, frames=16), frames=32, count=2)"]
     words += ["--sigma", 0.25, "--n0", 10, "--n", 20, "--batch", 10, "--device", "cpu", "--out", folder / "run"]
     done = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
     assert done.exit_code == 0, done.output

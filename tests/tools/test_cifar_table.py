@@ -82,7 +82,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fake_run: Callable[..., RunFo
         from cifar_commands import certification
     finally:
         sys.path.remove(str(ROOT / "tools"))
-    aces = ["aces", "run", "--certify", "default", "--core", "default:1", "--thetas", "0:1:0.1", "--sigma", "0.25"]
+    tree = "aces(certify=default, core=default:1, theta=0:1:0.1)"
+    aces = ["certify", "--model", tree, "--sigma", "0.25"]
     aces += ["--limit", "3", "--n0", "10", "--n", "50", "--batch", "60", "--quiet"]
     done = CliRunner().invoke(app, [*aces, "--out", str(folder / "aces-gaussian-0.25")])
     assert done.exit_code == 0, done.output

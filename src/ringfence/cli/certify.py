@@ -100,6 +100,7 @@ def certify_command(
     running: RunningOptions = RunningOptions(),
     ensemble: EnsembleOptions = EnsembleOptions(),
     split_alpha: o.SplitAlpha = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse forms that have no proven guarantee.")] = False,
     save: Save = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
@@ -110,7 +111,7 @@ def certify_command(
         after = procedure.get("name") == "after-smoothing"
         flags = described(sigma, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
         flags |= {"procedure": procedure, "mechanisms": mechanism, "split_alpha": split_alpha or None}
-        run_or_save(job_of(flags, job), save, as_json, quiet)
+        run_or_save(job_of(flags, job), save, as_json, quiet, strict)
 
 
 @grouped
@@ -226,7 +227,7 @@ def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions,
     return str(tree)
 
 
-def run_or_save(job: Job, save: Path | None, as_json: bool, quiet: bool) -> None:
+def run_or_save(job: Job, save: Path | None, as_json: bool, quiet: bool, strict: bool = False) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
     from ringfence.errors import ArgumentError
 
@@ -237,6 +238,9 @@ def run_or_save(job: Job, save: Path | None, as_json: bool, quiet: bool) -> None
         return
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
+    if strict and not job.certification.sound:
+        rule = "refuses the paper form, which proves nothing"
+        raise ArgumentError("strict", rule, str(job.certification.classifier), "Use the sound form, or no --strict.")
     ready(job)
     run = certify_folder(job, job.out, quiet)
     print_run(job.certification, run, as_json, quiet)
@@ -311,7 +315,8 @@ def result_json(lanes: list[Any], run: RunFolder) -> dict[str, Any]:
     entries = [
         {**lane.to_dict(), **{name: getattr(lane, name) for name in costs}, "run": str(run.path)} for lane in lanes
     ]
-    return {**entries[0], "lift": run.config.lift.model_dump(), "runs": entries}
+    lift = {} if run.config.lift.name == "identity" else {"lift": run.config.lift.model_dump()}
+    return {**entries[0], **lift, "runs": entries}
 
 
 def guarantee(value: Certification, sound: bool, each: str = "input") -> str:

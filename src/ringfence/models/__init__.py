@@ -2,7 +2,7 @@
 
 from ringfence.models.grammar import as_tree
 from ringfence.models.load import load_members, load_model
-from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for
+from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for, root_is_sound
 from ringfence.models.weights import Weights, model_digest, read_weights, state_digest
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "model_digest",
     "procedure_for",
     "read_weights",
+    "root_is_sound",
     "state_digest",
 ]

@@ -217,6 +217,11 @@ class _Reduced(NodeKind):
                 raise ModelError(f"{self.name}({name}=)", rule, f"'{value}'", remedy)
 
     @property
+    def sound(self) -> bool:
+        """The paper form leaves out the factor."""
+        return self.form != "paper"
+
+    @property
     def at_input(self) -> bool:
         """Other places need a lift."""
         return self.noise == "input"

@@ -61,6 +61,11 @@ class NodeKind(ABC):
         """Whether noise enters at the input: only such nodes may stand below another."""
         return True
 
+    @property
+    def sound(self) -> bool:
+        """False for a published form whose lift leaves out its norm."""
+        return True
+
     def procedure(self, name: str) -> tuple[str, dict[str, Any]]:
         """The procedure that reads this classifier, by the name the user gave it, and settings that name implies."""
         return name, {}

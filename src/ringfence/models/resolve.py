@@ -82,6 +82,11 @@ def procedure_for(tree: Tree, name: str) -> tuple[str, dict[str, Any]]:
     return (name, {}) if kind is None else kind.procedure(name)
 
 
+def root_is_sound(tree: Tree) -> bool:
+    """Whether the lift of a tree divides radii by its norm, as it must."""
+    return not isinstance(tree, Node) or settle(tree).sound
+
+
 def lanes_of(tree: Tree) -> LaneSet:
     """LaneSet of the lanes, before anything is loaded."""
     if isinstance(tree, Live):

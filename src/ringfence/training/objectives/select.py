@@ -65,7 +65,7 @@ class Select(SingleObjective):
 
     def certified_with(self, model: str, classifier: str, sigma: float) -> str:
         """As the selector of an ACES."""
-        return f"aces run --certify {classifier} --select {model} --core SPEC --sigma {sigma:g} ..."
+        return f"certify --model 'aces(certify={classifier}, core=MODEL, select={model})' --sigma {sigma:g} ..."
 
     def at(self, epoch: int) -> Select:
         """With what the base objective minimises in that epoch."""

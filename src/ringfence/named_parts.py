@@ -1,0 +1,67 @@
+"""Parts of a certification by their names, as configs and job files write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from ringfence.errors import ArgumentError
+from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
+from ringfence.models import procedure_for
+from ringfence.models.grammar import Live, Tree
+from ringfence.noise import Gaussian, Noise
+from ringfence.procedures import PROCEDURES, Procedure
+from ringfence.procedures import procedure as named_procedure
+
+NOISES: dict[str, type[Gaussian]] = {Gaussian.name: Gaussian}
+
+
+def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
+    """The procedure that reads the classifier of a tree: ACES has its own for the usual names."""
+    if isinstance(tree, Live):
+        return asked
+    name, implied = procedure_for(tree, asked.name)
+    if name == asked.name:
+        return asked
+    known = {one.name for one in fields(PROCEDURES[name])}  # type: ignore[arg-type]
+    usual = {one.name: one.default for one in fields(asked)}  # type: ignore[arg-type]
+    settings = {key: value for key, value in asked.settings().items() if key in known or value != usual[key]}
+    return named_procedure(name, {**settings, **implied})
+
+
+def resolved_precision(name: str) -> Any:
+    """``auto`` is bf16 where a CUDA device computes in it, else fp32; other names stay, to be checked."""
+    if name != "auto":
+        return name
+    return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def noise_of(settings: Mapping[str, Any]) -> Noise:
+    """The noise of a config's entries."""
+    family, sigma = settings.get("family", Gaussian.name), settings.get("sigma")
+    if family not in NOISES:
+        raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), "Use gaussian.")
+    unknown = set(settings) - {"family", "sigma", "form", "lattice"}
+    if unknown:
+        raise ArgumentError("noise", "has the settings family and sigma", sorted(unknown), "Leave out the others.")
+    if type(sigma) not in (int, float):
+        raise ArgumentError("sigma", "must be a positive number", repr(sigma), "Give e.g. 0.25 ([0,1] pixel units).")
+    return NOISES[family](float(sigma))  # type: ignore[arg-type]
+
+
+def mechanisms_of(names: str | Sequence[str]) -> tuple[Mechanism, ...]:
+    """Mechanisms by name, the deciding one first; ``all`` is Neyman-Pearson with every other one beside it."""
+    if names == "all":
+        return tuple(MECHANISMS.values())
+    return tuple(mechanism(str(name)) for name in ([names] if isinstance(names, str) else names))
+
+
+def undivided(alpha: float, lanes: int) -> float:
+    """The alpha whose division over so many lanes gives this one to the last bit."""
+    whole = alpha * lanes
+    near = [whole, math.nextafter(whole, 0.0), math.nextafter(whole, 1.0)]
+    return next((one for one in near if one / lanes == alpha), whole)
