@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,16 +50,16 @@ def attack_command(
     Exit code 1 if a point inside a certified radius is predicted as another class by PREDICT with fresh draws.
     """
     with friendly():
-        from ringfence.cli.attack_job import run_attack
-        from ringfence.cli.attack_target import AttackJob
+        from ringfence.attacks.on_run import run_attack
+        from ringfence.attacks.target import AttackJob
         from ringfence.store.attack import write_attack
 
+        spec = _spec(run, model, members, vote)
         job = AttackJob(
             run=run,
-            model=model,
-            weights=weights,
-            members=members,
-            vote=vote,
+            model=spec,
+            weights=weights if spec == model else None,
+            trust=trust or model is not None or members is not None,
             data=data,
             split=split,
             lane=lane,
@@ -73,7 +74,6 @@ def attack_command(
             batch=batch,
             device=device,
             seed=seed,
-            trust=trust,
         )
         found, points = run_attack(job, (lambda text: None) if quiet else remark)
         if out is not None:
@@ -85,6 +85,27 @@ def attack_command(
             _tell(found, quiet)
     if found.broken:
         raise typer.Exit(1)
+
+
+def _spec(run: Path, model: str | None, members: str | None, vote: str) -> str | None:
+    """The model that was named; for an ensemble told by flags, now or when the run was made, its tree."""
+    from ringfence.cli.ensemble import EnsembleChoice
+    from ringfence.errors import ModelError
+    from ringfence.models.grammar import split_models
+    from ringfence.store import RunFolder
+
+    stored = RunFolder.open(run).config.extra.get("ensemble")
+    if members is None and (model is not None or not stored):
+        return model
+    known = {key: tuple(value) if isinstance(value, list) else value for key, value in (stored or {}).items()}
+    settings: dict[str, Any] = {one.name: known[one.name] for one in fields(EnsembleChoice) if one.name in known}
+    settings.setdefault("votes", tuple(vote.split(",")))
+    if members is not None:
+        settings["members"] = tuple(split_models(members))
+    try:
+        return str(EnsembleChoice(**settings).tree)
+    except (TypeError, ValueError) as error:  # a config.json that somebody wrote by hand
+        raise ModelError("RUN", "must name an ensemble", error, "Give --members and --vote.") from error
 
 
 def _print(found: AttackResult) -> None:
