@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_named(what: str, changes: dict[str, Any]) -> None:
     again = replay(TEST, GIVEN, [record(FIRST, SECOND), spoiled])
     assert what in {one.what for one in again.misfits}
     assert {one.row for one in again.misfits} == {1}
-    with pytest.raises(StoreError, match="of input 7.*See ringfence verify"):
+    with pytest.raises(StoreError, match=r"of input 7.*See ringfence verify"):
         decided_again(TEST, GIVEN, [spoiled], "runs/x")
 
 
