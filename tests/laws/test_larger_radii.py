@@ -113,15 +113,15 @@ class AnyCrossed(Procedure):
     def request(self, state):  # type: ignore[no-untyped-def]
         return self.honest.request(state)
 
-    def update(self, state, tally):  # type: ignore[no-untyped-def]
-        before, state = state, self.honest.update(state, tally, GIVEN)
+    def update(self, state, tally, given):  # type: ignore[no-untyped-def]
+        before, state = state, self.honest.update(state, tally, given)
         hits = before["hits"] + tally.votes[:, 0]
         lucky = rf.stats.clopper_pearson_lower(hits, before["drawn"] + tally.draws, ALPHA)
         state["crossed"] |= (state["drawn"] > 0)[:, None] & (lucky[:, None] >= state["grid"])
         return state
 
-    def conclude(self, state):  # type: ignore[no-untyped-def]
-        return self.honest.conclude(state, GIVEN)
+    def conclude(self, state, given):  # type: ignore[no-untyped-def]
+        return self.honest.conclude(state, given)
 
     @property
     def best_bounds(self) -> tuple[float, float]:
@@ -191,7 +191,10 @@ def test_drawing_ends_when_the_smallest_open_radius_gives_up() -> None:
 
 
 def test_radii_that_no_count_could_reach_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"larger: .*prove more than 1\.917 at sigma 0\.5; got 2"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"larger: .*prove more than 1\.917 by neyman_pearson under gaussian noise of sigma 0\.5; got 2",
+    ):
         Sequential(0.5, larger=(1.0, 2.0)).start(1, GIVEN)
     with pytest.raises(ArgumentError, match=r"larger: .*prove more than 0\.9"):
         Sequential(0.25, larger=(1.0,)).start(1, replace(GIVEN, norm_bound=2.0))

@@ -50,16 +50,16 @@ def attack_command(
     Exit code 1 if a point inside a certified radius is predicted as another class by PREDICT with fresh draws.
     """
     with friendly():
-        from ringfence.cli.attack_job import run_attack
-        from ringfence.cli.attack_target import AttackJob
+        from ringfence.attacks.on_run import run_attack
+        from ringfence.attacks.target import AttackJob
         from ringfence.store.attack import write_attack
 
+        spec = _spec(run, model, members, vote)
         job = AttackJob(
             run=run,
-            model=model,
-            weights=weights,
-            members=members,
-            vote=vote,
+            model=spec,
+            weights=weights if spec == model else None,
+            trust=trust or model is not None or members is not None,
             data=data,
             split=split,
             lane=lane,
@@ -74,7 +74,6 @@ def attack_command(
             batch=batch,
             device=device,
             seed=seed,
-            trust=trust,
         )
         ready(job)
         found, points = run_attack(job, (lambda text: None) if quiet else remark)
@@ -87,6 +86,18 @@ def attack_command(
             _tell(found, quiet)
     if found.broken:
         raise typer.Exit(1)
+
+
+def _spec(run: Path, model: str | None, members: str | None, vote: str) -> str | None:
+    """The model that was named; members that were named stand in the places of the run's members."""
+    from ringfence.models.compose import ensemble
+    from ringfence.models.grammar import Node, as_tree, split_models
+    from ringfence.store import RunFolder
+
+    if members is None:
+        return model
+    root, named = as_tree(RunFolder.open(run).config.classifier.tree), tuple(map(as_tree, split_models(members)))
+    return str(Node(root.name, named, root.settings) if isinstance(root, Node) else ensemble(named, vote.split(",")))
 
 
 def _print(found: AttackResult) -> None:

@@ -74,8 +74,8 @@ class Setting:
 
     def check(self, value: Any) -> Any:
         """The value as it is kept (lists become tuples, whole numbers floats where those are meant), or an error."""
-        if value is None and self.optional:
-            return None
+        if (value is None and self.optional) or self.kind not in (int, float, str):
+            return value  # a procedure of one's own may have fields of other kinds, which it checks itself
         if not self.many:
             return self._one(value)
         if isinstance(value, str) or not hasattr(value, "__iter__"):
@@ -89,7 +89,7 @@ class Setting:
         return tuple(self._number(part) for part in text.split(",") if part.strip())
 
     def _number(self, text: str) -> Any:
-        if self.kind is str:
+        if self.kind not in (int, float):
             return text
         try:
             value = float(text)
@@ -101,7 +101,7 @@ class Setting:
     @property
     def metavar(self) -> str:
         """How a command line writes what is wanted."""
-        kind = {int: "WHOLE NUMBER", float: "NUMBER", str: "WORD"}[self.kind]
+        kind = {int: "WHOLE NUMBER", float: "NUMBER", str: "WORD"}.get(self.kind, "VALUE")
         return f"{kind},..." if self.many else kind
 
     @property

@@ -15,7 +15,7 @@ from scipy.special import bdtr
 from ringfence.errors import ArgumentError
 from ringfence.procedures.base import Decisions, Given, State, check_reachable, new_state
 from ringfence.procedures.predict import Voted
-from ringfence.procedures.settings import count, distance, setting, share
+from ringfence.procedures.settings import MOST_DRAWS, count, distance, setting, share
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 
@@ -35,7 +35,9 @@ class Staged(Voted):
     alpha: float = share(0.001, help="Failure probability per input.")
     beta: float = share(0.0001, help="Error of giving up early, which costs certificates, never their truth.")
     n0: int = count(100, help="Draws that choose the class.")
-    stages: tuple[int, ...] = setting((1000, 10_000, 125_000), help="Fresh draws of each stage.", low=1)
+    stages: tuple[int, ...] = setting(
+        (1000, 10_000, 125_000), help="Fresh draws of each stage.", low=1, high=MOST_DRAWS
+    )
     name: ClassVar[str] = "staged"
 
     def __post_init__(self) -> None:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from ringfence.attacks import ATTACKS, check_attack
+from ringfence.attacks.through_noise import ATTACKS, check_attack
 from ringfence.data import Dataset, load_dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
-from ringfence.models.compose import ensemble, with_weights
-from ringfence.models.grammar import Node, as_tree, split_models
+from ringfence.models.compose import with_weights
 from ringfence.models.trust import foreign_code
-from ringfence.record import Record
+from ringfence.procedures import Procedure
 from ringfence.store import RunFolder
-
-VOTED = ("fixed", "two-sided", "multinomial", "staged", "sequential", "anytime", "predict")
-"""Procedures about the class that most noisy copies vote for, which is what PREDICT answers at an attacked point."""
+from ringfence.store.claimed import given_in, procedure_of
 
 
 @final
 @dataclass(frozen=True)
 class AttackJob:
-    """What the command line said; None: as the run's config says."""
+    """What is attacked, and how; None: as the run's config says. trust: the model may run code that it names."""
 
     run: Path
     model: str | None = None
     weights: Path | None = None
-    members: str | None = None
-    vote: str = "soft"
+    trust: bool = False
     data: str | None = None
     split: str = "test"
     lane: str | None = None
@@ -46,52 +41,52 @@ class AttackJob:
     batch: int = 64
     device: str = "auto"
     seed: int = 1
-    trust: bool = False
 
     def __post_init__(self) -> None:
         if self.attack not in ATTACKS:
-            raise ArgumentError("--attack", f"must be one of {', '.join(ATTACKS)}", repr(self.attack), "Use pgd.")
+            raise ArgumentError("attack", f"must be one of {', '.join(ATTACKS)}", repr(self.attack), "Use pgd.")
         for radius in self.radii:
             check_attack(radius, self.steps)
         for name, value in (("copies", self.copies), ("n", self.n), ("recheck", self.recheck), ("batch", self.batch)):
             if value < 1:
-                raise ArgumentError(f"--{name}", "must be at least 1", value, "Leave it out.")
+                raise ArgumentError(name, "must be at least 1", value, "Leave it out.")
 
 
-def check_run(run: RunFolder) -> None:
-    """Refuse what the attack would not attack as it was certified: it votes with one network on noisy inputs."""
+def attacked_procedure(run: RunFolder) -> Procedure:
+    """The run's procedure; refused where the attack would not attack what was certified.
+
+    It moves inputs in l2, and asks PREDICT, which votes with one network on noisy inputs.
+    """
     lift, reducing = run.config.lift.name, run.config.reduced
     if lift != "identity":
-        raise ArgumentError("RUN", "must add its noise to the input itself", lift, "Attack another.")
-    if any(reducing.get(name) for name in ("crops", "clips", "chunk")):
-        raise ArgumentError("RUN", "must certify whole inputs", "a run of smooth-reduce", "Attack another.")
-    if run.config.procedure.name not in VOTED:
-        rule = f"must certify the vote of one classifier ({', '.join(VOTED)})"
-        raise ArgumentError("RUN", rule, run.config.procedure.name, "Attack another.")
-
-
-def tried(run: RunFolder, records: Mapping[int, Record]) -> float:
-    """The largest radius the run tried to prove: it says nothing about larger ones."""
-    if any(one.target is None for one in records.values()):
-        return float("inf")
-    larger = run.config.procedure.settings.get("larger") or ()
-    return max(*(float(one.target or 0) for one in records.values()), *map(float, larger), 0.0)
+        raise ArgumentError("run", "must add its noise to the input itself", lift, "Attack another.")
+    if reducing:
+        raise ArgumentError("run", "must certify whole inputs", "a run of smooth-reduce", "Attack another.")
+    test = procedure_of(run.config)
+    if test is None or test.needs != ("votes",):
+        raise ArgumentError(
+            "run", "must certify the vote of one classifier", run.config.procedure.name, "Attack another."
+        )
+    norm = given_in(run.config).mechanism.norm
+    if norm != "l2":
+        raise ArgumentError("run", "must have l2 radii, in which attacks move inputs", norm, "Attack another.")
+    return test
 
 
 def chosen_lane(job: AttackJob, run: RunFolder) -> str:
-    """The lane to attack: the only one, or the named one."""
+    """The lane to attack; runs with several need a name."""
     lanes = run.config.classifier.names
     if job.lane is None and len(lanes) == 1:
         return lanes[0]
     if job.lane not in lanes:
-        raise ArgumentError("--lane", f"must name one of {', '.join(lanes)}", repr(job.lane), "Choose one.")
+        raise ArgumentError("lane", f"must name one of {', '.join(lanes)}", repr(job.lane), "Choose one.")
     return job.lane
 
 
 def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
     spec = _tree(job, run)
-    if job.model is None and job.members is None and not job.trust:
+    if not job.trust:
         _refuse_foreign_code(run, spec)
     model = load_model(
         spec,
@@ -103,7 +98,7 @@ def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     changed = difference("the model", model.digest, stored_hash) if stored_hash else None
     if changed:
         rule = "must be the model the run certified"
-        raise ModelError("--model", rule, f"{model.spec} ({changed})", "Give its --model and --weights.")
+        raise ModelError("model", rule, f"{model.spec} ({changed})", "Give its model and weights.")
     return model
 
 
@@ -114,19 +109,12 @@ def _refuse_foreign_code(run: RunFolder, spec: str) -> None:
         rule = "names a model that runs code, which no run folder may start by itself"
         received = f"{run.path / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"
         remedy = "Look at that code; then give the model by --model (or --members), or add --trust."
-        raise ModelError("RUN", rule, received, remedy)
+        raise ModelError("run", rule, received, remedy)
 
 
 def _tree(job: AttackJob, run: RunFolder) -> str:
-    """The tree that was named, or the run's own; members that were named stand in the places of its members."""
-    stored = run.config.classifier.tree
-    if job.members is not None:
-        root, members = as_tree(stored), tuple(map(as_tree, split_models(job.members)))
-        votes = job.vote.split(",")
-        return str(Node(root.name, members, root.settings) if isinstance(root, Node) else ensemble(members, votes))
-    if job.model is None and job.weights is None:
-        return stored
-    model = job.model or stored
+    """The tree that was named, or the run's own; with other weights where those were named."""
+    model = job.model or run.config.classifier.tree
     return model if job.weights is None else str(with_weights(model.partition("@")[0], job.weights))
 
 
@@ -140,5 +128,5 @@ def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
     changed = difference("the data", dataset.digest, stored.digest) if stored.digest else None
     if changed:
         rule = "must be the data the run certified"
-        raise DataError("--data", rule, f"{dataset.name} ({changed})", "Give the run's own data.")
+        raise DataError("data", rule, f"{dataset.name} ({changed})", "Give the run's own data.")
     return dataset

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -10,19 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ringfence.attacks import ATTACKS
+from ringfence.attacks.target import AttackJob, attacked_procedure, chosen_lane, load_attacked, load_inputs
+from ringfence.attacks.through_noise import ATTACKS
 from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
-from ringfence.cli.attack_target import AttackJob, check_run, chosen_lane, load_attacked, load_inputs, tried
 from ringfence.data import Input
 from ringfence.driver import Execution
 from ringfence.errors import DataError, StoreError
-from ringfence.noise import Gaussian
+from ringfence.noise import Noise, noise_of
 from ringfence.procedures import Predict
 from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
+from ringfence.store.claimed import given_in
 
 INSIDE = 1 - 1e-4
 """Share of a certified radius that is attacked: rounding of float32 inputs must not carry a point outside."""
@@ -62,17 +65,17 @@ def run_attack(
     Also returns the attacked points (*shape) of broken certificates, by input id.
     """
     run = RunFolder.open(job.run)
-    check_run(run)
-    lane = chosen_lane(job, run)
+    test, noise, lane = attacked_procedure(run), noise_of(given_in(run.config).law), chosen_lane(job, run)
+    tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
     model, dataset = load_attacked(job, run), load_inputs(job, run)
     device = pick_device(job.device)
     classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
     chosen = [item for item in dataset if item.id in records][: job.limit]
     if not chosen:
-        raise StoreError(str(job.run), "must hold records of this data", "none", "Check --data.")
+        raise StoreError(str(job.run), "must hold records of this data", "none", "Check the data.")
     if any(item.label is None for item in chosen):
-        raise DataError("--data", "needs labels to measure accuracy", "inputs without one", "Use labelled data.")
+        raise DataError("data", "needs labels to measure accuracy", "inputs without one", "Use labelled data.")
     right = [item for item in chosen if records[item.id].correct]
     standing = {item.id for item in right}
     certified: list[float | None] = []
@@ -80,18 +83,16 @@ def run_attack(
     for radius in job.radii:
         alive = [item for item in right if item.id in standing]
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
-        points = attacked_points(job, classifier, alive, [radius] * len(alive), run.config.noise.sigma, device)
-        for item, record in zip(
-            alive, _predict(job, classifier, points, run.config.noise.sigma, job.n, 1e-3), strict=True
-        ):
+        points = attacked_points(job, classifier, alive, [radius] * len(alive), noise, device)
+        for item, record in zip(alive, _predict(job, classifier, points, noise, job.n, 1e-3), strict=True):
             if record.prediction not in (item.label, -1):
                 standing.discard(item.id)
         empirical.append(len(standing) / len(chosen))
         proved = sum(records[item.id].radius >= radius for item in right) / len(chosen)
-        certified.append(proved if radius <= tried(run, records) else None)
+        certified.append(proved if radius <= tried else None)
     claims = [item for item in chosen if not records[item.id].abstained and records[item.id].radius > 0]
     tell(f"attacking {len(claims)} certificates inside their own radius")
-    broken = _broken(job, classifier, claims, records, run.config.noise.sigma, device)
+    broken = _broken(job, classifier, claims, records, noise, device)
     found = AttackResult(
         run=run.path.resolve().name,
         config_hash=run.config.digest,
@@ -114,13 +115,12 @@ def attacked_points(
     classifier: nn.Module,
     items: Sequence[Input],
     radii: Sequence[float],
-    sigma: float,
+    noise: Noise,
     device: torch.device,
     against: Sequence[int] | None = None,
 ) -> list[Tensor]:
     """The strongest point found within each input's radius, away from its label (or the given classes)."""
     attack = ATTACKS[job.attack](eps=1.0, steps=job.steps, box=job.box)
-    generator = torch.Generator(device).manual_seed(job.seed)
     classes = [int(item.label or 0) for item in items] if against is None else list(against)
     found: list[Tensor] = []
     for parameter in classifier.parameters():
@@ -129,14 +129,15 @@ def attacked_points(
         part = slice(start, start + job.batch)
         x = torch.stack([item.x for item in items[part]]).to(device, torch.float32)
         y = torch.tensor(classes[part], device=device)
-        noise = sigma * torch.randn((job.copies, *x.shape), generator=generator, device=device)
+        fixed = torch.empty((job.copies * len(x), *x.shape[1:]), device=device)
+        noise.fill(fixed, key=(job.seed << 32) + start)
         share = torch.tensor(radii[part], device=device).view(-1, *[1] * (x.dim() - 1))
-        found += list(attack(classifier, x, y, noise, share).cpu())
+        found += list(attack(classifier, x, y, fixed.view(job.copies, *x.shape), share).cpu())
     return found
 
 
 def _predict(
-    job: AttackJob, classifier: nn.Module, points: list[Tensor], sigma: float, n: int, alpha: float
+    job: AttackJob, classifier: nn.Module, points: list[Tensor], noise: Noise, n: int, alpha: float
 ) -> list[Record]:
     """PREDICT at every point with draws that the attack has not seen."""
     if not points:
@@ -145,7 +146,7 @@ def _predict(
     records = certify(
         classifier,
         inputs,
-        noise=Gaussian(sigma),
+        noise=noise,
         procedure=Predict(alpha=alpha, n=n),
         seed=job.seed,
         execution=Execution(device=job.device),
@@ -158,17 +159,17 @@ def _broken(
     classifier: nn.Module,
     claims: list[Input],
     records: dict[int, Record],
-    sigma: float,
+    noise: Noise,
     device: torch.device,
 ) -> list[tuple[Broken, Tensor]]:
     """Certificates whose class changes inside their radius, seen twice (n draws, then fresh ones), and where."""
     radii = [INSIDE * records[item.id].radius for item in claims]
     classes = [records[item.id].prediction for item in claims]
-    points = attacked_points(job, classifier, claims, radii, sigma, device, classes)
-    first = _predict(job, classifier, points, sigma, job.n, 1e-3)
+    points = attacked_points(job, classifier, claims, radii, noise, device, classes)
+    first = _predict(job, classifier, points, noise, job.n, 1e-3)
     suspects = [i for i, record in enumerate(first) if record.prediction not in (classes[i], -1)]
-    again = AttackJob(**{**vars(job), "seed": job.seed + 1})
-    second = _predict(again, classifier, [points[i] for i in suspects], sigma, job.recheck, RECHECK_ALPHA)
+    again = replace(job, seed=job.seed + 1)
+    second = _predict(again, classifier, [points[i] for i in suspects], noise, job.recheck, RECHECK_ALPHA)
     found: list[tuple[Broken, Tensor]] = []
     for i, record in zip(suspects, second, strict=True):
         item = claims[i]
