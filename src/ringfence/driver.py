@@ -113,7 +113,7 @@ def certify(
     classifier = placed(classifier, device)  # the user's own stays as and where it is
     found = count_classes(classifier, samples[0], device, lanes)
     if num_classes not in (None, found):
-        rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
+        rule, remedy = f"must return {num_classes} scores per input", "Check `num_classes` and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
     num_classes = found
     if execution.plan is not None:

@@ -37,6 +37,11 @@ remarks = PlainConsole(stderr=True)
 
 INTERRUPTED, TERMINATED = 130, 143
 
+OPTIONS = {"num_classes": "--classes"} | {
+    name: f"--{name}" for name in ("first", "limit", "mean", "out", "size", "skip", "split", "std", "strict")
+}
+"""Arguments of the library by the options that give them: errors are told in the words the user wrote."""
+
 
 def fail(message: str, code: int = 2) -> NoReturn:
     """Print an error as plain text and leave."""
@@ -83,7 +88,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
         try:
             yield
         except RingfenceError as error:
-            fail(str(error))
+            fail(error.told(OPTIONS))
         except SystemExit as error:
             # Our own ways to leave are typer's: this came from a model or a factory, and must not look like success.
             fail(f"code that this command ran called sys.exit({error.code!r}), so it did not finish.")

@@ -42,7 +42,7 @@ def load_dataset(
     num_classes refuses labels outside the model's classes.
     """
     if split not in ("test", "train"):
-        raise ArgumentError("--split", "must be test or train", f"'{split}'", "Choose one of those.")
+        raise ArgumentError("split", "must be test or train", f"'{split}'", "Choose one of those.")
     head, colon, place = spec.partition(":")
     if spec == "default":
         whole = _embedded()

@@ -39,7 +39,7 @@ def noise_place(
         raise ArgumentError("form", f"must be one of {', '.join(FORMS)}", repr(form), "Use sound.")
     if form == "paper" and strict:
         rule = "refuses the paper form, which leaves out the factor and so proves nothing"
-        raise ArgumentError("strict", rule, "form paper", "Use the sound form, or do without --strict.")
+        raise ArgumentError("strict", rule, "form paper", "Use the sound form, or do without `strict`.")
     place = _videos(mode, patches) if isinstance(patches, SubVideos) else _images(mode, patches, shape)
     return place if form == "sound" else NoisePlace(Paper(place.lift), place.rest)
 
