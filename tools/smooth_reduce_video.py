@@ -17,7 +17,7 @@ from pathlib import Path
 from smooth_reduce_pack import pack
 
 from ringfence.analysis.metrics import metrics_by_lane
-from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
+from ringfence.classifiers.video import ClipLane, ClipLanes
 from ringfence.cli.job import Choices
 from ringfence.cli.progress import show_progress
 from ringfence.cli.smooth_reduce_job import Loaded, Reducing, SubVideoChoice, certify, load

@@ -14,7 +14,7 @@ from ringfence.classifiers import LOGITS, Kinds, Members
 from ringfence.data import Dataset
 from ringfence.errors import ArgumentError, DataError
 from ringfence.noise import Noise
-from ringfence.sampling.seeds import CHUNK, chunk_key
+from ringfence.sampling.draws import CHUNK, chunk_key
 
 HOLDOUT_STAGE = -2
 """The stream of these draws: certification counts stages from 0, so what chooses an ensemble never certifies it."""

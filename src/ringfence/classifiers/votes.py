@@ -1,4 +1,6 @@
-"""Votes: members' scores -> one classifier's scores, "ensemble before smoothing" (papers 000 and 001).
+"""Votes: members' scores -> one classifier's scores, "ensemble before smoothing".
+
+Horváth et al. 2022 (variance reduction) and Yang et al. 2022 (ensembles and beyond) are where they come from.
 
 All members see the same noise draw. A row on which any member's scores are invalid is invalid as a whole.
 """
@@ -30,13 +32,13 @@ Combine = Callable[[Tensor, Kinds], Tensor]
 
 
 def soft(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Mean logits: f = (1/M) sum_l f_l (paper 000, eq. 2); of members that give probabilities, their mean."""
+    """Mean logits: f = (1/M) sum_l f_l (Horváth et al. 2022, eq. 2); of members that give probabilities, their mean."""
     common_kind(kinds, "a soft vote")
     return scores.mean(1)
 
 
 def softmax(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Mean softmax scores: paper 001's weighted ensemble with equal weights."""
+    """Mean softmax scores: Yang et al.'s weighted ensemble with equal weights."""
     return probabilities(scores, kinds).mean(1)
 
 
@@ -48,7 +50,7 @@ def hard(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
 
 
 def max_margin(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Softmax of the member with the largest gap between its top two classes; ties to the lowest index (MME, 001)."""
+    """Softmax of the member with the largest gap between its top two classes; ties to the lowest index (MME)."""
     shares = probabilities(scores, kinds)
     best = shares.topk(min(2, shares.shape[-1]), dim=-1).values
     gap = best[..., 0] - best[..., -1]

@@ -16,7 +16,7 @@ from ringfence.cli.job import Choices
 from ringfence.cli.smooth_reduce_job import Loaded
 from ringfence.operators import Crops
 from ringfence.sampling import pick_device
-from ringfence.sampling.seeds import CHUNK, chunk_key
+from ringfence.sampling.draws import CHUNK, chunk_key
 
 BINS = 40
 DRAWS = 1000

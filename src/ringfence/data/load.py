@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ringfence.data.arrays import dataset_from_arrays, read_npz
 from ringfence.data.dataset import Dataset
 from ringfence.data.images import Framing, image_folder
-from ringfence.data.named import read_cifar10, read_mnist
+from ringfence.data.originals import read_cifar10, read_mnist
 from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError
 

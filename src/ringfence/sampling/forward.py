@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import Scored
 from ringfence.errors import ClassifierError, RingfenceError
-from ringfence.sampling.compiling import compiled
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
-from ringfence.sampling.prepared import prepared
+from ringfence.sampling.prepared import compiled, prepared
 
 
 @final

@@ -40,7 +40,7 @@ def noisy_copies(x: Tensor, sigma: float, draws: int, seed: int, input_id: int =
     import torch
 
     from ringfence.noise import Gaussian
-    from ringfence.sampling.seeds import CHUNK, chunk_key
+    from ringfence.sampling.draws import CHUNK, chunk_key
 
     if draws < 1:
         raise ArgumentError("draws", "must be at least 1", draws, "A few thousand give a stable model.")
