@@ -38,10 +38,13 @@ class Classifier(nn.Module, ABC):
         """Batch (B, *shape) -> scores (B, K) or (B, lanes, K)."""
         return self.score(x).scores
 
+    wraps: ClassVar[str | None] = None
+    """The attribute whose scores these are, of a wrapper that leaves them as they are."""
+
     @property
     def kinds(self) -> Kinds:
-        """Whether scores are logits or probabilities: for all lanes, or lane by lane. Wrappers say what they wrap."""
-        return LOGITS
+        """Whether scores are logits or probabilities: for all lanes, or lane by lane; as of what it wraps."""
+        return LOGITS if self.wraps is None else kinds_of(getattr(self, self.wraps))
 
     tells_facts: ClassVar[bool] = False
     """Whether the run asks for ``clean_scores`` of its inputs, before any noise, and keeps the ``facts`` they tell."""

@@ -28,16 +28,13 @@ class Chunks(Classifier):
     network: (B, frames, C, H, W) -> (B, K). The frames must divide the video: none is left out in silence.
     """
 
+    wraps = "network"
+
     def __init__(self, network: nn.Module, frames: int) -> None:
         super().__init__()
         if frames < 1:
             raise ArgumentError("frames", "a chunk has at least one frame", frames, "Use e.g. 8 or 16.")
         self.network, self.frames = network, frames
-
-    @property
-    def kinds(self) -> Kinds:
-        """As the network's."""
-        return kinds_of(self.network)
 
     def score(self, x: Tensor) -> Scored:
         """(B, T, C, H, W) -> (B, K); T / frames forwards."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -81,11 +81,13 @@ class Vote(Classifier):
     Members whose scores do not go together are refused when it is built.
     """
 
-    def __init__(self, members: Sequence[nn.Module], vote: str, combine: Combine, on: ScoreKind = "logits") -> None:
+    vote: ClassVar[str]
+
+    def __init__(self, members: Sequence[nn.Module], combine: Combine | None = None, on: ScoreKind = "logits") -> None:
         super().__init__()
         self.members = Members(members)
-        self._combine = combine
-        self._gives = kinds_of_vote(vote, self.members.kinds, on)
+        self._combine = combine or VOTES[self.vote]
+        self._gives = kinds_of_vote(self.vote, self.members.kinds, on)
 
     @property
     def kinds(self) -> Kinds:
@@ -103,40 +105,38 @@ class Vote(Classifier):
 class SoftVote(Vote):
     """The vote of ``soft``: mean logits."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "soft", soft)
+    vote = "soft"
 
 
 @final
 class SoftmaxVote(Vote):
     """The vote of ``softmax``: mean softmax scores."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "softmax", softmax)
+    vote = "softmax"
 
 
 @final
 class HardVote(Vote):
     """The vote of ``hard``: majority of predictions."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "hard", hard)
+    vote = "hard"
 
 
 @final
 class MaxMargin(Vote):
     """The vote of ``max_margin``: the most certain member decides."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "max-margin", max_margin)
+    vote = "max-margin"
 
 
 @final
 class Weighted(Vote):
     """sum_l w_l f_l / sum_l w_l on logits or on softmax scores; weights from a hold-out set (SWEEN)."""
 
+    vote = "weighted"
+
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float | int], on: ScoreKind = "logits") -> None:
-        super().__init__(members, "weighted", weighted(weights, len(members), on), on)
+        super().__init__(members, weighted(weights, len(members), on), on)
 
 
 def weighted(weights: Sequence[float | int], members: int, on: ScoreKind = "logits") -> Combine:
