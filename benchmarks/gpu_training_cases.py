@@ -33,7 +33,7 @@ from torch import nn
 from torch._inductor import config as inductor_config
 
 from ringfence.classifiers.architectures.resnet import Block
-from ringfence.sampling.compiling import compiled
+from ringfence.sampling.prepared import compiled
 from ringfence.training.compiled import algorithms_tried
 from ringfence.training.data import augment
 from ringfence.training.loop import train

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ringfence.errors import ArgumentError
-from ringfence.lift import MODES, Identity, Linear, Paper, Placed, RandomPatches, noise_place
+from ringfence.lift import MODES, Identity, Linear, Paper, RandomPatches, WithStrip, noise_place
 from ringfence.operators import Crops, SubVideos, clips, resize
 
 CROPS = Crops(size=8, resize=11, count=4)
@@ -117,7 +117,7 @@ def test_a_perturbed_input_keeps_its_patches(mode: str) -> None:
     """The places are a constant of the id: what an adversary adds to x moves by A and nothing else."""
     crops = Crops(size=8, resize=20, count=3, sampling="random", seed=5)
     lift, rest = noise_place(mode, crops, SHAPE)
-    assert isinstance(lift, Placed)
+    assert isinstance(lift, WithStrip)
     x, delta = torch.rand(SHAPE), torch.rand(SHAPE) - 0.5
     moved = lift.at(x + delta, 7) - lift.at(x, 7)
     assert float(moved.norm()) <= lift.norm_bound * float(delta.norm()) * (1 + 1e-5)

@@ -33,8 +33,8 @@ from ringfence.sampling import (
     check_seed,
     count_classes,
     fastest_plan,
+    on_device,
     pick_device,
-    placed,
     readouts,
 )
 
@@ -126,10 +126,10 @@ def drive(
     check_together(mechanisms, noise.law)
     device, samples = pick_device(execution.device), lifted(peeked, lift)
     shape = tuple(samples[0].shape)
-    classifier = placed(classifier, device)  # the user's own stays as and where it is
+    classifier = on_device(classifier, device)  # the user's own stays as and where it is
     found = count_classes(classifier, samples[0], device, lanes)
     if num_classes not in (None, found):
-        rule, remedy = f"must return {num_classes} scores per input", "Check num_classes and the model's last layer."
+        rule, remedy = f"must return {num_classes} scores per input", "Check `num_classes` and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
     num_classes = found
     plan = execution.planned(classifier, shape, num_classes, device, precision)

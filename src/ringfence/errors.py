@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ringfence.printable import printable
@@ -13,8 +13,9 @@ T = TypeVar("T")
 class RingfenceError(Exception):
     """A mistake a user can mend; the command line prints it and exits with code 2.
 
-    argument: what was wrong, as the user wrote it (``sigma``, ``--weights``, a file name);
-    rule: what must hold; received: what was found instead; remedy: what to do now.
+    argument: what was wrong, as the user wrote it (``sigma``, a file name);
+    rule: what must hold; received: what was found instead; remedy: what to do now. Where rule or remedy name another
+    argument it stands in backticks: whoever has other names for arguments finds it there.
     """
 
     def __init__(self, argument: str, rule: str, received: object, remedy: str) -> None:
@@ -22,7 +23,15 @@ class RingfenceError(Exception):
         self.rule = rule
         self.received = received
         self.remedy = remedy
-        super().__init__(printable(f"{argument}: {rule}; got {received}. {remedy}"))
+        super().__init__(self.told({}))
+
+    def told(self, names: Mapping[str, str]) -> str:
+        """The message for a reader who calls arguments by these names, as the command line does (``--size``)."""
+        argument = ", ".join(names.get(one, one) for one in self.argument.split(", "))
+        rule, remedy = self.rule, self.remedy
+        for name, other in names.items():
+            rule, remedy = rule.replace(f"`{name}`", other), remedy.replace(f"`{name}`", other)
+        return printable(f"{argument}: {rule}; got {self.received}. {remedy}")
 
 
 class ArgumentError(RingfenceError):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
-from ringfence.classifiers.video import Chunks, Clips
+from ringfence.classifiers.video import Chunks, ClipLane, ClipLanes, Clips
 from ringfence.errors import ArgumentError
 
 LANES = (

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import SoftVote
 from ringfence.classifiers.architectures import LeNet
-from ringfence.classifiers.architectures.dncnn import DnCNN
-from ringfence.classifiers.architectures.published_denoisers import CDnCNN, FDnCNN, FFDNet
+from ringfence.classifiers.architectures.denoisers import CDnCNN, DnCNN, FDnCNN, FFDNet
 from ringfence.classifiers.denoised import Denoised, DiffusionDenoiser
 from ringfence.errors import ArgumentError, ClassifierError
 

@@ -13,7 +13,7 @@ from ringfence.classifiers.base import Classifier
 from ringfence.classifiers.patches import Crops, Patches
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.lift import MODES, noise_place
-from ringfence.operators import Given
+from ringfence.operators import AlreadyCut
 
 CROPS = Crops(size=8, resize=11, count=4)
 
@@ -43,7 +43,7 @@ def test_reducing_is_the_loop(reduce: str, x: Tensor) -> None:
     scored = Patches(net, CROPS, reduce).score(x)  # type: ignore[arg-type]
     torch.testing.assert_close(scored.scores, expected)
     assert scored.work == 4
-    torch.testing.assert_close(Patches(net, Given(), reduce)(patches), expected)  # type: ignore[arg-type]
+    torch.testing.assert_close(Patches(net, AlreadyCut(), reduce)(patches), expected)  # type: ignore[arg-type]
 
 
 def test_all_patches_run_as_one_batch(x: Tensor) -> None:
@@ -78,7 +78,7 @@ def test_one_invalid_patch_makes_the_row_invalid(bad: float, reduce: str) -> Non
 
     scores = torch.rand(3, 4, 5)
     scores[1, 2, 3] = bad
-    found = Patches(Echo(), Given(), reduce)(scores)  # type: ignore[arg-type]
+    found = Patches(Echo(), AlreadyCut(), reduce)(scores)  # type: ignore[arg-type]
     assert torch.isfinite(found).all(1).tolist() == [True, False, True]
     assert not torch.isfinite(found[1]).any()
 
@@ -104,4 +104,4 @@ def test_bad_input(x: Tensor) -> None:
     with pytest.raises(ArgumentError, match="must not be larger than the image"):
         Patches(network(), Crops(size=12))(x)
     with pytest.raises(ClassifierError, match="must be a batch of stacked patches"):
-        Patches(network(), Given())(x[:, 0, 0])
+        Patches(network(), AlreadyCut())(x[:, 0, 0])

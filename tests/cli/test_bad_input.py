@@ -100,7 +100,7 @@ def test_settings_are_checked_together_before_anything_is_loaded(
         ("raises", ("factory must build the model", "RuntimeError: no such file of mine", "Call the factory")),
         ("number", ("must return a torch.nn.Module", "a int", "Return the network")),
         ("nothing", ("must name a function or class", "no callable 'nothing'", "build", "after the colon")),
-        ("nan", ("classifier", "finite scores", "NaN or infinite", "--mean/--std")),
+        ("nan", ("classifier", "finite scores", "NaN or infinite", "--mean and --std")),
         ("flat", ("classifier", "(B, K)", "got (4,)", "Return logits")),
         ("coupled", ("classifier", "every row alone", "batch statistics", "eval mode")),
     ],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ringfence.data import load_dataset
-from ringfence.data.formats import read_idx
+from ringfence.data.originals import read_idx
 from ringfence.errors import DataError
 
 

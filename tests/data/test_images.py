@@ -68,7 +68,7 @@ def test_size_resizes_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> N
     assert data[1].x.shape == (1, 4, 4)
     with pytest.raises(DataError, match=r"b\.png.*first image"):
         list(load_dataset(str(tmp_path)))
-    with pytest.raises(ArgumentError, match="--size"):
+    with pytest.raises(ArgumentError, match="size: must be at least 1"):
         load_dataset(str(tmp_path), size=0)
 
 

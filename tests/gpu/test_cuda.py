@@ -26,7 +26,7 @@ from ringfence.noise import philox
 from ringfence.noise.gaussian import signed
 from ringfence.procedures import AcesCertify
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan
-from ringfence.sampling.counts import Counts
+from ringfence.sampling.device_counts import DeviceCounts
 from ringfence.sampling.readout import Votes
 from ringfence.training import DeviceData, Schedule, TrainingJob, train
 from ringfence.training.loop import train_together
@@ -136,7 +136,7 @@ def test_votes_land_in_the_cells_of_their_slots(rows: int, lanes: int, classes: 
     scores = torch.randn(rows, lanes, classes, generator=generator).mul_(3).round_()  # with ties
     scores[0, 0, 0] = torch.nan
     slots = torch.randint(0, 6, (rows,), generator=generator)  # 5 takes padding
-    found = Counts((Votes(),), classes, Scored(scores.to(DEVICE), 1), 5, torch.device(DEVICE), fuse=False)
+    found = DeviceCounts((Votes(),), classes, Scored(scores.to(DEVICE), 1), 5, torch.device(DEVICE), fuse=False)
     found.add(Scored(scores.to(DEVICE), 1), slots.to(DEVICE))
     found.send([0, 1, 2, 3, 4], [1] * 5)
     wanted = np.zeros((6, lanes, classes + 1), np.int64)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ringfence.errors import ArgumentError
-from ringfence.lift import MODES, Identity, Lift, Linear, Placed, RandomPatches, noise_place
+from ringfence.lift import MODES, Identity, Lift, Linear, RandomPatches, WithStrip, noise_place
 from ringfence.operators import Crops
 
 Shape = tuple[int, int]
@@ -45,7 +45,7 @@ def before_the_noise(lift: Lift, shape: Shape, input_id: int) -> Tensor:
         columns = lift.operator(unit)
     elif isinstance(lift, RandomPatches):
         columns = lift.crops.on(*shape, input_id)(unit)
-    elif isinstance(lift, Placed) and lift.before is not None:
+    elif isinstance(lift, WithStrip) and lift.before is not None:
         columns = lift.before(unit)
     else:
         nothing = lift.at(torch.zeros(1, *shape), input_id)

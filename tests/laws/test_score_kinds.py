@@ -38,7 +38,7 @@ from ringfence.classifiers import (
     score,
 )
 from ringfence.classifiers.aces import Aces
-from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
+from ringfence.classifiers.video import ClipLane, ClipLanes
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Softmax
 from ringfence.sampling import ForwardPlan, readouts

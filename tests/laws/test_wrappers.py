@@ -31,9 +31,8 @@ from ringfence.classifiers import (
     score,
 )
 from ringfence.classifiers.base import Classifier
-from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
 from ringfence.classifiers.denoised import Denoised
-from ringfence.classifiers.video import Chunks, Clips
+from ringfence.classifiers.video import Chunks, ClipLane, ClipLanes, Clips
 from ringfence.data import Input
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan

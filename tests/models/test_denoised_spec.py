@@ -12,7 +12,7 @@ from torch import nn
 
 from ringfence.classifiers import Denoised, Normalize
 from ringfence.classifiers.architectures import DnCNN
-from ringfence.classifiers.architectures.published_denoisers import CDnCNN, FDnCNN, FFDNet
+from ringfence.classifiers.architectures.denoisers import CDnCNN, FDnCNN, FFDNet
 from ringfence.errors import ModelError
 from ringfence.models import load_model
 

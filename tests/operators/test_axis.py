@@ -9,7 +9,7 @@ from torch.nn.functional import interpolate
 
 from ringfence.errors import ArgumentError
 from ringfence.operators import pad, resize
-from ringfence.operators.axis import crop_matrix, pad_matrix, resize_matrix
+from ringfence.operators.separable import crop_matrix, pad_matrix, resize_matrix
 
 
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])

@@ -1,4 +1,4 @@
-"""Places survive noise and half precision, always name a patch within the image, and let gradients through."""
+"""PositionStrip survive noise and half precision, always name a patch within the image, and let gradients through."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.errors import ArgumentError
-from ringfence.operators import Crops, PlacedCrops, Places
+from ringfence.operators import Crops, CropsFromStrip, PositionStrip
 
 
 @st.composite
-def strips(draw: st.DrawFn) -> tuple[Places, int, list[tuple[int, int]]]:
+def strips(draw: st.DrawFn) -> tuple[PositionStrip, int, list[tuple[int, int]]]:
     room = (draw(st.integers(0, 300)), draw(st.integers(0, 300)))
     position = st.tuples(st.integers(0, room[0]), st.integers(0, room[1]))
     places = draw(st.lists(position, min_size=1, max_size=20))
     shape = (draw(st.integers(1, 12)), draw(st.integers(1, 12)))
-    return Places(shape, room), draw(st.integers(1, 3)), places
+    return PositionStrip(shape, room), draw(st.integers(1, 3)), places
 
 
 @given(strips(), st.floats(0, 4), st.sampled_from([torch.float32, torch.bfloat16]))
 @settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read(
-    case: tuple[Places, int, list[tuple[int, int]]], sigma: float, dtype: torch.dtype
+    case: tuple[PositionStrip, int, list[tuple[int, int]]], sigma: float, dtype: torch.dtype
 ) -> None:
     places, channels, positions = case
     image = torch.rand(channels, *places.shape, generator=torch.Generator().manual_seed(0))
@@ -36,7 +36,7 @@ def test_what_is_written_is_read(
 
 
 def test_pixels_that_are_no_strip_still_name_patches_within_the_image() -> None:
-    places = Places((5, 4), (5, 2))
+    places = PositionStrip((5, 4), (5, 2))
     _, tops, lefts = places.read(torch.full((2, 1, 9, 4), 100.0), 2)
     assert tops.tolist() == [[5, 5], [5, 5]]
     assert lefts.tolist() == [[2, 2], [2, 2]]
@@ -44,9 +44,9 @@ def test_pixels_that_are_no_strip_still_name_patches_within_the_image() -> None:
 
 def test_gradients_reach_the_image_and_not_the_strip() -> None:
     windows = Crops(size=3, count=4, sampling="random", seed=2).on(6, 6, 1)
-    places = Places(windows.shape, windows.room)
+    places = PositionStrip(windows.shape, windows.room)
     x = places.write(torch.rand(1, 6, 6), windows.positions)[None].requires_grad_()
-    PlacedCrops(places, windows, 4)(x).sum().backward()
+    CropsFromStrip(places, windows, 4)(x).sum().backward()
     assert x.grad is not None
     expected = torch.zeros(6, 6)
     for top, left in windows.positions:

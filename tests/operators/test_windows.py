@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ringfence.errors import ArgumentError
-from ringfence.operators import Crops, Given, SubVideos, Windows, clips
+from ringfence.operators import AlreadyCut, Crops, SubVideos, Windows, clips
 
 CROPS = [
     Crops(size=8, resize=11, count=4),
@@ -134,5 +134,5 @@ def test_clips_of_a_shorter_video_than_they_were_made_for() -> None:
 
 def test_given_patches_stay() -> None:
     x = torch.rand(2, 3)
-    assert Given()(x) is x
-    assert Given().norm_bound == 1
+    assert AlreadyCut()(x) is x
+    assert AlreadyCut().norm_bound == 1

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ringfence.classifiers import Scored
-from ringfence.sampling import counts
-from ringfence.sampling.counts import Counts
+from ringfence.sampling import device_counts
+from ringfence.sampling.device_counts import DeviceCounts
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Votes
 
 CPU = torch.device("cpu")
@@ -39,12 +39,12 @@ def test_the_kernel_counts_votes_and_the_rest_is_counted_as_ever(
     answer = Scored(torch.randn(40, 3, 5), 1)
     answer.scores[3, 1, 2] = torch.inf
     slots, asked, compiled = torch.randint(0, 4, (40,)), list[int](), list[object]()
-    monkeypatch.setattr(counts, "compiled", lambda run: compiled.append(run) or run)
+    monkeypatch.setattr(device_counts, "compiled", lambda run: compiled.append(run) or run)
     tallies = []
     for kernel in (None, stand_in(asked)):
-        monkeypatch.setattr(counts, "checked_kernel", lambda name, device, kernel=kernel: kernel)
+        monkeypatch.setattr(device_counts, "checked_kernel", lambda name, device, kernel=kernel: kernel)
         compiled.clear()
-        found = Counts(readouts, 5, answer, 4, CPU, fuse=True)
+        found = DeviceCounts(readouts, 5, answer, 4, CPU, fuse=True)
         found.add(answer, slots)
         found.send([0, 1, 2, 3], [1] * 4)
         tallies.append(found.landed(wait=True).tally.cells)
@@ -55,4 +55,4 @@ def test_the_kernel_counts_votes_and_the_rest_is_counted_as_ever(
 
 
 def test_off_cuda_there_is_no_kernel_and_no_warning() -> None:
-    assert counts.checked_kernel("ringfence.sampling.vote_kernel", CPU) is None
+    assert device_counts.checked_kernel("ringfence.sampling.vote_kernel", CPU) is None

@@ -73,7 +73,7 @@ def unfrozen_norm() -> nn.Module:
         (Call(lambda s: s + 0.1 * torch.randn_like(s)), r"asked twice"),
         (Call(lambda s: s[:, :3]), r"shape \(16, 4\); got \(16, 3\).*num_classes"),
         (Call(lambda s: s[:8]), r"shape \(16, 4\); got \(8, 4\)"),
-        (Call(lambda s: s * float("nan")), r"finite scores; got NaN or infinite.*--mean/--std"),
+        (Call(lambda s: s * float("nan")), r"finite scores; got NaN or infinite.*`mean` and `std`"),
         (Call(lambda s: s / 0.0), r"finite scores"),
     ],
     ids=["training", "no-stats", "mean", "dropout", "random", "classes", "rows", "nan", "inf"],

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.sampling import CHUNK
-from ringfence.sampling.packing import Packer, Request, Segment
+from ringfence.sampling.draws import Packer, Request, Segment
 
 requests = st.lists(
     st.builds(

@@ -15,7 +15,7 @@ from ringfence import Gaussian
 from ringfence.errors import ArgumentError
 from ringfence.noise import philox
 from ringfence.sampling import CHUNK, chunk_key
-from ringfence.sampling.seeds import check_seed
+from ringfence.sampling.draws import check_seed
 
 integers = st.integers(-(2**63), 2**63 - 1)
 places = st.tuples(integers, integers, integers, integers)

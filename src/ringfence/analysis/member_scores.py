@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ringfence.classifiers import kinds_of, probabilities
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.noise import Gaussian, Noise
-from ringfence.sampling.seeds import CHUNK, chunk_key
+from ringfence.sampling.draws import CHUNK, chunk_key
 from ringfence.types import FloatArray
 
 DIAGNOSTIC_STAGE, HOLDOUT_STAGE = -1, -2

@@ -1,4 +1,7 @@
-"""ACES: a smoothed selector sends each input to a smoothed certification network or to a core network (paper 002)."""
+"""ACES: a smoothed selector sends each input to a smoothed certification network or to a core network.
+
+Horváth et al. 2022, "Robust and Accurate: Compositional Architectures for Randomized Smoothing".
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class NetworkSelector(Selector):
 
 @final
 class Aces(Classifier):
-    """F(x) = the smoothed certify(x) where the smoothed select(x) is 1, else core(x) (paper 002, eq. 4).
+    """F(x) = the smoothed certify(x) where the smoothed select(x) is 1, else core(x) (their eq. 4).
 
     score gives (B, 2, K): the certification network's scores, and the selector's value K times. The readout
     ``selection`` counts both for all thetas at once; each theta is a lane, named in ``names``. The core network

@@ -6,15 +6,17 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
+from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from ringfence.classifiers.kinds import LOGITS, Kinds
-from ringfence.errors import ClassifierError
+from ringfence.errors import ClassifierError, RingfenceError
 from ringfence.record import Lane
 
 
@@ -37,10 +39,13 @@ class Classifier(nn.Module, ABC):
         """Batch (B, *shape) -> scores (B, K) or (B, lanes, K)."""
         return self.score(x).scores
 
+    wraps: ClassVar[str | None] = None
+    """The attribute whose scores these are, of a wrapper that leaves them as they are."""
+
     @property
     def kinds(self) -> Kinds:
-        """Whether scores are logits or probabilities: for all lanes, or lane by lane. Wrappers say what they wrap."""
-        return LOGITS
+        """Whether scores are logits or probabilities: for all lanes, or lane by lane; as of what it wraps."""
+        return LOGITS if self.wraps is None else kinds_of(getattr(self, self.wraps))
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -168,3 +173,12 @@ def runs_its_code_alone(module: nn.Module) -> bool:
 def invalid_rows(scores: Tensor) -> Tensor:
     """Rows (B,) of member scores (B, M, K) with a NaN or an infinity anywhere: no vote can repair them."""
     return ~torch.isfinite(scores).flatten(1).all(1)
+
+
+def refuse_lazy(module: nn.Module, argument: str, kind: type[RingfenceError]) -> None:
+    """Refuse a module that has weights without a shape: each copy of it would draw its own."""
+    named = chain(module.named_parameters(), module.named_buffers())
+    first = next((name for name, value in named if is_lazy(value)), None)
+    if first is not None:
+        received = f"'{first}' of a lazy module that has seen no input"
+        raise kind(argument, "must have all its weights", received, "Run one batch through it first: model(x).")

@@ -10,8 +10,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
-from ringfence.classifiers.kinds import Kinds
+from ringfence.classifiers.base import Classifier, Scored, score
 from ringfence.errors import ArgumentError, ClassifierError
 
 
@@ -22,14 +21,11 @@ class Denoised(Classifier):
     An ensemble of denoisers is a vote over several Denoised members. Work counts the denoiser as one forward.
     """
 
+    wraps = "classifier"
+
     def __init__(self, denoiser: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
         self.denoiser, self.classifier = denoiser, classifier
-
-    @property
-    def kinds(self) -> Kinds:
-        """As the classifier's."""
-        return kinds_of(self.classifier)
 
     def score(self, x: Tensor) -> Scored:
         """Scores of the denoised batch."""

@@ -9,8 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
-from ringfence.classifiers.kinds import Kinds
+from ringfence.classifiers.base import Classifier, Scored, score
 from ringfence.errors import ArgumentError, ClassifierError
 
 
@@ -21,6 +20,7 @@ class Normalize(Classifier):
     mean, std: one number per channel, or a single one for all.
     """
 
+    wraps = "module"
     mean: Tensor
     std: Tensor
 
@@ -40,11 +40,6 @@ class Normalize(Classifier):
         self.module = module
         self.register_buffer("mean", torch.tensor(list(mean), dtype=torch.float32).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(list(std), dtype=torch.float32).view(-1, 1, 1))
-
-    @property
-    def kinds(self) -> Kinds:
-        """As the wrapped module's."""
-        return kinds_of(self.module)
 
     def score(self, x: Tensor) -> Scored:
         """Scores of the normalised batch."""

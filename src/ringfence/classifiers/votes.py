@@ -1,4 +1,6 @@
-"""Votes: members' scores -> one classifier's scores, "ensemble before smoothing" (papers 000 and 001).
+"""Votes: members' scores -> one classifier's scores, "ensemble before smoothing".
+
+Horváth et al. 2022 (variance reduction) and Yang et al. 2022 (ensembles and beyond) are where they come from.
 
 All members see the same noise draw. A row on which any member's scores are invalid is invalid as a whole.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -30,13 +32,13 @@ Combine = Callable[[Tensor, Kinds], Tensor]
 
 
 def soft(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Mean logits: f = (1/M) sum_l f_l (paper 000, eq. 2); of members that give probabilities, their mean."""
+    """Mean logits: f = (1/M) sum_l f_l (Horváth et al. 2022, eq. 2); of members that give probabilities, their mean."""
     common_kind(kinds, "a soft vote")
     return scores.mean(1)
 
 
 def softmax(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Mean softmax scores: paper 001's weighted ensemble with equal weights."""
+    """Mean softmax scores: Yang et al.'s weighted ensemble with equal weights."""
     return probabilities(scores, kinds).mean(1)
 
 
@@ -48,7 +50,7 @@ def hard(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
 
 
 def max_margin(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Softmax of the member with the largest gap between its top two classes; ties to the lowest index (MME, 001)."""
+    """Softmax of the member with the largest gap between its top two classes; ties to the lowest index (MME)."""
     shares = probabilities(scores, kinds)
     best = shares.topk(min(2, shares.shape[-1]), dim=-1).values
     gap = best[..., 0] - best[..., -1]
@@ -79,11 +81,13 @@ class Vote(Classifier):
     Members whose scores do not go together are refused when it is built.
     """
 
-    def __init__(self, members: Sequence[nn.Module], vote: str, combine: Combine, on: ScoreKind = "logits") -> None:
+    vote: ClassVar[str]
+
+    def __init__(self, members: Sequence[nn.Module], combine: Combine | None = None, on: ScoreKind = "logits") -> None:
         super().__init__()
         self.members = Members(members)
-        self._combine = combine
-        self._gives = kinds_of_vote(vote, self.members.kinds, on)
+        self._combine = combine or VOTES[self.vote]
+        self._gives = kinds_of_vote(self.vote, self.members.kinds, on)
 
     @property
     def kinds(self) -> Kinds:
@@ -101,40 +105,38 @@ class Vote(Classifier):
 class SoftVote(Vote):
     """The vote of ``soft``: mean logits."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "soft", soft)
+    vote = "soft"
 
 
 @final
 class SoftmaxVote(Vote):
     """The vote of ``softmax``: mean softmax scores."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "softmax", softmax)
+    vote = "softmax"
 
 
 @final
 class HardVote(Vote):
     """The vote of ``hard``: majority of predictions."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "hard", hard)
+    vote = "hard"
 
 
 @final
 class MaxMargin(Vote):
     """The vote of ``max_margin``: the most certain member decides."""
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
-        super().__init__(members, "max-margin", max_margin)
+    vote = "max-margin"
 
 
 @final
 class Weighted(Vote):
     """sum_l w_l f_l / sum_l w_l on logits or on softmax scores; weights from a hold-out set (SWEEN)."""
 
+    vote = "weighted"
+
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float | int], on: ScoreKind = "logits") -> None:
-        super().__init__(members, "weighted", weighted(weights, len(members), on), on)
+        super().__init__(members, weighted(weights, len(members), on), on)
 
 
 def weighted(weights: Sequence[float | int], members: int, on: ScoreKind = "logits") -> Combine:

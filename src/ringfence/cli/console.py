@@ -106,9 +106,7 @@ def as_options(error: RingfenceError) -> str:
     """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
-    options = {**_options(), **OPTIONS.get()}
-    names = [options.get(name.replace("-", "_"), name) for name in error.argument.split(", ")]
-    return str(RingfenceError(", ".join(names), error.rule, error.received, error.remedy))
+    return error.told({"num_classes": "--classes", **_options(), **OPTIONS.get()})
 
 
 def _options() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Data sets from arrays: ``.npz`` files and what the formats in ``files.py`` return."""
+"""Data sets from arrays: ``.npz`` files and what originals.py reads."""
 
 from __future__ import annotations
 

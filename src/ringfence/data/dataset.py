@@ -75,12 +75,12 @@ class Dataset:
     def every(self, skip: int, limit: int | None = None, first: int = 0) -> Dataset:
         """Every skip-th input from position first on, and at most limit of those."""
         if skip < 1:
-            raise ArgumentError("--skip", "must be at least 1", skip, "1 takes every input, 20 every 20th.")
+            raise ArgumentError("skip", "must be at least 1", skip, "1 takes every input, 20 every 20th.")
         if limit is not None and limit < 1:
-            raise ArgumentError("--limit", "must be at least 1", limit, "Leave it away to take all inputs.")
+            raise ArgumentError("limit", "must be at least 1", limit, "Leave it away to take all inputs.")
         if not 0 <= first < max(len(self), 1):
             rule = f"must be one of the {len(self)} inputs, counted from 0"
-            raise ArgumentError("--first", rule, first, "0 begins with the first input.")
+            raise ArgumentError("first", rule, first, "0 begins with the first input.")
         stop = None if limit is None else first + skip * limit
         chosen = slice(first, stop, skip)
         return replace(self, ids=self.ids[chosen], labels=self.labels[chosen], positions=self.positions[chosen])

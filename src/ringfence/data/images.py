@@ -38,7 +38,7 @@ class Framing:
 
     def __post_init__(self) -> None:
         if not 1 <= self.crop <= self.resize:
-            raise ArgumentError("--size", "must be at least 1", self.crop, "Give the side in pixels, such as 224.")
+            raise ArgumentError("size", "must be at least 1", self.crop, "Give the side in pixels, such as 224.")
 
     def resized(self, image: Image) -> tuple[int, int]:
         """Width and height before the crop."""
@@ -84,7 +84,7 @@ def image_folder(
                 str(files[position]),
                 f"must have the shape of the first image {tuple(first.shape)}",
                 tuple(x.shape),
-                "Give --size to resize and crop all images.",
+                "Give `size` to resize and crop all images.",
             )
         return x
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ringfence.data.arrays import dataset_from_arrays, read_npz
 from ringfence.data.dataset import Dataset
 from ringfence.data.images import Framing, image_folder
-from ringfence.data.named import read_cifar10, read_mnist
+from ringfence.data.originals import read_cifar10, read_mnist
 from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError
 
@@ -42,7 +42,7 @@ def load_dataset(
     num_classes refuses labels outside the model's classes.
     """
     if split not in ("test", "train"):
-        raise ArgumentError("--split", "must be test or train", f"'{split}'", "Choose one of those.")
+        raise ArgumentError("split", "must be test or train", f"'{split}'", "Choose one of those.")
     head, colon, place = spec.partition(":")
     if spec == "default":
         whole = _embedded()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ringfence.data.dataset import Dataset
-from ringfence.data.named import read_mnist
+from ringfence.data.originals import read_mnist
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import ArgumentError
 from ringfence.types import FloatArray

@@ -1,9 +1,8 @@
 """Fixed linear maps before the noise, with a certified bound on how much they stretch."""
 
 from ringfence.lift.base import Identity, Lift
-from ringfence.lift.linear import Linear, Paper, RandomPatches
+from ringfence.lift.linear import Linear, Paper, RandomPatches, WithStrip
 from ringfence.lift.modes import FORMS, MODES, NoisePlace, noise_place
-from ringfence.lift.placed import Placed
 
 __all__ = [
     "FORMS",
@@ -13,7 +12,7 @@ __all__ = [
     "Linear",
     "NoisePlace",
     "Paper",
-    "Placed",
     "RandomPatches",
+    "WithStrip",
     "noise_place",
 ]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ringfence.lift.base import Lift
-from ringfence.operators import Crops, Operator
+from ringfence.operators import Crops, Operator, PositionStrip, Separable
+from ringfence.operators.norms import root
 
 
 @final
@@ -40,7 +41,7 @@ class Linear(Lift):
 class RandomPatches(Lift):
     """Noise on patches drawn with replacement, once per input from the crops' seed and the input's id.
 
-    The factor holds for every possible draw: sqrt(k) max_i ||M_i|| (METHODS 8).
+    The factor holds for every possible draw: sqrt(k) max_i ||M_i||.
     """
 
     crops: Crops
@@ -68,7 +69,7 @@ class RandomPatches(Lift):
 @final
 @dataclass(frozen=True)
 class Paper(Lift):
-    """The published form of a lift: the same map, its factor left out. Its radii are not certificates (METHODS 8)."""
+    """The published form of a lift: the same map, its factor left out. Its radii are not certificates."""
 
     lift: Lift
     name: ClassVar[str] = "paper"
@@ -95,3 +96,43 @@ class Paper(Lift):
         """Those of the lift, with the factor that was left out under another name."""
         inner = self.lift.settings()
         return {**inner, "norm_bound": 1.0, "form": "paper", "norm_left_out": inner["norm_bound"]}
+
+
+@final
+@dataclass(frozen=True)
+class WithStrip(Lift):
+    """x -> A x, below it a strip of pixels that says where this input's patches lie (``operators.PositionStrip``).
+
+    The places come from the crops' seed and the input's id. The strip is a constant that no perturbation of x
+    touches, so the factor is ||A||: A is the identity, a resize (before), or so many copies of x, one a patch.
+    """
+
+    crops: Crops
+    shape: tuple[int, int]
+    places: PositionStrip
+    mode: str
+    before: Separable | None = None
+    copies: int = 1
+    name: ClassVar[str] = "placed"
+
+    @property
+    def norm_bound(self) -> float:
+        """||Rz|| or 1, times the square root of the number of copies."""
+        norm = 1.0 if self.before is None else self.before.norm_bound
+        return norm if self.copies == 1 else root(self.copies * norm**2)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The lifted input of id 0."""
+        return self.at(x, 0)
+
+    def at(self, x: Tensor, input_id: int) -> Tensor:
+        """(C, H + r, W) with all places below it, or (k, C, H + r, W) with one below every copy."""
+        image = x.to(torch.float32) if self.before is None else self.before(x.to(torch.float64)).to(torch.float32)
+        positions = self.crops.on(*self.shape, input_id).positions
+        if self.copies == 1:
+            return self.places.write(image, positions)
+        return torch.stack([self.places.write(image, [one]) for one in positions])
+
+    def settings(self) -> dict[str, Any]:
+        """Mode, norm and description of the patches."""
+        return {"name": self.mode, "norm_bound": self.norm_bound, "operator": self.crops.settings()}

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from ringfence.errors import ArgumentError
 from ringfence.lift.base import Identity, Lift
-from ringfence.lift.linear import Linear, Paper, RandomPatches
-from ringfence.lift.placed import Placed
-from ringfence.operators import Crops, Given, PlacedCrops, Places, SubVideos, Windows
+from ringfence.lift.linear import Linear, Paper, RandomPatches, WithStrip
+from ringfence.operators import AlreadyCut, Crops, CropsFromStrip, PositionStrip, SubVideos, Windows
 
 MODES = ("input", "resized", "patch", "per-patch-input")
 FORMS = ("sound", "paper")
@@ -27,7 +26,7 @@ class NoisePlace(NamedTuple):
 def noise_place(
     mode: str, patches: Crops | SubVideos, shape: tuple[int, ...], form: str = "sound", strict: bool = False
 ) -> NoisePlace:
-    """How a mode splits the way from the input (C, H, W) or (T, C, H, W) to its patches (METHODS 8).
+    """How a mode splits the way from the input (C, H, W) or (T, C, H, W) to its patches.
 
     input: one draw on the image, factor 1. resized: one draw after the resize, ||Rz||. patch: independent draws
     on every patch, ||[M_1; ...; M_k]||. per-patch-input: f(M_i (x + z_i)), sqrt(lambda_max(sum_i M_i^+ M_i)).
@@ -39,7 +38,7 @@ def noise_place(
         raise ArgumentError("form", f"must be one of {', '.join(FORMS)}", repr(form), "Use sound.")
     if form == "paper" and strict:
         rule = "refuses the paper form, which leaves out the factor and so proves nothing"
-        raise ArgumentError("strict", rule, "form paper", "Use the sound form, or do without --strict.")
+        raise ArgumentError("strict", rule, "form paper", "Use the sound form, or do without `strict`.")
     place = _videos(mode, patches) if isinstance(patches, SubVideos) else _images(mode, patches, shape)
     return place if form == "sound" else NoisePlace(Paper(place.lift), place.rest)
 
@@ -59,7 +58,7 @@ def _images(mode: str, crops: Crops, shape: tuple[int, ...]) -> NoisePlace:
     if mode == "resized" and windows.before is not None:
         return NoisePlace(Linear(windows.before, mode), windows.crops_alone())
     if mode == "patch":
-        return NoisePlace(Linear(windows, mode), Given())
+        return NoisePlace(Linear(windows, mode), AlreadyCut())
     isometries, colour = windows.explicit.polar()
     return NoisePlace(Linear(isometries, mode), colour)
 
@@ -67,13 +66,13 @@ def _images(mode: str, crops: Crops, shape: tuple[int, ...]) -> NoisePlace:
 def _scattered(mode: str, crops: Crops, windows: Windows) -> NoisePlace:
     """Patches drawn once per input: behind the noise every row is cut where the strip below it says."""
     if mode == "patch":
-        return NoisePlace(RandomPatches(crops, windows.shape), Given())
+        return NoisePlace(RandomPatches(crops, windows.shape), AlreadyCut())
     count = len(windows.positions)
     copies = count if mode == "per-patch-input" else 1
     before, rest = (windows.before, windows.crops_alone()) if mode == "resized" else (None, windows)
-    places = Places(rest.shape, rest.room)
-    lift = Placed(crops, windows.shape, places, mode, before, copies)
-    return NoisePlace(lift, PlacedCrops(places, rest, count // copies))
+    places = PositionStrip(rest.shape, rest.room)
+    lift = WithStrip(crops, windows.shape, places, mode, before, copies)
+    return NoisePlace(lift, CropsFromStrip(places, rest, count // copies))
 
 
 def _videos(mode: str, subvideos: SubVideos) -> NoisePlace:
@@ -82,4 +81,4 @@ def _videos(mode: str, subvideos: SubVideos) -> NoisePlace:
         return NoisePlace(Identity(), subvideos)
     if mode == "resized":
         raise ArgumentError("mode", "sub-videos are not resized", repr(mode), "Use input or patch.")
-    return NoisePlace(Linear(subvideos, mode), Given())
+    return NoisePlace(Linear(subvideos, mode), AlreadyCut())

@@ -10,8 +10,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from ringfence.classifiers.architectures.dncnn import DnCNN
-from ringfence.classifiers.architectures.published_denoisers import CDnCNN, FDnCNN, FFDNet
+from ringfence.classifiers.architectures.denoisers import CDnCNN, DnCNN, FDnCNN, FFDNet
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ModelError
 from ringfence.models.factory import build_from_factory

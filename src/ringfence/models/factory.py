@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from ringfence.classifiers.lazy import refuse_lazy
+from ringfence.classifiers.base import refuse_lazy
 from ringfence.errors import ModelError
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final, final
 from torch import nn
 
 import ringfence.models.nodes  # noqa: F401  (registers them)
-from ringfence.classifiers.base import Classifier
-from ringfence.classifiers.lazy import refuse_lazy
+from ringfence.classifiers.base import Classifier, refuse_lazy
 from ringfence.digests import joined
 from ringfence.errors import ModelError
 from ringfence.lift import Identity, Lift

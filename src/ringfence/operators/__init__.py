@@ -2,17 +2,16 @@
 
 from ringfence.operators.base import Operator
 from ringfence.operators.choose import Crops, check_clips, clips
-from ringfence.operators.places import PlacedCrops, Places
 from ringfence.operators.separable import Colour, Separable, Stack, pad, resize
-from ringfence.operators.windows import Given, SubVideos, Windows
+from ringfence.operators.windows import AlreadyCut, CropsFromStrip, PositionStrip, SubVideos, Windows
 
 __all__ = [
+    "AlreadyCut",
     "Colour",
     "Crops",
-    "Given",
+    "CropsFromStrip",
     "Operator",
-    "PlacedCrops",
-    "Places",
+    "PositionStrip",
     "Separable",
     "Stack",
     "SubVideos",

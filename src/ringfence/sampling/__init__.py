@@ -1,15 +1,15 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
-from ringfence.sampling.counting import count_classes, vote_counts
-from ringfence.sampling.counts import Finished
+from ringfence.sampling.device_counts import Finished
+from ringfence.sampling.draws import CHUNK, check_seed, chunk_key
 from ringfence.sampling.engine import Engine
 from ringfence.sampling.facts import Facts
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
-from ringfence.sampling.prepared import placed
-from ringfence.sampling.probe import fastest_plan, forward_rate, pick_device
+from ringfence.sampling.prepared import on_device
+from ringfence.sampling.probe import count_classes, fastest_plan, forward_rate, pick_device
 from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
-from ringfence.sampling.seeds import CHUNK, check_seed, chunk_key
+from ringfence.sampling.uncertified import vote_counts
 
 __all__ = [
     "CHUNK",
@@ -30,8 +30,8 @@ __all__ = [
     "count_classes",
     "fastest_plan",
     "forward_rate",
+    "on_device",
     "pick_device",
-    "placed",
     "readouts",
     "vote_counts",
 ]

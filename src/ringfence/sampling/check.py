@@ -103,7 +103,7 @@ def _ask_plain(
     with inputs_watched():
         first = exact(rows[:size]).scores
     check_unchanged(rows[:size], before)
-    _check_finite(first, "Check the weights and the normalisation (--mean/--std).")
+    _check_finite(first, "Check the weights and the normalisation (`mean` and `std`).")
     problem, _ = _not_fixed(exact, rows[:size], first, tolerance(first).alone)
     if problem:
         raise _not_of_one_row(problem)
@@ -238,5 +238,5 @@ def _not_the_classifier(problem: str, keep: bool) -> ClassifierError:
     remedy = "Check for what depends on the size of a batch, and for state kept between calls."
     if keep:
         rule = "the form in the given plan, with which earlier records were made, must compute the plain network"
-        remedy = "Choose another --out, or leave the plan out: another form is then chosen, and its records kept apart."
+        remedy = "Choose another `out`, or leave the plan out: another form is then chosen, and its records kept apart."
     return ClassifierError("classifier", rule, problem, remedy)

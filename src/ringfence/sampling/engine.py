@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from ringfence.errors import ClassifierError
 from ringfence.noise import Noise
 from ringfence.sampling.check import Checked, checked_forward
-from ringfence.sampling.counts import IN_FLIGHT, Counts, Finished
-from ringfence.sampling.packing import Packer, Request, Segment
+from ringfence.sampling.device_counts import IN_FLIGHT, DeviceCounts, Finished
+from ringfence.sampling.draws import CHUNK, Packer, Request, Segment
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
 from ringfence.sampling.remembered import FIRST, Remembered
-from ringfence.sampling.seeds import CHUNK
 from ringfence.sampling.supply import Prepared, Supply
 
 
@@ -70,7 +69,7 @@ class Engine:
         self._remembered = Remembered(rows, scores, checked.tolerance, keeps=not checked.jumped)
         self._supply.fill_up_with(self._remembered.rows)
         fuse = self.plan.compile and device.type == "cuda"
-        self._counts = Counts(readouts, num_classes, checked.answer, slots, device, fuse)
+        self._counts = DeviceCounts(readouts, num_classes, checked.answer, slots, device, fuse)
         self.lanes, self.forwards_per_draw = self._counts.lanes, self._counts.forwards_per_draw
         self._ids = np.full(slots, -1, np.int64)
         self._asked = np.zeros(slots, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from typing import final
 
@@ -32,7 +33,7 @@ class Facts:
 
     def __init__(self, classifier: nn.Module, device: torch.device) -> None:
         self._classifier = classifier if isinstance(classifier, Classifier) and classifier.tells_facts else None
-        self._apart = beside_batches(device)
+        self._apart = beside_batches(device) if self._classifier else nullcontext()
         self._said: dict[int, tuple[Tensor, Tensor]] = {}  # id -> x and its scores (1, 1, K), until it is confirmed
         self._first: list[tuple[Tensor, Tensor]] = []
         self._within: Tolerance | None = None

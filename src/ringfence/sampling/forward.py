@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import Scored
 from ringfence.errors import ClassifierError, RingfenceError
-from ringfence.sampling.compiling import compiled
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
-from ringfence.sampling.prepared import prepared
+from ringfence.sampling.prepared import compiled, prepared
 
 
 @final
@@ -77,7 +76,7 @@ class Forward:
     def _unlike(self, received: object, rows: int) -> ClassifierError:
         lanes = "" if self.lanes in (None, 1) else f"{self.lanes}, "
         rule = f"must return, for every batch, floating-point scores of shape ({rows}, {lanes}{self.num_classes})"
-        return ClassifierError("classifier", rule, received, "Check num_classes and the model's last layer.")
+        return ClassifierError("classifier", rule, received, "Check `num_classes` and the model's last layer.")
 
 
 def left_early(error: BaseException) -> ClassifierError:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import lru_cache
+from inspect import unwrap
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
+from ringfence.classifiers.base import refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
-from ringfence.classifiers.lazy import refuse_lazy
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError
-from ringfence.sampling.compiling import compiled
+from ringfence.sampling import readout
 from ringfence.sampling.plan import ForwardPlan
 
 Run = Callable[[Tensor], Scored]
@@ -28,7 +31,7 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     module = fuse_resnets(classifier, device) if plan.fused else classifier
     module = fold_batch_norm(module) if plan.fold else module
     if module is classifier:
-        module = placed(classifier, device, plan.dtype, plan.layout)
+        module = on_device(classifier, device, plan.dtype, plan.layout)
     else:
         _move(module, device, plan.dtype, plan.layout)
     if device.type == "cuda":
@@ -48,7 +51,7 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
 
 
-def placed(
+def on_device(
     module: nn.Module,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
@@ -115,3 +118,30 @@ def _after_one_row(run: Run, fast: Run) -> Run:
         return fast(x)
 
     return both
+
+
+RECOMPILATIONS = 64
+
+
+def compiled(run: Any, mode: str | None = None) -> Any:
+    """A function or a network, compiled for fixed shapes.
+
+    torch's compiler is loaded here and no earlier: that takes longer than all the rest.
+    """
+    prepare_compiler()
+    return torch.compile(run, dynamic=False, mode=mode)
+
+
+@lru_cache(maxsize=1)
+def prepare_compiler() -> None:
+    """Once: what is compiled apart, and that one code may be compiled often."""
+    # For every Forward of a process, member, mode and frozen parameter anew.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
+    # What these call is compiled, each call by itself. Members of one architecture then share one forward, whose
+    # weights are arguments, and ten of them compile (and autotune) in the time of one. The undecided rows of a
+    # K-consensus differ in number from batch to batch: as part of one graph they would be compiled for each number.
+    apart: Any = torch.compiler.disable
+    for owner, name in ((Members, "each"), (KConsensus, "score")):
+        setattr(owner, name, apart(unwrap(getattr(owner, name)), recursive=False))  # tests wrap it to check its types
+    # Traced, a grid of thresholds would be copied to the device for every batch.
+    readout.grid_of = apart(readout.grid_of)

@@ -1,20 +1,22 @@
-"""Probe: which forward shape is fastest here, measured in a moment before the run."""
+"""Probe: how many classes there are, and which forward shape is fastest here, found in a moment before the run."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members
+from ringfence.classifiers.base import is_classifier
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
-from ringfence.errors import ArgumentError
-from ringfence.sampling.forward import Forward
+from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
+from ringfence.sampling.forward import Forward, left_early
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory, out_of_memory, smaller
+from ringfence.sampling.prepared import on_device
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
@@ -37,6 +39,34 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ArgumentError("device", "needs a CUDA device", name, "No CUDA device is visible here; use cpu or auto.")
     return device
+
+
+@torch.inference_mode()
+def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes: Sequence[str] = ()) -> int:
+    """K, read off the scores of one input. lanes: their names, without which only a Ringfence classifier has any."""
+    batch = x.unsqueeze(0).to(device, torch.float32, copy=True)  # the user's stays as it is
+    try:
+        scores = on_device(classifier, device)(batch)
+    except RingfenceError:
+        raise
+    except (SystemExit, GeneratorExit) as error:
+        raise left_early(error) from error
+    except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        rule, raised = f"must accept a batch of shape {tuple(batch.shape)}", f"{type(error).__name__}: {error}"
+        raise ClassifierError("classifier", rule, raised, "Check that model and data belong together.") from error
+    if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
+        received = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")
+    if scores.shape[-1] < 2:
+        rule, remedy = "must return at least two scores per input", "From one logit z make two: torch.cat([-z, z], 1)."
+        raise ClassifierError("classifier", rule, f"scores of shape {tuple(scores.shape)}", remedy)
+    if scores.dim() == 3 and not is_classifier(classifier) and scores.shape[1] != len(lanes):
+        rule = "must map (B, *shape) to scores (B, K), or to (B, lanes, K) with as many names of lanes"
+        received = f"scores of shape {tuple(scores.shape)} and {len(lanes)} names"
+        raise ClassifierError("classifier", rule, received, "Return (B, K), or name the lanes: certify(..., lanes=).")
+    return int(scores.shape[-1])
 
 
 def fastest_plan(

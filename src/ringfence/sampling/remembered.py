@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ringfence.errors import ClassifierError
 from ringfence.sampling.agreement import Tolerance
-from ringfence.sampling.packing import PADDING
+from ringfence.sampling.draws import PADDING
 
 LEAST_BATCHES = 8
 """Between two times: comparing takes a few small operations, which would be felt in every batch."""

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from ringfence.noise import Noise
+from ringfence.sampling.draws import CHUNK, PADDING, Segment, chunk_key
 from ringfence.sampling.forward import Forward
-from ringfence.sampling.packing import PADDING, Segment
 from ringfence.sampling.remembered import Filling
-from ringfence.sampling.seeds import CHUNK, chunk_key
 
 QUEUED = 4
 """Batches that the device may have before it; more would only take memory, in which nothing may grow with n."""

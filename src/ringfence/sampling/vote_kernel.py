@@ -1,6 +1,6 @@
 """Votes counted on CUDA in one kernel: the best class of every row and lane, one more in its cell.
 
-What ``Votes`` reads out and ``Counts`` scatters, without the dozen small kernels in between and without loading
+What ``Votes`` reads out and ``DeviceCounts`` scatters, without the dozen small kernels in between and without loading
 torch's compiler, which takes longer than many a run.
 """
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError
-from ringfence.sampling.compiling import compiled
+from ringfence.sampling.prepared import compiled
 from ringfence.training.checkpoints import undone
 
 LARGEST_DRIFT = 0.2

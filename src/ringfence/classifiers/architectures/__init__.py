@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ringfence.classifiers.architectures.dncnn import DnCNN
+from ringfence.classifiers.architectures.denoisers import DnCNN
 from ringfence.classifiers.architectures.efficientnet import PIXELS, EfficientNetLite0
 from ringfence.classifiers.architectures.lenet import LeNet, wide_lenet
 from ringfence.classifiers.architectures.resnet import ResNet, resnet

@@ -1,5 +1,6 @@
-"""Published denoisers without batch norm: CDnCNN and FDnCNN (Zhang et al. 2017), FFDNet (Zhang et al. 2018).
+"""Denoisers: DnCNN, the residual one of denoised smoothing (Zhang et al. 2017; used by Salman et al. 2020).
 
+And published ones without batch norm: CDnCNN and FDnCNN (Zhang et al. 2017), FFDNet (Zhang et al. 2018).
 Pixels lie in [0, 1] and the noise on them is not clipped. FDnCNN and FFDNet are told the noise level, as one more
 channel of the constant sigma; their weights serve sigma up to 75/255.
 """
@@ -11,6 +12,29 @@ from typing import final
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
+
+
+class DnCNN(nn.Module):
+    """x - net(x): (B, channels, H, W) -> the same shape, without its noise.
+
+    depth convolutions of 3 x 3 with ``width`` channels between, batch norm in the middle ones; the network
+    estimates the noise. Depth 17 and width 64 are the published sizes.
+    """
+
+    def __init__(self, channels: int = 1, depth: int = 17, width: int = 64) -> None:
+        super().__init__()
+        if depth < 3:
+            raise ValueError(f"depth must be at least 3, got {depth}")
+        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+        for _ in range(depth - 2):
+            layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        layers.append(nn.Conv2d(width, channels, 3, padding=1))
+        self.estimate = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The cleaned batch (B, channels, H, W)."""
+        cleaned: Tensor = x - self.estimate(x)
+        return cleaned
 
 
 @final

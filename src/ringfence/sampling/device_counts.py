@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ringfence.classifiers import Scored
 from ringfence.noise.checked import checked_kernel
-from ringfence.sampling.compiling import compiled
-from ringfence.sampling.packing import PADDING
+from ringfence.sampling.draws import PADDING
+from ringfence.sampling.prepared import compiled
 from ringfence.sampling.readout import Readout, Votes
 from ringfence.types import FORWARDS, IntArray, Tally
 
@@ -41,7 +41,7 @@ class _Landing:
 
 
 @final
-class Counts:
+class DeviceCounts:
     """Cells (slots + PADDING, lanes, width) of every readout; the last slots take padding rows and are never read.
 
     probe: scores and work of a batch, which say how many lanes there are and whether rows differ in work.

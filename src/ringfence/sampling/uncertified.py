@@ -9,14 +9,12 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import is_classifier
-from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
+from ringfence.errors import ArgumentError
 from ringfence.noise import Noise
 from ringfence.sampling.engine import Engine
-from ringfence.sampling.forward import left_early
 from ringfence.sampling.plan import ForwardPlan
-from ringfence.sampling.prepared import placed
-from ringfence.sampling.probe import fastest_plan
+from ringfence.sampling.prepared import on_device
+from ringfence.sampling.probe import count_classes, fastest_plan
 from ringfence.sampling.readout import Votes
 from ringfence.types import IntArray
 
@@ -45,7 +43,7 @@ def vote_counts(
     if first is None:
         return
     queue, shape = chain([first], queue), tuple(first[1].shape)
-    classifier = placed(classifier, device)
+    classifier = on_device(classifier, device)
     classes = count_classes(classifier, first[1], device, lanes)
     keep = plan is not None
     plan = plan or fastest_plan(classifier, shape, classes, device)
@@ -69,31 +67,3 @@ def vote_counts(
             yield waiting.popleft()[1:]
         if finished is None:
             return
-
-
-@torch.inference_mode()
-def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes: Sequence[str] = ()) -> int:
-    """K, read off the scores of one input. lanes: their names, without which only a Ringfence classifier has any."""
-    batch = x.unsqueeze(0).to(device, torch.float32, copy=True)  # the user's stays as it is
-    try:
-        scores = placed(classifier, device)(batch)
-    except RingfenceError:
-        raise
-    except (SystemExit, GeneratorExit) as error:
-        raise left_early(error) from error
-    except Exception as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        rule, raised = f"must accept a batch of shape {tuple(batch.shape)}", f"{type(error).__name__}: {error}"
-        raise ClassifierError("classifier", rule, raised, "Check that model and data belong together.") from error
-    if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
-        received = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")
-    if scores.shape[-1] < 2:
-        rule, remedy = "must return at least two scores per input", "From one logit z make two: torch.cat([-z, z], 1)."
-        raise ClassifierError("classifier", rule, f"scores of shape {tuple(scores.shape)}", remedy)
-    if scores.dim() == 3 and not is_classifier(classifier) and scores.shape[1] != len(lanes):
-        rule = "must map (B, *shape) to scores (B, K), or to (B, lanes, K) with as many names of lanes"
-        received = f"scores of shape {tuple(scores.shape)} and {len(lanes)} names"
-        raise ClassifierError("classifier", rule, received, "Return (B, K), or name the lanes: certify(..., lanes=).")
-    return int(scores.shape[-1])
