@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import load_model
-from ringfence.training import Schedule, TrainingJob, TrainingRun, run_together, run_training
-from ringfence.training.objectives import OBJECTIVES, Adp, DenoiseMse, Drt, Gaussian, register_objective
-from ringfence.training.options import described_job, job_options, objective_options
+from ringfence.training import (
+    Batch,
+    Schedule,
+    TrainingJob,
+    TrainingNoise,
+    TrainingRun,
+    register_objective,
+    run_together,
+    run_training,
+)
+from ringfence.training.objectives import OBJECTIVES, Adp, DenoiseMse, Drt, Gaussian, LossTerms, SingleObjective
+from ringfence.training.objectives.base import noise_copies
+from ringfence.training.options import described_job, job_options, objective_options, training_command
+from ringfence.training.settings import setting
 
 WIDER = """
 def wider(num_classes=3):
@@ -139,10 +152,29 @@ def test_options_are_the_fields_and_say_what_they_are() -> None:
         assert len(owners) > 4 or all(owner in help for owner in owners), name
 
 
-def test_names_of_objectives_are_unique() -> None:
-    class Other(Gaussian.__base__):  # type: ignore[name-defined,misc]
-        name = "gaussian"
+def test_an_objective_of_ones_own_is_registered_and_that_is_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Halved(SingleObjective):
+        """Half of the cross-entropy."""
 
+        copies: int = noise_copies(1)
+        shrink: float = setting(0.5, "What the loss is multiplied by.", above=0)
+        name: ClassVar[str] = "halved"
+
+        def loss_of(
+            self, member: nn.Module, batch: Batch, noise: TrainingNoise, generator: torch.Generator
+        ) -> LossTerms:
+            found = Gaussian(self.copies).loss_of(member, batch, noise, generator)
+            return replace(found, terms={"half": self.shrink * found.total})
+
+    monkeypatch.setitem(OBJECTIVES, "halved", Halved)
+    assert objective_options()["shrink"][1] == "halved: What the loss is multiplied by."
+    job = described_job({"objective": "halved", "data": "d"}, {"shrink": "0.25"})
+    assert job.objective == Halved(shrink=0.25)
+    assert TrainingJob.of(job.config()) == job
+    assert "--shrink 0.25" in training_command(job)
+    with pytest.raises(ArgumentError, match="shrink: must be above 0"):
+        described_job({"objective": "halved"}, {"shrink": "0"})
     with pytest.raises(ArgumentError, match="names are unique"):
-        register_objective(Other)
-    assert OBJECTIVES["gaussian"] is Gaussian
+        register_objective(type("Other", (SingleObjective,), {"name": "halved"}))
+    assert OBJECTIVES["halved"] is Halved
