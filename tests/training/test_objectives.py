@@ -413,6 +413,54 @@ def test_drt_over_smoothadv_attacks_each_member_and_regularises_at_the_plain_noi
     assert found.terms["cross_entropy"] > plain.terms["cross_entropy"]
 
 
+@pytest.mark.parametrize("form", ["pairwise", "summed"])
+def test_drt_one_by_one_pairs_the_new_member_with_the_earlier_ones(form) -> None:
+    """Appendix E: the earlier members stay as they are, and pairs among them do not count."""
+    earlier, new = [good(0), good(1)], good(2)
+    for one in earlier:
+        one.eval().requires_grad_(False).zero_grad()
+
+    def reference() -> Tensor:
+        if form == "summed":  # all members in one sum, of which only the new one is trained
+            every = drt([*earlier, new], 0.7, 1.3, form="summed")
+            return every - sum(cross_entropy(member, 2) for member in earlier)
+        pairs = sum(drt([member, new], 0.7, 1.3) - cross_entropy(member, 2) for member in earlier)
+        return pairs - cross_entropy(new, 2)  # which both pairs hold
+
+    objective = Drt(rho1=0.7, rho2=1.3, form=form, earlier=tuple(earlier))
+    agree(objective, [new], reference, 1e-5)
+    found = measured(objective, [new])
+    assert found.terms["diversity"] > 0
+    found.total.backward()
+    assert all(one.grad is None for member in earlier for one in member.parameters())
+    assert number(found.right) == number(measured(Gaussian(), [new]).right)
+
+
+@pytest.mark.parametrize("base", [Gaussian(), SmoothAdv(eps=0.3, steps=2)])
+def test_the_first_of_members_trained_one_by_one_has_its_base_alone(base) -> None:
+    member = good(0)
+    found, plain = measured(Drt(base, one_by_one=True), [member]), measured(base, [member])
+    assert math.isclose(number(found.total), number(plain.total), rel_tol=1e-9)
+    assert Drt(base, one_by_one=True).grouping == "in turn"
+    assert Drt(base).grouping == "together"
+
+
+def test_drt_one_by_one_averages_over_its_own_pairs_and_rows() -> None:
+    earlier, new = [good(0), net(1)], good(2)
+    found = measured(Drt(rho1=1.0, rho2=1.0, reduction="mean", earlier=tuple(earlier)), [new])
+    lengths, margins = [], []
+    for x, y, e in each_row(2):
+        noisy = (x + e).requires_grad_()
+        shares = [share(member, noisy) for member in (*earlier, new)]
+        steep = [p[y] - max((p[k] for k in range(CLASSES) if k != y), key=number) for p in shares]
+        slopes = [torch.autograd.grad(one, noisy)[0] for one in steep]
+        right = [int(p.argmax()) == y for p in shares]
+        lengths += [number((slopes[i] + slopes[2]).norm()) for i in range(2) if right[i] and right[2]]
+        margins += [-number(steep[2])] if right[2] else []
+    assert math.isclose(number(found.terms["diversity"]), sum(lengths) / len(lengths), rel_tol=1e-4)
+    assert math.isclose(number(found.terms["margin"]), sum(margins) / len(margins), rel_tol=1e-4)
+
+
 def test_adp_rewards_entropy_and_volume() -> None:
     members, offset = [net(0), net(1), net(2)], 1e-6
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,8 @@ from ringfence.training.stepper import steps_of
 REPORT_SECONDS = 2.0
 """Between two looks at the sums on the device: each look waits for the device once."""
 
-Report = Callable[[Status], None]
-
-
-def silent(status: Status) -> None:
-    """Report nothing."""
+Report = Callable[[int, Status], None]
+"""Takes the place of a training among those that go together, and how far it is."""
 
 
 def train(
@@ -42,7 +39,7 @@ def train(
     device: str = "auto",
     devices: int = 1,
     tensorboard: bool = False,
-    on_status: Report = silent,
+    on_status: Callable[[Status], None] = lambda status: None,
     stop_after: int | None = None,
 ) -> list[nn.Module]:
     """Train the members into a folder, or go on where it stopped; returns them, trained, on the host.
@@ -50,25 +47,19 @@ def train(
     With held-out data the best epoch's weights are kept too (``Checkpoints.load_best``). stop_after ends the
     session after so many epochs in all, as a kill would. Several devices: one process each, gradients averaged.
     """
-    members = list(members)
-    check(job, members, data, devices)
-    fabric = make_fabric(device, devices, job.precision)
-    training = partial(
-        TrainingInProgress,
-        job=job,
-        members=members,
-        data=data,
+    (trained,) = train_together(
+        [job],
+        [members],
+        data,
+        [folder],
         held_out=held_out,
-        folder=folder,
+        device=device,
+        devices=devices,
         tensorboard=tensorboard,
+        on_status=lambda _, status: on_status(status),
+        stop_after=stop_after,
     )
-    if devices == 1:
-        fabric.launch()
-        _go(fabric, [training], [on_status], stop_after)
-    else:
-        # Bound beforehand: Fabric rewrites the arguments of a launch, which frozen jobs do not allow.
-        fabric.launch(partial(_go, trainings=[training], reports=[silent], last=stop_after))
-    return _trained(job, members, folder)
+    return trained
 
 
 def train_together(
@@ -79,8 +70,10 @@ def train_together(
     *,
     held_out: DeviceData | None = None,
     device: str = "auto",
+    devices: int = 1,
     tensorboard: bool = False,
-    on_status: Callable[[int, Status], None] = lambda number, status: None,
+    on_status: Report = lambda place, status: None,
+    stop_after: int | None = None,
 ) -> list[list[nn.Module]]:
     """Trainings that have nothing to do with each other, step by step at the same time, on one device.
 
@@ -91,26 +84,29 @@ def train_together(
     if len({(one.batch, one.precision) for one in jobs}) > 1:
         received = ", ".join(sorted({f"{one.batch} in {one.precision}" for one in jobs}))
         raise ArgumentError("jobs", "must have the same batch and precision", received, "Train them apart.")
-    fabric = make_fabric(device, 1, jobs[0].precision)
-    fabric.launch()
-    check(jobs[0], [member for group in groups for member in group], data, 1)
-    data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None  # once for all
-    places = [i for i, folder in enumerate(folders) if Checkpoints(folder).epochs_done < jobs[i].epochs]
-    trainings = [
-        partial(
-            TrainingInProgress,
-            job=jobs[i],
-            members=list(groups[i]),
-            data=data,
-            held_out=held_out,
-            folder=folders[i],
-            tensorboard=tensorboard,
-        )
-        for i in places
-    ]
-    if trainings:
-        _go(fabric, trainings, [partial(on_status, i) for i in places])
+    check_data(data)
+    for job, group in zip(jobs, groups, strict=True):
+        check(job, group, data, devices)
+    fabric = make_fabric(device, devices, jobs[0].precision)
+    if devices == 1:
+        fabric.launch()  # data goes to the device once for all; several processes fetch their own
+        data, held_out = data.to(fabric.device), held_out.to(fabric.device) if held_out else None
+    begin = partial(TrainingInProgress, data=data, held_out=held_out, tensorboard=tensorboard)
+    trainings = {
+        place: partial(begin, job=job, members=list(groups[place]), folder=folders[place])
+        for place, job in enumerate(jobs)
+        if Checkpoints(folders[place]).epochs_done < job.epochs
+    }
+    if devices == 1:
+        _go(fabric, trainings, on_status, stop_after)
+    elif trainings:
+        # Bound beforehand: Fabric rewrites the arguments of a launch, which frozen jobs do not allow.
+        fabric.launch(partial(_go, trainings=trainings, report=_silent, last=stop_after))
     return [_trained(job, list(group), folder) for job, group, folder in zip(jobs, groups, folders, strict=True)]
+
+
+def _silent(place: int, status: Status) -> None:
+    """What other processes report: a function that can be sent to them."""
 
 
 def _trained(job: TrainingJob, members: list[nn.Module], folder: Path) -> list[nn.Module]:
@@ -136,6 +132,10 @@ def check(job: TrainingJob, members: Sequence[nn.Module], data: DeviceData, devi
     if normed and rows == 1:
         rule = "batch norm needs more than one input per forward while training"
         raise ArgumentError("batch", rule, f"{rows} per device and micro-batch", "Choose a larger batch.")
+
+
+def check_data(data: DeviceData) -> None:
+    """Refuse inputs and labels that no training can use."""
     if int(data.y.min()) < 0 or int(data.y.max()) >= data.num_classes:
         rule = f"labels must be 0 to {data.num_classes - 1}"
         raise DataError("labels", rule, f"{int(data.y.min())} to {int(data.y.max())}", "Correct the labels.")
@@ -144,45 +144,42 @@ def check(job: TrainingJob, members: Sequence[nn.Module], data: DeviceData, devi
 
 
 def _go(
-    fabric: Any,
-    trainings: Sequence[Callable[[Any], TrainingInProgress]],
-    reports: Sequence[Report],
-    last: int | None = None,
+    fabric: Any, trainings: Mapping[int, Callable[[Any], TrainingInProgress]], report: Report, last: int | None
 ) -> None:
     """All epochs that are left, or those up to the last one wanted; a training that is finished leaves the others."""
     # From the first forward on, which is that of the check of a compiled network.
     with algorithms_tried():
-        made = [training(fabric) for training in trainings]
-        for training in made:
+        made = {place: training(fabric) for place, training in trainings.items()}
+        for training in made.values():
             training.load()
         with ExitStack() as files:
-            for training in made:
+            for training in made.values():
                 files.callback(training.written)  # of every training, whatever ends this one or another
-            _epochs(list(zip(made, reports, strict=True)), last)
+            _epochs(made, report, last)
         fabric.barrier()
 
 
-def _epochs(trainings: list[tuple[TrainingInProgress, Report]], last: int | None) -> None:
+def _epochs(trainings: Mapping[int, TrainingInProgress], report: Report, last: int | None) -> None:
     """Stretches of epochs with the same trainings and objectives: each is recorded once."""
-    while trainings := [one for one in trainings if one[0].left(last) > 0]:
-        stretch = min(training.stretch(last) for training, _ in trainings)
-        step_all = steps_of([training.stepper for training, _ in trainings])
+    while trainings := {place: one for place, one in trainings.items() if one.left(last) > 0}:
+        stretch = min(one.stretch(last) for one in trainings.values())
+        step_all = steps_of([one.stepper for one in trainings.values()])
         for _ in range(stretch):
-            _one_epoch(trainings, step_all)
+            _one_epoch(trainings, report, step_all)
 
 
-def _one_epoch(trainings: Sequence[tuple[TrainingInProgress, Report]], step_all: Callable[[], None]) -> None:
+def _one_epoch(trainings: Mapping[int, TrainingInProgress], report: Report, step_all: Callable[[], None]) -> None:
     """The next epoch of every training, step by step at the same time."""
-    for training, _ in trainings:
-        training.begin()
-    looked, steps = time.monotonic(), trainings[0][0].steps
+    for one in trainings.values():
+        one.begin()
+    looked, steps = time.monotonic(), next(iter(trainings.values())).steps
     for step in range(steps):
-        for training, _ in trainings:
-            training.aim(step)
+        for one in trainings.values():
+            one.aim(step)
         step_all()
         if time.monotonic() - looked >= REPORT_SECONDS and step + 1 < steps:
-            for training, report in trainings:
-                report(training.look(step + 1))
+            for place, one in trainings.items():
+                report(place, one.look(step + 1))
             looked = time.monotonic()
-    for training, report in trainings:
-        report(training.end())
+    for place, one in trainings.items():
+        report(place, one.end())

@@ -70,7 +70,7 @@ def described_job(given: Mapping[str, Any], settings: Mapping[str, Any]) -> Trai
         if known.needs_init and "init" not in given:
             rule = f"{recipe} fine-tunes trained members"
             raise ArgumentError("init", rule, "none", "Train them first, by the recipe of its base.")
-        own = known.given()
+        own = dict(known.options)
         if "," in given.get("arch", ""):
             own.pop("members")
         given, settings = {**own, **given}, {**known.settings, **settings}

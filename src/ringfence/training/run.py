@@ -126,7 +126,7 @@ class TrainingRun:
         """What determines data, labels and device: runs with the same can be trained together."""
         job, asked = self.job, self.job.objective.questions(self.job.sigma)
         labels = () if asked is None else (asked, job.objective, job.seed)
-        return (job.data, job.limit, job.holdout, job.classes, job.classifier, self.device, *labels)
+        return (job.data, job.limit, job.holdout, job.classes, job.classifier, self.device, self.devices, *labels)
 
     def classifier(self) -> nn.Module | None:
         """The fixed classifier on the device, where there is one."""

@@ -21,7 +21,7 @@ from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.sampling import pick_device
 from ringfence.store.lock import locked
 from ringfence.training.log import Status
-from ringfence.training.loop import train, train_together
+from ringfence.training.loop import train_together
 from ringfence.training.run import TrainingRun
 
 Report = Callable[[int, Status], None]
@@ -37,17 +37,14 @@ def run_training(run: TrainingRun, parallel: int = 1, on_status: Report = lambda
     alone = run.job.objective.grouping == "alone"
     if alone and parallel > 1 and run.devices > 1:
         raise ArgumentError("parallel", "goes with one device", f"{run.devices} devices", "Choose one of the two.")
+    at_once = parallel if alone and (parallel == 1 or shares_graph(run)) else 1
     with locked(run.out, unlocked=True):
         run.keep_settings()
-        if not alone or parallel == 1 or len(run.job.members) == 1:
-            for training in run.job.trainings:
-                _train_one(run, training, on_status)
-        elif shares_graph(run):
-            for first in range(0, len(run.job.trainings), parallel):
-                chosen = [(run, training) for training in run.job.trainings[first : first + parallel]]
-                _train_at_once(chosen, lambda _, training, status: on_status(training, status))
-        else:
+        if alone and min(parallel, len(run.job.members)) > at_once:
             _in_processes(run, parallel, on_status)
+        for first in range(0, len(run.job.trainings), at_once):
+            chosen = [(run, training) for training in run.job.trainings[first : first + at_once]]
+            _train(chosen, lambda _, training, status: on_status(training, status))
     return run.files
 
 
@@ -67,34 +64,12 @@ def run_together(
             run.keep_settings()
         left = [(run, training) for run in runs for training in run.job.trainings if not run.done(training)]
         while left:
-            _train_at_once([one for one in left if one[0].ready(one[1])], on_status)
+            _train([one for one in left if one[0].ready(one[1])], on_status)
             left = [one for one in left if not one[0].done(one[1])]
     return [run.files for run in runs]
 
 
-def _train_one(run: TrainingRun, training: int, on_status: Report) -> None:
-    """One training of a run; nothing if it is finished."""
-    if run.done(training):
-        return
-    whole = run.labelled_data()
-    data, held_out = whole.split(run.job.holdout)
-    trained = train(
-        run.alone(training, whole, run.classifier()),
-        run.fresh(training, whole),
-        data,
-        run.folder(training),
-        held_out=held_out,
-        device=run.device,
-        devices=run.devices,
-        tensorboard=run.tensorboard,
-        on_status=lambda status: on_status(training, status),
-    )
-    run.export(training, trained)
-
-
-def _train_at_once(
-    chosen: Sequence[tuple[TrainingRun, int]], on_status: Callable[[TrainingRun, int, Status], None]
-) -> None:
+def _train(chosen: Sequence[tuple[TrainingRun, int]], on_status: Callable[[TrainingRun, int, Status], None]) -> None:
     """Trainings (run, number) on the same data, step by step at the same time; finished ones are left alone."""
     chosen = [(run, training) for run, training in chosen if not run.done(training)]
     if not chosen:
@@ -103,9 +78,8 @@ def _train_at_once(
     if len({run.sharing for run, _ in chosen}) > 1:
         names = ", ".join(str(run.out) for run, _ in chosen)
         raise ArgumentError("trainings", "must share their data and device", names, "Train them apart.")
-    whole = first.labelled_data()
+    whole, classifier = first.labelled_data(), first.classifier()
     data, held_out = whole.split(first.job.holdout)
-    classifier = first.classifier()
     trained = train_together(
         [run.alone(training, whole, classifier) for run, training in chosen],
         [run.fresh(training, whole) for run, training in chosen],
@@ -113,6 +87,7 @@ def _train_at_once(
         [run.folder(training) for run, training in chosen],
         held_out=held_out,
         device=first.device,
+        devices=first.devices,
         tensorboard=first.tensorboard,
         on_status=lambda place, status: on_status(*chosen[place], status),
     )
@@ -167,7 +142,7 @@ def _work(run: TrainingRun, training: int, messages: Queue[Message]) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: the first process ends the others
     try:
-        _train_one(run, training, lambda number, status: messages.put((number, status, None)))
+        _train([(run, training)], lambda _, number, status: messages.put((number, status, None)))
         messages.put((training, None, None))
     except RingfenceError as error:
         messages.put((training, None, f"{error}"))
