@@ -53,7 +53,7 @@ def words_of(command: str, settings: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for key, value in settings.items():
         if (option := options.get(f"--{key}")) is None:
-            near = get_close_matches(f"--{key}", options, 3)
+            near = get_close_matches(f"--{key}", options, 2, 0.7)
             remedy = (
                 f"Did you mean {' or '.join(one[2:] for one in near)}?" if near else f"See ringfence {command} --help."
             )

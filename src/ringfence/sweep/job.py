@@ -99,6 +99,15 @@ class Work:
         """What it printed the last time, relative to the work folder."""
         return MARKS / f"{job.command}-{job.name}.log"
 
+    def begin_log(self, jobs: Sequence[Job]) -> Path:
+        """An empty log for jobs that run together; each of them has it."""
+        first = self.log_of(jobs[0])
+        for job in jobs:
+            (self.path / self.log_of(job)).unlink(missing_ok=True)
+            if job is not jobs[0]:
+                (self.path / self.log_of(job)).symlink_to(first.name)
+        return first
+
     def done(self, job: Job) -> bool:
         """Whether it ended well with the settings that the file has now, and what it made is still there."""
         return self._note(job).get("words") == list(job.words) and self.there(job)

@@ -66,9 +66,7 @@ def read_sweep(file: Path, commands: Commands, tiny: bool = False, zoos: Iterabl
     if reader.problems:
         count = len(reader.problems)
         told = "\n".join([f"{count} problem{'s'[: count != 1]}", *dict.fromkeys(reader.problems)])
-        raise DataError(
-            str(file), "must be a sweep that can run", f"{told}\n", "docs/sweep.md says what may stand there"
-        )
+        raise DataError(str(file), "must be a sweep that can run", told, "See docs/sweep.md.")
     about, data = reader.document.get("about"), reader.document.get("data")
     return Sweep(file, str(about or "").strip(), data, jobs, tuple(sorted(reader.given)))
 
@@ -100,7 +98,7 @@ class _Reader:
                 if not isinstance(entry, Lines):
                     self.problems.append(f"{where}: must be a mapping with a name and settings")
                     continue
-                where = f"line {entry.line}, {command} {text_of(entry.get('name', '?'))[:60]}"
+                where = f"line {entry.line}, {command} {str(entry.get('name', '?'))[:60]}"
                 if self._entry_fits(entry, where):
                     found += self._spread(entry, command, where)
         if not found and not self.problems:
