@@ -15,7 +15,7 @@ import pytest
 from click.testing import Result
 
 import ringfence as rf
-from ringfence.cli.ready import job_of, words_of
+from ringfence.cli.ready import job_of, settings_of, words_of
 from ringfence.cli.sweep_commands import PROGRAM
 from ringfence.errors import ArgumentError
 from ringfence.sweep.worker import Worker
@@ -54,12 +54,33 @@ def test_settings_become_the_words_of_a_command() -> None:
     expected = ["--members", "a,soft(b, c)", "--sigma", "0.5", "--singles", "--no-autotune", "--mean=-0.1,0"]
     assert words_of("certify", settings) == expected
     assert words_of("train", {"set": {"rho1": "0.5", "copies": "2"}}) == ["--set", "rho1=0.5", "--set", "copies=2"]
+    with pytest.raises(ArgumentError, match="autotune must be true or false"):
+        words_of("certify", {"no-autotune": True})
     with pytest.raises(ArgumentError, match="Did you mean sigma"):
         words_of("certify", {"sigm": "1"})
     with pytest.raises(ArgumentError, match="true or false"):
         words_of("certify", {"singles": "yes"})
     with pytest.raises(ArgumentError, match="must be a text"):
         words_of("certify", {"vote": [["soft"]]})
+
+
+def test_words_of_a_command_become_settings() -> None:
+    words = ["--sigma=0.5", "--N", "10", "--singles", "--no-autotune", "--n", "20", "--vote", "soft,hard"]
+    assert settings_of("certify", words) == {
+        "sigma": "0.5",
+        "n": "20",
+        "singles": True,
+        "autotune": False,
+        "vote": "soft,hard",
+    }
+    assert settings_of("train", ["--set", "a=1", "--set", "b=2"]) == {"set": ["a=1", "b=2"]}
+    for wrong, match in (
+        (["stray"], "belongs to none"),
+        (["--sigma"], "must have a value"),
+        (["--sgma", "1"], "sigma"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            settings_of("certify", wrong)
 
 
 def test_a_command_is_checked_without_being_run(tmp_path: Path) -> None:

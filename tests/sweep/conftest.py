@@ -59,6 +59,9 @@ class FakeCommands:
                 raise ArgumentError(key, f"must be an option of {command}", "none", "See the fixture.")
         return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
+    def settings(self, command: str, words: Sequence[str]) -> dict[str, Any]:
+        return {key[2:]: value for key, value in zip(words[::2], words[1::2], strict=True)}
+
     def check(self, words: Sequence[str]) -> Checked:
         if "wrong" in words:
             raise ArgumentError("x", "must not be wrong", "wrong", "Write something else.")

@@ -51,7 +51,7 @@ def test_nearer_settings_win_and_tiny_ones_over_all(sweep: Read) -> None:
         "--x always --bad 1 --long full",
         "--x shared --bad 1 --long full",
         "--x own --bad 1 --long full",
-        "--x always --bad 1 --long full --x two words",
+        "--x two words --bad 1 --long full",
     ]
     assert [" ".join(job.words[1:-2]) for job in sweep(text, tiny=True).jobs[:3]] == [
         "--x tiny --bad 1",
@@ -156,7 +156,7 @@ MERGED = "a0: &a0 {x: y}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 
         ("train: 7", "train: must be a list"),
         ("about: just words", "holds no job"),
         ("zoo: ../up\ntrain: [{name: a}]", "zoo: must be a plain name"),
-        ("always: {train: [1]}\ntrain: [{name: a}]", "hold a mapping of settings for train"),
+        ("always: {train: [1]}\ntrain: [{name: a}]", "hold a mapping of settings, or a text, for train"),
         ("shared: {a: '{b}', b: '{a}'}\ntrain: [{name: '{a}'}]", "stand for each other"),
         ("shared: {a: '{b}{b}{b}{b}', b: '{c}{c}{c}{c}', c: '{d}{d}{d}{d}', d: '{e}{e}{e}{e}', e: '{f}{f}{f}{f}',"
          " f: '{g}{g}{g}{g}', g: '{h}{h}{h}{h}', h: '{i}{i}{i}{i}', i: xxxx}\ntrain: [{name: '{a}'}]", "too long"),

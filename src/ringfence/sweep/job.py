@@ -38,6 +38,9 @@ class Commands(Protocol):
     def words(self, command: str, settings: dict[str, Any]) -> list[str]:
         """Settings by the names of options as words; a RingfenceError for those that the command does not have."""
 
+    def settings(self, command: str, words: Sequence[str]) -> dict[str, Any]:
+        """The other way round: options as words, by their names."""
+
     def check(self, words: Sequence[str]) -> Checked:
         """Check a whole command without running it; a RingfenceError says what is wrong with it."""
 
