@@ -61,7 +61,8 @@ def sweep_command(
         if planned:
             _print_plan(sweep, chosen, work, as_json)
             return
-        _check_data(sweep, data, work)
+        if seconds != 0:
+            _check_data(sweep, data, work)
         with locked(work.path):
             if unpack is not None:
                 unpack_work(unpack, work)
