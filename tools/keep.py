@@ -3,8 +3,8 @@
     python tools/keep.py runs/cifar10 --zoo zoo/cifar10 --results results/cifar10 [--members NAME=3 ...] [--pictures]
 
 Trainings that have all their members go to --zoo, without checkpoints; --members keeps only the first so many of one,
-with the hashes of all. Finished runs are verified and go to --results, without pictures of the inputs unless asked for. What
-was there under the same name is replaced.
+with the hashes of all. Finished runs are verified and go to --results, without pictures of the inputs unless asked for.
+What was there under the same name is replaced.
 """
 
 from __future__ import annotations

@@ -198,15 +198,21 @@ def until(what: Callable[[], bool], process: subprocess.Popen[str] | None = None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
-def test_the_drt_example_is_killed_resumed_and_reported(program: Start, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "more"),
+    [(signal.SIGKILL, -9, []), (signal.SIGTERM, 143, ["--tiny"]), (signal.SIGINT, 130, ["--tiny"])],
+    ids=["SIGKILL", "SIGTERM", "SIGINT"],
+)
+def test_the_drt_example_is_killed_resumed_and_reported(
+    program: Start, tmp_path: Path, number: signal.Signals, code: int, more: list[str]
+) -> None:
     out = tmp_path / "drt"
-    words = ["sweep", EXAMPLE, "--out", out, "--side-by-side", "2", "--json"]
+    words = ["sweep", EXAMPLE, "--out", out, "--side-by-side", "2", "--json", *more]
     first = program(*words)
     until(lambda: any((out / "zoo" / "digits").glob("gaussian/member-*/last.json")), first)
     first.send_signal(number)
     first.communicate(timeout=300)
-    assert first.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
+    assert first.returncode == code
     until(lambda: not workers_of(out))  # they hear that nobody speaks to them any more
     assert any((out / "zoo" / "digits").glob("gaussian/member-*/last.json"))
     second = program(*words)
