@@ -21,7 +21,6 @@ TABLES = (
     "ensemble_study",
     "zoo_readme",
     "simplex_study",
-    "sweep_minutes",
 )
 RUNS = sorted(path.parent for path in (ROOT / "results").rglob("config.json"))
 

@@ -1,4 +1,4 @@
-"""Issue 9's CIFAR-10 reproduction as ``ringfence`` commands, in order of value; tools/cifar_gpu.py runs them.
+"""The runs of reproduce/cifar10.yaml as the table makers name them.
 
 All paths are relative to the work folder, where ``data`` leads to the data and ``tools`` to this folder: settings that
 a run keeps name no machine. Names of runs are what tools/cifar_table.py reads.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cifar_core import MEAN, RESNET56, STD
+RESNET56 = "resnet56-pad@data/weights/cifar10_resnet56.pt"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 ZOO, RUNS = Path("zoo/cifar10"), Path("runs")
 DATA = ("--data", "cifar10:data")

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import typer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,27 +30,3 @@ def fake_run() -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.fake_run  # type: ignore[no-any-return]
-
-
-WORK = (
-    "ringfence.cli.certify.certify_folder",
-    "ringfence.cli.smooth_reduce_job.load",
-    "ringfence.cli.holdout.HoldoutChoice.scores",
-    "ringfence.training.side_by_side.run_training",
-)
-"""Where commands begin to work, all they were told having been checked."""
-
-
-@pytest.fixture
-def reached(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a command was about to do; nothing is loaded or run."""
-    seen: list[Any] = []
-
-    def stop(first: Any, *_: Any, **__: Any) -> None:
-        seen.append(first)
-        raise typer.Exit
-
-    for place in WORK:
-        monkeypatch.setattr(place, stop)
-    monkeypatch.setattr("ringfence.cli.train_progress.count_labels", lambda *_: None)
-    return seen

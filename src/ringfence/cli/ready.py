@@ -49,27 +49,48 @@ def words_of(command: str, settings: Mapping[str, Any]) -> list[str]:
     true and false are switches, null leaves an option out, a list is written by commas, or one after the other where
     the option may stand more than once; a mapping is a list of name=value.
     """
+    return [word for key, value in settings.items() for word in _words(key, value, _option(command, key))]
+
+
+def settings_of(command: str, words: Sequence[str]) -> dict[str, Any]:
+    """The other way round: words of a command line as settings; of an option that stands twice the last counts."""
+    found: dict[str, Any] = {}
+    left = list(words)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if not name.startswith("--"):
+            rule = f"must be options of {command}, each --name value"
+            raise ArgumentError(name, rule, "a word that belongs to none", "Quote values that hold spaces.")
+        option = _option(command, name[2:])
+        key = option.opts[0][2:]
+        if option.is_flag:
+            found[key] = name in option.opts
+        elif not equals and not left:
+            raise ArgumentError(key, "must have a value", "none", f"Write {name} VALUE.")
+        else:
+            given = value if equals else left.pop(0)
+            found[key] = [*found.get(key, []), given] if option.multiple else given
+    return found
+
+
+def _option(command: str, key: str) -> Any:
     options = _options(command)
-    words: list[str] = []
-    for key, value in settings.items():
-        if (option := options.get(f"--{key}")) is None:
-            near = get_close_matches(f"--{key}", options, 3)
-            remedy = (
-                f"Did you mean {' or '.join(one[2:] for one in near)}?" if near else f"See ringfence {command} --help."
-            )
-            raise ArgumentError(key, f"must be an option of {command}", "none of that name", remedy)
-        words += _words(key, value, option)
-    return words
+    if (option := options.get(f"--{key}")) is None:
+        near = get_close_matches(f"--{key}", options, 2, 0.7)
+        remedy = f"Did you mean {' or '.join(one[2:] for one in near)}?" if near else f"See ringfence {command} --help."
+        raise ArgumentError(key, f"must be an option of {command}", "none of that name", remedy)
+    return option
 
 
 def _words(key: str, value: Any, option: Any) -> list[str]:
     if value is None:
         return []
     if option.is_flag:
-        if value not in (True, False, "true", "false"):
-            raise ArgumentError(key, "must be true or false", repr(value), f"Write {key}: true.")
-        off = option.secondary_opts[:1]  # a switch that cannot be turned off is left out
-        return [f"--{key}"] if value in (True, "true") else off
+        if value not in (True, False, "true", "false") or f"--{key}" not in option.opts:
+            name = option.opts[0][2:]
+            raise ArgumentError(key, f"{name} must be true or false", repr(value), f"Write {name}: true.")
+        chosen: list[str] = option.opts if value in (True, "true") else option.secondary_opts
+        return chosen[:1]  # none where a switch cannot be turned off
     values = [f"{name}={one}" for name, one in value.items()] if isinstance(value, dict) else value
     texts = list(map(str, values)) if isinstance(values, list) else [str(values)]
     if any(isinstance(one, bool | dict | list) for one in (values if isinstance(values, list) else [values])):
@@ -92,4 +113,4 @@ def _options(command: str) -> dict[str, Any]:
     for word in command.split():
         found = found.commands[word]
     options = [one for one in found.params if one.param_type_name == "option"]
-    return {name: one for one in options for name in one.opts}
+    return {name: one for one in options for name in (*one.opts, *one.secondary_opts)}

@@ -61,7 +61,8 @@ def sweep_command(
         if planned:
             _print_plan(sweep, chosen, work, as_json)
             return
-        _check_data(sweep, data, work)
+        if seconds != 0:
+            _check_data(sweep, data, work)
         with locked(work.path):
             if unpack is not None:
                 unpack_work(unpack, work)
@@ -74,10 +75,11 @@ def sweep_command(
             for archive in pack_work(chosen, sweep.jobs, work, pack, pack_mib) if pack is not None else ():
                 remark(f"packed: {archive} ({archive.stat().st_size / 2**20:.1f} MiB)")
             conclude(schedule)
-        states = set(schedule.states.values())
-        code = 1 if "failed" in states else 0 if states <= {"done"} else NOT_FINISHED
-        _print_results(sweep, schedule, as_json, whole=code != NOT_FINISHED)
-        if code == NOT_FINISHED and not quiet:
+        failed = "failed" in schedule.states.values() or schedule.blocked()
+        more = len(schedule.waiting()) > len(schedule.blocked())
+        code = 1 if failed else NOT_FINISHED if more else 0
+        _print_results(sweep, schedule, as_json, whole=not more)
+        if more and not quiet:
             remark("not finished: run the same command again to go on.")
     raise typer.Exit(code)
 

@@ -16,7 +16,7 @@ from typing import Any, final
 import typer
 
 from ringfence.cli.console import INTERRUPTED, TERMINATED
-from ringfence.cli.ready import ClickException, job_of, words_of
+from ringfence.cli.ready import ClickException, job_of, settings_of, words_of
 from ringfence.sweep.job import Checked
 
 PROGRAM = (sys.executable, "-m", "ringfence.cli.sweep_commands")
@@ -33,6 +33,10 @@ class SweepCommands:
     def words(self, command: str, settings: dict[str, Any]) -> list[str]:
         """Settings as words."""
         return words_of(command, settings)
+
+    def settings(self, command: str, words: Sequence[str]) -> dict[str, Any]:
+        """Words as settings."""
+        return settings_of(command, words)
 
     def check(self, words: Sequence[str]) -> Checked:
         """What the command makes, and which trainings may share a process with it."""

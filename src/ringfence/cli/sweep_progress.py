@@ -60,7 +60,7 @@ def _screen(schedule: Schedule) -> Iterator[Watch]:
         def look(self, running: Sequence[Job], left: float | None) -> None:
             states = schedule.states.values()
             done, every = sum(one == "done" for one in states), len(states)
-            told = f"{done} of {every} jobs" + ("" if left is None else f", about {spoken(left)} left")
+            told = f"{done} of {every} jobs" + ("" if left is None or left < 1 / 60 else f", about {spoken(left)} left")
             grid = Table.grid(padding=(0, 1), expand=True)
             grid.add_column(no_wrap=True, max_width=remarks.width // 2)
             grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
@@ -91,9 +91,8 @@ def conclude(schedule: Schedule) -> None:
     for job in schedule.chosen:
         if schedule.states[job.key] == "failed":
             remark(f"failed: {job.key}: {work.last_words(job, 3)}\nall it printed: {work.path / work.log_of(job)}")
-    for job in schedule.waiting():
-        if missing := schedule.missing(job):
-            remark(f"not run: {job.key} needs {', '.join(missing)}")
+    for job in schedule.blocked():
+        remark(f"not run: {job.key} needs {', '.join(schedule.missing(job))}")
 
 
 def spoken(minutes: float) -> str:

@@ -27,7 +27,11 @@ class Lines(dict[str, Any]):
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Everything but true, false and null is text, exactly as it stands: 1.0 stays 1.0, 0:1:0.01 is no time of day."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (PyYAML's own name; this class has its own)
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (PyYAML's name)
+    yaml_constructors: dict[str | None, Any] = {  # noqa: RUF012
+        tag: yaml.SafeLoader.yaml_constructors[tag]
+        for tag in (None, "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:null")
+    }
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Iterator[Lines]:
@@ -44,6 +48,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> Iterator[Lines]:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+_Loader.add_constructor("tag:yaml.org,2002:bool", lambda loader, node: loader.construct_scalar(node) == "true")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|)$"), ["~", "n", ""])
 
@@ -66,8 +71,6 @@ def read_document(file: Path) -> Lines:
         raise refused("must be YAML", str(error).splitlines()[0]) from error
     except RecursionError as error:
         raise refused("must be nested less deeply", "values within values without end") from error
-    except ValueError as error:  # what the name of a type claims, its text may not hold: !!int x
-        raise refused("must be YAML", error) from error
     if not isinstance(found, Lines):
         raise refused("must be a mapping: train, certify, ...", type(found).__name__)
     _refuse_too_many(file, found)

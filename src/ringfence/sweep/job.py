@@ -38,6 +38,9 @@ class Commands(Protocol):
     def words(self, command: str, settings: dict[str, Any]) -> list[str]:
         """Settings by the names of options as words; a RingfenceError for those that the command does not have."""
 
+    def settings(self, command: str, words: Sequence[str]) -> dict[str, Any]:
+        """The other way round: options as words, by their names."""
+
     def check(self, words: Sequence[str]) -> Checked:
         """Check a whole command without running it; a RingfenceError says what is wrong with it."""
 
@@ -98,6 +101,15 @@ class Work:
     def log_of(self, job: Job) -> Path:
         """What it printed the last time, relative to the work folder."""
         return MARKS / f"{job.command}-{job.name}.log"
+
+    def begin_log(self, jobs: Sequence[Job]) -> Path:
+        """An empty log for jobs that run together; each of them has it."""
+        first = self.log_of(jobs[0])
+        for job in jobs:
+            (self.path / self.log_of(job)).unlink(missing_ok=True)
+            if job is not jobs[0]:
+                (self.path / self.log_of(job)).symlink_to(first.name)
+        return first
 
     def done(self, job: Job) -> bool:
         """Whether it ended well with the settings that the file has now, and what it made is still there."""

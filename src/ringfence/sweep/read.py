@@ -12,7 +12,7 @@
     - name: gaussian-{sigma}
       each: {sigma: [0.25, 0.5]}           all combinations; of a list of mappings those of each
       use: [images]
-      settings: {sigma: "{sigma}"}         options of `ringfence train` without dashes, or one text of words
+      settings: {sigma: "{sigma}"}         options of `ringfence train` without dashes; or a text: --sigma {sigma}
       minutes: 9                           device minutes, for the estimate
     certify:
     - name: gaussian-{sigma}-fixed
@@ -39,7 +39,7 @@ from ringfence.sweep.job import Commands, Job, found_in
 
 SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "full": dict, "tiny": dict}
 ENTRY = {"name": str, "each": (dict, list), "use": list, "settings": (dict, str), "arguments": list, "needs": list}
-ENTRY |= {"minutes": str, "tiny": dict, "about": str, "published": (dict, str)}
+ENTRY |= {"minutes": str, "tiny": (dict, str), "about": str, "published": (dict, str)}
 """What a sweep and its entries hold; `published` is for the page that compares."""
 KINDS = {dict: "a mapping", list: "a list", str: "text", (dict, list): "a mapping or a list"}
 KINDS |= {(dict, str): "a mapping or a text"}
@@ -66,9 +66,7 @@ def read_sweep(file: Path, commands: Commands, tiny: bool = False, zoos: Iterabl
     if reader.problems:
         count = len(reader.problems)
         told = "\n".join([f"{count} problem{'s'[: count != 1]}", *dict.fromkeys(reader.problems)])
-        raise DataError(
-            str(file), "must be a sweep that can run", f"{told}\n", "docs/sweep.md says what may stand there"
-        )
+        raise DataError(str(file), "must be a sweep that can run", told, "See docs/sweep.md.")
     about, data = reader.document.get("about"), reader.document.get("data")
     return Sweep(file, str(about or "").strip(), data, jobs, tuple(sorted(reader.given)))
 
@@ -100,7 +98,7 @@ class _Reader:
                 if not isinstance(entry, Lines):
                     self.problems.append(f"{where}: must be a mapping with a name and settings")
                     continue
-                where = f"line {entry.line}, {command} {text_of(entry.get('name', '?'))[:60]}"
+                where = f"line {entry.line}, {command} {str(entry.get('name', '?'))[:60]}"
                 if self._entry_fits(entry, where):
                     found += self._spread(entry, command, where)
         if not found and not self.problems:
@@ -144,10 +142,10 @@ class _Reader:
 
     def _job(self, entry: Lines, command: str, where: str, name: str, known: dict[str, Any]) -> Iterator[Job]:
         out = Path("zoo", self._zoo, name) if command == "train" else Path("runs", name)
-        settings, text = self._settings(entry, command, known)
         try:
             words = [*command.split(), *map(text_of, filled(entry.get("arguments", []), known))]
-            words += [*self._commands.words(command, settings), *text, "--out", out.as_posix()]
+            words += self._commands.words(command, self._settings(entry, command, known))
+            words += ["--out", out.as_posix()]
             needs = tuple(text_of(filled(one, known)) for one in entry.get("needs", ()))
             minutes = _minutes(entry["minutes"]) if "minutes" in entry else None
             checked = self._commands.check(words)
@@ -156,21 +154,20 @@ class _Reader:
             return
         yield Job(name, command, tuple(words), out, entry["name"], entry.line, needs, minutes, checked)
 
-    def _settings(self, entry: Lines, command: str, known: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Settings, those nearer to the job before those farther away, and further words."""
-        always, full, tiny = (self.document.get(key, {}).get(command) or {} for key in ("always", "full", "tiny"))
-        if not all(isinstance(part, dict) for part in (always, full, tiny)):
-            raise ValueError(f"always, full and tiny hold a mapping of settings for {command}")
-        own = entry.get("settings", {})
-        parts = [always, {} if self._tiny else full, *(self._mappings[name] for name in entry.get("use", ()))]
-        parts += [own if isinstance(own, dict) else {}, *([tiny, entry.get("tiny", {})] if self._tiny else [])]
+    def _settings(self, entry: Lines, command: str, known: dict[str, Any]) -> dict[str, Any]:
+        """Everything that is said about a job; what stands nearer to it wins, and with --tiny what is tiny."""
+        always, full, tiny = (self.document.get(key, {}).get(command) for key in ("always", "full", "tiny"))
+        parts = [always, None if self._tiny else full, *(self._mappings[name] for name in entry.get("use", ()))]
+        parts += [entry.get("settings"), *([tiny, entry.get("tiny")] if self._tiny else [])]
         merged: dict[str, Any] = {}
         for part in parts:
-            merged |= part
-        text = shlex.split(text_of(filled(own, known))) if isinstance(own, str) else []
-        if "out" in merged or any(word.startswith("--out") for word in text):
+            if not isinstance(part, dict | str | None):
+                raise ValueError(f"always, full and tiny hold a mapping of settings, or a text, for {command}")
+            said = filled(part, known)
+            merged |= self._commands.settings(command, shlex.split(said)) if isinstance(said, str) else said or {}
+        if "out" in merged:
             raise ValueError("out: the sweep says where results go")
-        return filled(merged, known), text
+        return merged
 
     def _refuse_twins(self, jobs: list[Job]) -> None:
         first: dict[Path, Job] = {}

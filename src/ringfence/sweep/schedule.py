@@ -87,13 +87,21 @@ class Schedule:
         """Keys of what it needs that is not there."""
         return [key for key in job.needs if key not in self._there and self.states.get(key) != "done"]
 
+    def blocked(self) -> list[Job]:
+        """Those among them that another run would not begin either: what they need failed, or was not chosen."""
+        waiting = [job for job in self.chosen if self.states[job.key] == "waiting"]
+        coming = {key for key, state in self.states.items() if state in ("waiting", "stopped")}
+        while lost := [job for job in waiting if job.key in coming and not coming.issuperset(self.missing(job))]:
+            coming -= {job.key for job in lost}
+        return [job for job in waiting if job.key not in coming]
+
     def run(self, watch: Watch, seconds: float | None = None) -> None:
         """Run what is not done until the seconds are over: then what is running is stopped, and goes on next time."""
         begun = time.monotonic()
         try:
             while seconds is None or time.monotonic() - begun < seconds:
                 while (group := self._next()) is not None:
-                    group.worker.begin([job.words for job in group.jobs], self.work.log_of(group.jobs[0]))
+                    group.worker.begin([job.words for job in group.jobs], self.work.begin_log(group.jobs))
                     self._running.append(group)
                     watch.begin(group.jobs)
                 if not self._running:

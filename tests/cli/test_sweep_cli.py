@@ -1,0 +1,227 @@
+"""``ringfence sweep``: files are checked, listed, planned, run, stopped, resumed and reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+import ringfence as rf
+from ringfence.cli.ready import job_of, settings_of, words_of
+from ringfence.cli.sweep_commands import PROGRAM
+from ringfence.errors import ArgumentError
+from ringfence.sweep.worker import Worker
+
+Call = Callable[..., Result]
+Start = Callable[..., subprocess.Popen[str]]
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "drt.yaml"
+SMALL = """
+certify:
+- name: n{n}
+  each: {n: [100, 200]}
+  settings: {sigma: 0.5, limit: 2, n: "{n}", batch: 100}
+- name: broken
+  settings: {sigma: 0.5, limit: 2, data: here/absent.npz}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL)
+    return file
+
+
+def test_settings_become_the_words_of_a_command() -> None:
+    settings: dict[str, Any] = {
+        "members": ["a", "soft(b, c)"],
+        "sigma": "0.5",
+        "singles": True,
+        "prefixes": False,
+        "autotune": False,
+        "limit": None,
+        "mean": "-0.1,0",
+    }
+    expected = ["--members", "a,soft(b, c)", "--sigma", "0.5", "--singles", "--no-autotune", "--mean=-0.1,0"]
+    assert words_of("certify", settings) == expected
+    assert words_of("train", {"set": {"rho1": "0.5", "copies": "2"}}) == ["--set", "rho1=0.5", "--set", "copies=2"]
+    with pytest.raises(ArgumentError, match="autotune must be true or false"):
+        words_of("certify", {"no-autotune": True})
+    with pytest.raises(ArgumentError, match="Did you mean sigma"):
+        words_of("certify", {"sigm": "1"})
+    with pytest.raises(ArgumentError, match="true or false"):
+        words_of("certify", {"singles": "yes"})
+    with pytest.raises(ArgumentError, match="must be a text"):
+        words_of("certify", {"vote": [["soft"]]})
+
+
+def test_words_of_a_command_become_settings() -> None:
+    words = ["--sigma=0.5", "--N", "10", "--singles", "--no-autotune", "--n", "20", "--vote", "soft,hard"]
+    assert settings_of("certify", words) == {
+        "sigma": "0.5",
+        "n": "20",
+        "singles": True,
+        "autotune": False,
+        "vote": "soft,hard",
+    }
+    assert settings_of("train", ["--set", "a=1", "--set", "b=2"]) == {"set": ["a=1", "b=2"]}
+    for wrong, match in (
+        (["stray"], "belongs to none"),
+        (["--sigma"], "must have a value"),
+        (["--sgma", "1"], "sigma"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            settings_of("certify", wrong)
+
+
+def test_a_command_is_checked_without_being_run(tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    assert job_of(["certify", "--sigma", "0.5", "--out", out]).sigma == 0.5
+    assert job_of(["train", "--data", "absent", "--members", "2", "--out", out]).members == 2
+    assert not Path(out).exists()
+    for words, match in (
+        (["certify", "--sigma", "-1"], "sigma"),
+        (["certify", "--sigma", "much"], "valid number"),
+        (["certify", "--sgima", "1"], "sgima"),
+        (["certify", "--sigma", "0.5", "--radius", "9"], "radius"),
+        (["train", "--data", "d", "--objective", "none"], "objective"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            job_of([*words, "--out", out])
+
+
+def test_every_problem_of_a_file_is_told(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "certify: [{name: a, settings: {sigma: -1}}, {name: b, settings: {sgima: 1}}]\ntrain: [{name: c}]\n"
+    )
+    told = call("sweep", file, "--list", code=2).output
+    for part in ("3 problems", "certify a: sigma: must be", "Did you mean sigma?", "train c: train: must be"):
+        assert part in told, part
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("words", [["--budget", "soon"], ["--budget", "-3m"], ["--side-by-side", "0"], ["--only", "x"]])
+def test_options_out_of_range_are_refused(call: Call, small: Path, tmp_path: Path, words: list[str]) -> None:
+    assert words[0] in call("sweep", small, "--out", tmp_path / "out", *words, code=2).output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    listed = call("sweep", small, "--only", "n1", "--list").stdout
+    assert listed == "ringfence certify --sigma 0.5 --limit 2 --n 100 --batch 100 --out runs/n100\n"
+    plan = json.loads(call("sweep", small, "--out", out, "--plan", "--json").stdout)
+    assert [(row["name"], row["jobs"], row["minutes"]) for row in plan["rows"]] == [
+        ("n{n}", 2, None),
+        ("broken", 1, None),
+    ]
+    assert not out.exists()
+    found = call("sweep", small, "--out", out, "--side-by-side", 2, "--json", "--pack", tmp_path / "packed", code=1)
+    answer = json.loads(found.stdout)
+    assert {job["name"]: job["state"] for job in answer["jobs"]} == {"n100": "done", "n200": "done", "broken": "failed"}
+    assert "here/absent.npz: must exist" in found.stderr
+    assert {run["path"] for run in answer["report"]["runs"]} == {"n100", "n200"}
+    assert (out / "report.html").stat().st_size > 10_000
+    assert rf.RunFolder.open(out / "runs" / "n200").config.model == "default"
+    plan = json.loads(call("sweep", small, "--out", out, "--plan", "--json").stdout)
+    assert plan["done"] == 2
+    moved = tmp_path / "moved"
+    again = call("sweep", small, "--out", moved, "--only", "n", "--unpack", tmp_path / "packed", "--budget", "0s")
+    assert "0 of 2 jobs to do" in again.stderr
+
+
+def test_the_default_folder_is_named_after_the_file_and_tiny_has_its_own(
+    call: Call, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in ([], ["--tiny"]):
+        assert "not finished" in call("sweep", small, "--budget", "0s", *words, code=3).stderr
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["small", "small-tiny"]
+    small.write_text("data: the digits\n" + SMALL)
+    told = call("sweep", small, "--out", tmp_path / "new", code=2).stderr
+    assert "--data: small.yaml needs a folder with the digits" in told
+
+
+def test_a_worker_runs_command_after_command_in_one_process(tmp_path: Path) -> None:
+    worker = Worker(PROGRAM, tmp_path)
+
+    def code(*words: str) -> int:
+        worker.begin([["certify", "--sigma", "0.5", "--limit", "1", "--batch", "100", *words]], Path("log"))
+        while (found := worker.code()) is None:
+            time.sleep(0.02)
+        return found
+
+    assert code("--no-such-option") == 2
+    assert "no-such-option" in (tmp_path / "log").read_text()
+    process = worker._process
+    assert code("--n", "0", "--out", "refused") == 2
+    assert code("--n", "100", "--out", "one") == 0
+    assert (tmp_path / "one" / "summary.json").exists()
+    assert worker._process is process
+    worker.begin([["certify", "--sigma", "0.5", "--n", "50000000", "--batch", "100", "--out", "long"]], Path("log"))
+    while not (tmp_path / "long" / "forward.json").exists():
+        assert worker.code() is None, (tmp_path / "log").read_text()
+        time.sleep(0.02)
+    assert worker.end() == 130
+    assert "stopped by Ctrl-C" in (tmp_path / "log").read_text()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def workers_of(out: Path) -> list[int]:
+    """Processes whose folder is that of the sweep."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and os.readlink(entry / "cwd") == str(out.resolve()):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def until(what: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + 300
+    while not what():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code", "more"),
+    [(signal.SIGKILL, -9, []), (signal.SIGTERM, 143, ["--tiny"]), (signal.SIGINT, 130, ["--tiny"])],
+    ids=["SIGKILL", "SIGTERM", "SIGINT"],
+)
+def test_the_drt_example_is_killed_resumed_and_reported(
+    program: Start, tmp_path: Path, number: signal.Signals, code: int, more: list[str]
+) -> None:
+    out = tmp_path / "drt"
+    words = ["sweep", EXAMPLE, "--out", out, "--side-by-side", "2", "--json", *more]
+    first = program(*words)
+    until(lambda: any((out / "zoo" / "digits").glob("gaussian/member-*/last.json")), first)
+    first.send_signal(number)
+    first.communicate(timeout=300)
+    assert first.returncode == code
+    until(lambda: not workers_of(out))  # they hear that nobody speaks to them any more
+    assert any((out / "zoo" / "digits").glob("gaussian/member-*/last.json"))
+    second = program(*words)
+    answer, errors = second.communicate(timeout=600)
+    assert second.returncode == 0, errors
+    found = json.loads(answer)
+    assert {job["state"] for job in found["jobs"]} == {"done"}
+    lanes = {(run["path"], run["lane"]) for run in found["report"]["runs"]}
+    votes = ("soft-5", "max-margin-5")
+    assert lanes == {(net, vote) for net in ("gaussian", "drt-0.2", "drt-1.0") for vote in votes}
+    assert len(list((out / "zoo" / "digits" / "drt-0.2").glob("final-*.safetensors"))) == 5
+    assert (out / "report.html").exists()

@@ -1,0 +1,52 @@
+"""Sweep files of reproduce/ and examples/: the program takes every job of every one of them, as it is and tiny."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ringfence.cli.ready import job_of
+from ringfence.cli.sweep_commands import SweepCommands
+from ringfence.sweep import read_sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEPS = sorted([*ROOT.glob("reproduce/**/*.yaml"), *ROOT.glob("examples/*.yaml")])
+NESTEROV = {"cifar10", "mnist-lenet5", "drt"}
+"""Files that do not take the sources' plain momentum, and say so."""
+
+
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("tiny", [False, True], ids=["full", "tiny"])
+def test_the_program_takes_every_job(file: Path, tiny: bool) -> None:
+    found = read_sweep(file, SweepCommands(), tiny, [ROOT / "zoo"])
+    assert found.about
+    for job in found.jobs:
+        assert job.minutes is not None, job.name
+        assert job.minutes > 0, job.name
+        for word in job.words:  # settings that a run keeps name no machine
+            assert not any(part.startswith("/") for part in word.replace("@", ":").replace("(", ":").split(":")), word
+        if job.command == "train" and file.stem not in NESTEROV:
+            assert job_of(job.words).plan(0).nesterov is False, job.name
+    makers = {job.key for job in found.jobs}
+    assert all(set(job.needs) <= makers for job in found.jobs)
+    used = [job for job in found.jobs if job.command != "train" and "zoo" in " ".join(job.words[:-1])]
+    assert all(job.needs or found.given for job in used)
+
+
+def test_the_example_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")
+    file = tmp_path / "docs.yaml"
+    file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    jobs = read_sweep(file, SweepCommands()).jobs
+    assert [job.name for job in jobs][:3] == ["net-0.25", "net-0.5", "net-0.25-at-0.25"]
+    assert jobs[-1].needs == ("train net-0.5",)
+
+
+def test_an_attack_waits_for_the_run_it_attacks(tmp_path: Path) -> None:
+    file = tmp_path / "attack.yaml"
+    file.write_text("certify: [{name: a, settings: --sigma 0.5}]\nattack: [{name: b, arguments: [runs/a]}]\n")
+    certified, attacked = read_sweep(file, SweepCommands()).jobs
+    assert attacked.words == ("attack", "runs/a", "--out", "runs/b")
+    assert attacked.needs == (certified.key,)
+    assert attacked.checked.makes == (Path("runs/b/attack.json"),)

@@ -1,0 +1,193 @@
+"""Jobs run after those they need, side by side, as far as the time goes; what fails stops only what needs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import ArgumentError
+from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, Work
+from ringfence.sweep.worker import Worker
+
+Read = Callable[..., Sweep]
+
+
+class Seen:
+    """What a schedule told."""
+
+    def __init__(self) -> None:
+        self.begun: list[list[str]] = []
+        self.ended: list[tuple[str, State]] = []
+        self.most = 0
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        self.begun.append([job.name for job in jobs])
+
+    def end(self, job: Job, state: State, minutes: float) -> None:
+        self.ended.append((job.name, state))
+
+    def look(self, running: Sequence[Job], left: float | None) -> None:
+        self.most = max(self.most, len(running))
+
+
+@pytest.fixture
+def schedule(program: list[str], tmp_path: Path) -> Callable[..., Schedule]:
+    work = Work(tmp_path / "work")
+
+    def make(sweep: Sweep, side_by_side: int = 1, only: str = "") -> Schedule:
+        work.prepare(tmp_path, None, (), ())
+        chosen = [job for job in sweep.jobs if job.name.startswith(only)]
+        return Schedule(chosen, sweep.jobs, work, program, side_by_side)
+
+    return make
+
+
+MIXED = """
+train:
+- {name: last, needs: [first]}
+- {name: first}
+certify:
+- {name: good, settings: {x: zoo/sweep/last}}
+- {name: broken, settings: {bad: 1}}
+- {name: after, needs: [broken]}
+- {name: more, settings: {x: runs/after}}
+"""
+
+
+def test_what_fails_stops_only_what_needs_it_and_nothing_is_repeated(
+    sweep: Read, schedule: Callable[..., Schedule]
+) -> None:
+    one, seen = schedule(sweep(MIXED)), Seen()
+    one.run(seen)
+    order = (one.work.path / "order").read_text().split()
+    assert order == ["first", "last", "good", "broken"]
+    assert one.states == {
+        "train last": "done",
+        "train first": "done",
+        "certify good": "done",
+        "certify broken": "failed",
+        "certify after": "waiting",
+        "certify more": "waiting",
+    }
+    assert [job.name for job in one.blocked()] == ["after", "more"]
+    broken = next(job for job in one.chosen if job.name == "broken")
+    assert one.work.last_words(broken) == "it broke"
+    again = schedule(sweep(MIXED))
+    again.run(Seen())
+    assert (one.work.path / "order").read_text().split() == [*order, "broken"]
+
+
+def test_a_job_whose_settings_changed_or_whose_result_is_gone_runs_again(
+    sweep: Read, schedule: Callable[..., Schedule]
+) -> None:
+    text = "certify: [{name: a, settings: {x: 1}}, {name: b}]"
+    schedule(sweep(text)).run(Seen())
+    changed = schedule(sweep(text.replace("x: 1", "x: 2")))
+    assert [job.name for job in changed.waiting()] == ["a"]
+    (changed.work.path / "runs" / "b").rmdir()
+    assert [job.name for job in schedule(sweep(text)).waiting()] == ["b"]
+    (changed.work.path / "jobs" / "certify-a.json").write_text("half a no")
+    assert [job.name for job in schedule(sweep(text)).waiting()] == ["a", "b"]
+
+
+def test_what_was_not_chosen_must_be_there(sweep: Read, schedule: Callable[..., Schedule]) -> None:
+    text = "train: [{name: net}]\ncertify: [{name: run, needs: [net]}]"
+    one = schedule(sweep(text), only="run")
+    one.run(Seen())
+    assert [one.missing(job) for job in one.blocked()] == [["train net"]]
+    (one.work.path / "zoo" / "sweep" / "net").mkdir(parents=True)
+    two = schedule(sweep(text), only="run")
+    two.run(Seen())
+    assert two.states == {"certify run": "done"}
+
+
+def test_trainings_that_share_go_together_and_one_that_fails_does_not_stop_the_others(
+    sweep: Read, schedule: Callable[..., Schedule]
+) -> None:
+    text = "train: [{name: a}, {name: b, settings: {bad: 1}}, {name: apart, settings: {x: 1}}, {name: c}, {name: d}]"
+    one, seen = schedule(sweep(text), side_by_side=3), Seen()
+    one.run(seen)
+    assert seen.begun[0] == ["a", "b", "c"]
+    assert {tuple(group) for group in seen.begun[1:]} >= {("apart",), ("d",), ("a",), ("b",), ("c",)}
+    assert seen.most <= 3
+    assert sorted(name for name, state in seen.ended if state == "done") == ["a", "apart", "c", "d"]
+    assert [name for name, state in seen.ended if state == "failed"] == ["b"]
+
+
+def test_the_budget_stops_what_runs_and_the_rest_waits(sweep: Read, schedule: Callable[..., Schedule]) -> None:
+    one, seen = schedule(sweep("certify: [{name: long, settings: {long: 1}}, {name: later}]")), Seen()
+    one.run(seen, seconds=1.0)
+    assert one.states == {"certify long": "stopped", "certify later": "waiting"}
+    assert seen.ended == [("long", "stopped")]
+    assert one.blocked() == []
+    none = schedule(sweep("certify: [{name: later}]"))
+    none.run(Seen(), seconds=0.0)
+    assert none.states == {"certify later": "waiting"}
+
+
+def test_whatever_stops_the_sweep_ends_its_workers(sweep: Read, schedule: Callable[..., Schedule]) -> None:
+    one = schedule(sweep("certify: [{name: a, settings: {long: 1}}, {name: b, settings: {long: 1}}]"), side_by_side=2)
+    processes = []
+
+    class Interrupted(Seen):
+        def look(self, running: Sequence[Job], left: float | None) -> None:
+            processes.extend(group.worker._process for group in one._running)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        one.run(Interrupted())
+    assert len(processes) == 2
+    assert all(process is not None and process.poll() is not None for process in processes)
+    assert set(one.states.values()) == {"stopped"}
+
+
+def test_a_worker_that_died_says_so_and_starts_anew(program: list[str], tmp_path: Path) -> None:
+    worker = Worker(program, tmp_path)
+
+    def code(*words: str) -> int:
+        worker.begin([words], Path("log"))
+        while (found := worker.code()) is None:
+            time.sleep(0.01)
+        return found
+
+    assert code("certify", "--die", "a") == 5
+    assert code("certify", "b") == 0
+    process = worker._process
+    assert code("certify", "--bad", "c") == 1
+    assert worker._process is process, "one that fails ends only itself"
+    assert worker.end() == 0
+
+
+def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: Read, tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    found = sweep("certify: [{name: 'a{i}', each: {i: [1, 2]}, minutes: 5}, {name: 'b{i}', each: {i: [1, 2]}}]").jobs
+    assert [Estimates(found, work).of(job) for job in found] == [5, 5, None, None]
+    assert Estimates(found, work).total(found) is None
+    work.end(found[0], 1.0)
+    work.end(found[2], 3.0)
+    after = Estimates(found, work)
+    assert [after.of(job) for job in found] == [1.0, 5, 3.0, 3.0]
+    assert after.total(found) == 12.0
+
+
+def test_the_work_folder_leads_to_the_data_and_holds_trainings_made_elsewhere(tmp_path: Path) -> None:
+    zoo = tmp_path / "zoo" / "mnist"
+    (zoo / "net").mkdir(parents=True)
+    (zoo / "net" / "config.json").write_text("{}")
+    (zoo / "lone.safetensors").write_text("weights")
+    work = Work(tmp_path / "work")
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        work.prepare(tmp_path, tmp_path / name, [Path("mnist/net"), Path("mnist/lone")], [tmp_path / "zoo"])
+    assert (work.path / "data").resolve() == (tmp_path / "new").resolve()
+    assert (work.path / "here").resolve() == tmp_path.resolve()
+    assert (work.path / "zoo" / "mnist" / "net" / "config.json").is_file()
+    assert (work.path / "zoo" / "mnist" / "lone.safetensors").is_file()
+    (work.path / "data").unlink()
+    (work.path / "data").mkdir()
+    with pytest.raises(ArgumentError, match="Move it away"):
+        work.prepare(tmp_path, tmp_path / "new", [], [])

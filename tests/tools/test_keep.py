@@ -1,0 +1,46 @@
+"""What a sweep finished is kept: whole trainings, verified runs, nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from ringfence.models.zoo import read_sums
+from ringfence.store import RunFolder
+
+
+def test_what_is_finished_is_kept(
+    tool: Callable[[str], ModuleType], fake_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    work, root = tmp_path / "work", tmp_path / "root"
+    for name in ("a", "b", "unfinished"):
+        run = fake_run(work / "runs" / name, 4)
+        (run.path / "lock").touch()
+        if name != "unfinished":
+            run.write_summary({})
+    for training, members in (("many", 3), ("one", 1), ("two", 2)):
+        folder = work / "zoo" / "cifar10" / training
+        (folder / "member-0").mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"members": members, "init": "elsewhere/start"}))
+        for number in range(1 if training == "two" else members):
+            (folder / f"final-{number}.safetensors").touch()
+    zoo, results = root / "zoo" / "cifar10", root / "results" / "cifar10"
+    keep = tool("keep").keep
+    assert len(keep(work, zoo, results, {"many": 1}, pictures=True)) == 4
+    kept = [RunFolder.open(path) for path in sorted(results.iterdir())]
+    assert [run.path.name for run in kept] == ["a", "b"]
+    assert kept[0].inputs()[0].thumbnail is not None
+    assert not (kept[0].path / "lock").exists()
+    trainings = sorted(path.relative_to(root).as_posix() for path in (root / "zoo").rglob("*") if path.is_file())
+    many = [f"zoo/cifar10/many/{name}" for name in ("SHA256SUMS", "config.json", "final-0.safetensors")]
+    assert trainings == [*many, "zoo/cifar10/one/config.json", "zoo/cifar10/one/final-0.safetensors"]
+    assert json.loads((root / trainings[-2]).read_text())["init"] == "zoo/cifar10/start"
+    assert len(read_sums(zoo / "many")) == 3
+    keep(work, zoo, results, {}, pictures=False)
+    assert RunFolder.open(results / "a").inputs()[0].thumbnail is None
+    assert (zoo / "many" / "final-2.safetensors").exists()
+    assert not (zoo / "many" / "SHA256SUMS").exists(), "what was kept before is replaced"
+    keep(work, zoo, None, {"many": 0}, pictures=False)
+    assert not list((zoo / "many").glob("*.safetensors"))
