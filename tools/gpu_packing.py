@@ -72,7 +72,7 @@ def keep(
     members: how many to keep of a training, by its name, where that is not all of them; hashes are kept of all.
     pictures: whether those of the inputs are kept, with one run.
     """
-    from smooth_reduce_pack import pack as keep_run
+    from keep_runs import pack as keep_run
 
     from ringfence.models.zoo import SUMS
 

@@ -15,7 +15,8 @@ from ringfence.cli import app
 from ringfence.training.job import TrainJob
 
 Tool = Callable[[str], ModuleType]
-SWEEPS = sorted((Path(__file__).resolve().parents[2] / "reproduce").glob("*.yaml"))
+ROOT = Path(__file__).resolve().parents[2]
+SWEEPS = sorted((ROOT / "reproduce").rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
@@ -38,16 +39,16 @@ def test_jobs_fit_together(tool: Tool, file: Path) -> None:
         names = [one.name for one in jobs[phase]]
         assert len(set(names)) == len(names)
     made = {place for one in jobs["train"] for place in one.done}
-    kept = {path for path in map(Path, _kept(file)) if path not in made}
+    kept = {path for path in map(Path, _kept()) if path not in made}
     for one in jobs["train"] + jobs["certify"]:
         assert set(one.needs) <= made | kept, one.name
         for place in one.needs:  # what a command reads is what it waits for
             assert any(place.parent.name in word for word in one.words), one.name
 
 
-def _kept(file: Path) -> list[str]:
+def _kept() -> list[str]:
     """Weights that are committed, so that no sweep has to train them."""
-    return [path.relative_to(file.parents[1]).as_posix() for path in file.parents[1].glob("zoo/*/*/final-*")]
+    return [path.relative_to(ROOT).as_posix() for path in ROOT.glob("zoo/*/*/final-*")]
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
