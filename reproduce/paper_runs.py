@@ -18,6 +18,7 @@ from typing import Any, final
 from paper_tables import ROOT
 
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
+from ringfence.models.grammar import Node, as_tree
 from ringfence.store import RunConfig, RunFolder
 
 ZOO = ROOT / "zoo"
@@ -151,9 +152,19 @@ class Run:
 
     @property
     def reducing(self) -> dict[str, Any] | None:
-        """How patches or clips are cut and reduced; None for other runs."""
-        found = self.config.extra.get("smooth_reduce")
-        return None if found is None else dict(found)
+        """How ``crops`` or ``clips`` are cut, the frames of a ``chunk``, how to ``reduce``; None for other runs."""
+        if (kept := self.config.extra.get("smooth_reduce")) is not None:
+            return dict(kept)
+        tree, chunk = as_tree(self.config.model), None
+        cut = tree if isinstance(tree, Node) and tree.name in ("patches", "clips") else None
+        inner = cut.models[0] if cut else tree
+        if isinstance(inner, Node) and inner.name == "chunks":
+            chunk = str(inner.settings["frames"])
+        if cut is None:
+            return None if chunk is None else {"clips": None, "chunk": chunk, "reduce": "mean"}
+        settings = {key: str(value) for key, value in cut.settings.items()}
+        kind = "crops" if cut.name == "patches" else "clips"
+        return {kind: settings, "chunk": chunk, "reduce": settings.get("reduce", "mean")}
 
     @property
     def mode(self) -> str:

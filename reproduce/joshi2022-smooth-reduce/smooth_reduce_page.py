@@ -36,16 +36,16 @@ and prove nothing. The paper's own radii (`published.json`) leave the factor out
 ImageNet and UCF-101 tables need data that is not at hand."""
 
 
-def study_row(run: Run) -> dict[str, Any]:
-    """A run of patches.yaml as a row of its table."""
+def study_row(run: Run, name: str) -> dict[str, Any]:
+    """A run of patches.yaml as a row of its table; name: as the file has it, without the data's."""
     ours = run.lanes(STUDY_RADII)["main"]
     reducing, sound = run.reducing, ours.sound
-    kind = next((told for start, told in QUESTIONS.items() if run.name.startswith(start)), "noise mode")
+    kind = next((told for start, told in QUESTIONS.items() if name.startswith(start)), "noise mode")
     if kind == QUESTIONS["k"]:
-        kind += ", equal compute" if run.name.endswith("fair") else ", same draws"
+        kind += ", equal compute" if name.endswith("fair") else ", same draws"
     return {
         "question": "base" if reducing is None else kind,
-        "name": run.name,
+        "name": name,
         "sound": sound,
         "mode": "-" if reducing is None else run.mode,
         "factor": run.factor,
@@ -106,12 +106,12 @@ def beside(value: float, other: float) -> str:
 def studies() -> dict[str, dict[str, Any]]:
     """Every data set: from its runs, or from the summary that is left of them."""
     found = {path.parent.name: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*/study.json"))}
-    for folder in sorted({path.parents[1] for path in RESULTS.glob("*/base/config.json")}):
-        runs = list(Runs.under(folder))
-        base = next(run for run in runs if run.name == "base")
-        runs.sort(key=lambda run: run is not base)
+    for folder in sorted({path.parents[1] for path in RESULTS.glob("*/*-base/config.json")}):
+        runs = {run.name.removeprefix(f"{folder.name}-"): run for run in Runs.under(folder)}
+        base = runs.pop("base")
+        arms = [study_row(run, name) for name, run in {"base": base, **runs}.items()]
         about = {"model": base.config.model, "data": base.config.data, "sigma": base.sigma}
-        found[folder.name] = {**about, "arms": [study_row(run) for run in runs], "histograms": []}
+        found[folder.name] = {**about, "arms": arms, "histograms": []}
     return found
 
 
@@ -137,7 +137,8 @@ def videos(runs: Runs) -> list[str]:
 def named(run: Run) -> str:
     """A run of one way to reduce, as the lanes are named."""
     reducing = run.reducing or {}
-    cut = reducing["clips"]
+    if (cut := reducing["clips"]) is None:
+        return f"plain m={reducing['chunk']}"
     return f"({cut['frames']},{reducing['chunk']}) {reducing['reduce']} k={cut['count']}"
 
 

@@ -159,8 +159,8 @@ def width_matters() -> str:
     (training,) = run.trainings
     gain = f"{wide:.3f} instead of {narrow:.3f} ({100 * (wide / narrow - 1):+.1f}%)"
     return (
-        f"This was tested: with Caffe's LeNet ({size_of(wide_lenet()):,} parameters, `wide_lenet.py`) in place of ours, "
-        f"both trained alike for {training.plan['epochs']} epochs at sigma {run.sigma:g} and certified on "
+        f"This was tested: with Caffe's LeNet ({size_of(wide_lenet()):,} parameters, `wide_lenet.py`) in place of "
+        f"ours, both trained alike for {training.plan['epochs']} epochs at sigma {run.sigma:g} and certified on "
         f"{run.inputs} images with n = {run.n:,}, the ACR is {gain}."
     )
 

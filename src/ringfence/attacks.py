@@ -82,7 +82,7 @@ class Attack(ABC):
 def check_attack(eps: float, steps: int) -> None:
     """Refuse what no attack can mean."""
     if not (math.isfinite(eps) and eps > 0):
-        raise ArgumentError("eps", "must be a positive l2 radius", eps, "Paper 001 uses 1.0 on MNIST.")
+        raise ArgumentError("eps", "must be a positive l2 radius", eps, "Yang et al. 2022 use 1.0 on MNIST.")
     if steps < 1:
         raise ArgumentError("steps", "must be at least 1", steps, "The papers use 10.")
 

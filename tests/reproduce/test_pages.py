@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -29,18 +28,6 @@ TRAININGS = {
     "gaussian-deep": ("resnet110", "gaussian"),
     "consistency-deep": ("resnet110", "consistency"),
 }
-
-
-@pytest.fixture(scope="module")
-def fake_run() -> Callable[..., RunFolder]:
-    """Make a run folder without a network (tests/report/fake_runs.py)."""
-    spec = importlib.util.spec_from_file_location("fake_runs", ROOT / "tests" / "report" / "fake_runs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made: Callable[..., RunFolder] = module.fake_run
-    return made
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def plot_frontier(
 
 
 def plot_medians(medians: FloatArray, certifiable: BoolArray, thetas: Sequence[float], ax: Axes, what: str) -> None:
-    """Inputs by the median of their selector's value, those that are certified and the others (paper 002, figure 3).
+    """Inputs by the median of their selector's value, those that are certified and the others (ACES, figure 3).
 
     medians: the smallest threshold that half of the draws reach, so that the grid's thresholds are the only edges.
     """

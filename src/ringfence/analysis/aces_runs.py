@@ -205,7 +205,7 @@ def _core(records: Sequence[Record]) -> IntArray:
 
 
 def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMetrics:
-    """An ordinary run on the core's inputs in the frontier's figures, everything selected (paper 002, D.4); theta is
+    """An ordinary run on the core's inputs in the frontier's figures, everything selected (ACES, D.4); theta is
     its sigma."""
     part = plain_component(run)
     if part.natural is None or part.radius is None:

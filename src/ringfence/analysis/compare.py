@@ -1,4 +1,4 @@
-"""Paired comparison of certificates, input by input: the columns of paper 004's tables 1 and 2 and figures 6 and 7."""
+"""Paired comparison of certificates, input by input: as in Cullen et al. 2022, tables 1 and 2, figures 6, 7."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ COLOURS = {
     "neyman_pearson": "#222222",
     "none": "#999999",
 }
-"""One colour per mechanism in every drawing; blue and red are the lines of paper 004's figures."""
+"""One colour per mechanism in every drawing; blue and red are the lines of Cullen et al.'s figures."""
 
 
 def plot_map(data: SimplexMap, ax: Axes) -> None:

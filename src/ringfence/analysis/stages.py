@@ -1,4 +1,4 @@
-"""Where staged and sequential runs stopped, and how many draws that saved (paper 000, tables 4 and 15-18)."""
+"""Where staged and sequential runs stopped, and how many draws that saved (Horvath et al. 2022, tables 4 and 15-18)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StageSummary:
     """Per-stage shares of a run and its saving against a fixed n.
 
     sample_rf = (n + n0) / mean of all draws; sample_rf_estimation = n / mean draws without those that chose the
-    class; sample_rf_paper = (n + n0) / (n0 + sum_j ASR_j n_j), paper 000's own, which counts only the last stage
+    class; sample_rf_paper = (n + n0) / (n0 + sum_j ASR_j n_j), Horvath et al.'s own, which counts only the last stage
     an input reached. For looks of one stream of draws the last one agrees with the first.
     """
 

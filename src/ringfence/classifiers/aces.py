@@ -1,4 +1,4 @@
-"""ACES: a smoothed selector sends each input to a smoothed certification network or to a core network (paper 002)."""
+"""ACES: a smoothed selector sends inputs to a smoothed certification network or to a core (Horvath et al. 2022)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class NetworkSelector(Selector):
 
 @final
 class Aces(Classifier):
-    """F(x) = the smoothed certify(x) where the smoothed select(x) is 1, else core(x) (paper 002, eq. 4).
+    """F(x) = the smoothed certify(x) where the smoothed select(x) is 1, else core(x) (Horvath et al. 2022, eq. 4).
 
     score gives (B, 2, K): the certification network's scores, and the selector's value K times. The readout
     ``selection`` counts both for all thetas at once; each theta is a lane, named in ``names``. The core network

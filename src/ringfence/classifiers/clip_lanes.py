@@ -1,4 +1,4 @@
-"""ClipLanes: plain smoothing of a video and several Smooth-Reduce-(t,m) from one pass on the same noise (paper 003)."""
+"""ClipLanes: plain smoothing of a video and several Smooth-Reduce-(t,m) in one pass (Joshi et al. 2022)."""
 
 from __future__ import annotations
 

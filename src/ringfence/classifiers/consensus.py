@@ -1,4 +1,4 @@
-"""K-consensus: if the first members agree, the rest is not asked (paper 000, section 4)."""
+"""K-consensus: if the first members agree, the rest is not asked (Horvath et al. 2022, section 4)."""
 
 from __future__ import annotations
 

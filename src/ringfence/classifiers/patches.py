@@ -1,4 +1,4 @@
-"""Patches: one network on many overlapping patches acts as an ensemble (Smooth-Reduce, paper 003)."""
+"""Patches: one network on many overlapping patches acts as an ensemble (Smooth-Reduce, Joshi et al. 2022)."""
 
 from __future__ import annotations
 

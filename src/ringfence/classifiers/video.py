@@ -1,4 +1,4 @@
-"""Videos (B, T, C, H, W): logits averaged over consecutive chunks, reduced over overlapping sub-videos (paper 003)."""
+"""Videos (B, T, C, H, W): logits averaged over consecutive chunks, reduced over sub-videos (Joshi et al. 2022)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Votes: members' scores -> one classifier's scores, "ensemble before smoothing" (papers 000 and 001).
+"""Votes: members' scores -> one classifier's scores, "ensemble before smoothing" (Horvath et al. and Yang et al. 2022).
 
 All members see the same noise draw. A row on which any member's scores are invalid is invalid as a whole.
 """
@@ -30,13 +30,13 @@ Combine = Callable[[Tensor, Kinds], Tensor]
 
 
 def soft(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Mean logits: f = (1/M) sum_l f_l (paper 000, eq. 2); of members that give probabilities, their mean."""
+    """Mean logits: f = (1/M) sum_l f_l (Horvath et al. 2022, eq. 2); of members that give probabilities, their mean."""
     common_kind(kinds, "a soft vote")
     return scores.mean(1)
 
 
 def softmax(scores: MemberScores, kinds: Kinds = LOGITS) -> Scores:
-    """Mean softmax scores: paper 001's weighted ensemble with equal weights."""
+    """Mean softmax scores: Yang et al.'s weighted ensemble with equal weights."""
     return probabilities(scores, kinds).mean(1)
 
 

@@ -106,7 +106,7 @@ def comparisons(
 
 
 def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> None:
-    """Table 1 of paper 004, run by run in the order of sigma and n (so that figure 6 can be read off)."""
+    """Table 1 of Cullen et al. 2022, run by run in the order of sigma and n (so that figure 6 can be read off)."""
     from rich.table import Table
     from rich.text import Text
 
@@ -141,7 +141,7 @@ def certified_curves(run: RunBounds, mechanisms: Sequence[str]) -> tuple[float, 
 
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
-    """Table 2 of paper 004 and figure 7's shares, one column per comparison."""
+    """Table 2 of Cullen et al. 2022 and figure 7's shares, one column per comparison."""
     from rich.table import Table
 
     table = Table(title="Gains of A over B per input", title_justify="left")

@@ -1,4 +1,4 @@
-"""The ensemble of certificates of paper 004: the largest of several radii from the SAME bounds."""
+"""The ensemble of certificates of Cullen et al. 2022: the largest of several radii from the SAME bounds."""
 
 from __future__ import annotations
 

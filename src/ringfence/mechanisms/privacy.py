@@ -45,7 +45,7 @@ class PixelDP(Mechanism):
 class AnalyticDP(Mechanism):
     """max over eps of the L with Phi(L/2s - eps s/L) - e^eps Phi(-L/2s - eps s/L) = (p_a - e^(2eps) p_b)/(1 + e^eps).
 
-    Paper 004, eq. 18, from the exact privacy curve of Balle and Wang (2018). With E = e^eps, a = L/2 - eps/L and
+    Cullen et al. 2022, eq. 18, from the exact privacy curve of Balle and Wang 2018. With E = e^eps, a = L/2 - eps/L and
     b = -L/2 - eps/L the left side has the derivatives phi(a) in L and -E Phi(b) in eps, so the best eps satisfies
     Phi(a) = (p_a (1+2E) + E^2 p_b)/(1+E)^2 and Phi(b) = (p_a + p_b (2E+E^2))/(1+E)^2 together with b^2 - a^2 = 2 eps:
     one equation in eps. L is then solved for at that eps, whatever its accuracy, and ends on the safe side.

@@ -21,7 +21,7 @@ Sampling = Literal["dense", "random"]
 @final
 @dataclass(frozen=True)
 class Crops:
-    """Square patches that a network sees: M_i = P_i Rz (resize or pad, then crop), or crop, then upsample (paper 003).
+    """Square patches that a network sees: M_i = P_i Rz (resize or pad, then crop), or crop, upsample (Smooth-Reduce).
 
     size: side of what the network sees; resize: side the image is brought to first; pad: zeros around it;
     crop: side cut from the image and upsampled to size. Dense: count patches on an even grid, or all on a stride;

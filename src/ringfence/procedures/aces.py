@@ -1,4 +1,4 @@
-"""ACES with a fixed number of draws: CERTIFY and PREDICT of paper 002, with the corrections of METHODS 7.
+"""ACES with a fixed number of draws: CERTIFY and PREDICT of Horvath et al. 2022 (ACES), with corrections.
 
 The claims are about F(x) = smoothed certify(x) where the smoothed selector says 1, else core(x). Tallies bring
 ``votes`` of the certification network and ``bits`` (core, certify, invalid) of the selector, from the same draws.
@@ -31,7 +31,7 @@ def check_form(form: str) -> None:
 
 
 def spent_by(form: Form, alpha: float) -> Mapping[str, float]:
-    """Paper 002's union bound: half for the selector, half for the class; the sharp form: one budget for both.
+    """ACES's union bound: half for the selector, half for the class; the sharp form: one budget for both.
 
     In the sharp form only one bound could make the claim false, the one on the side that decides (METHODS 7).
     """
@@ -160,7 +160,7 @@ class AcesCertify(Procedure):
 @final
 @dataclass(frozen=True)
 class AcesPredict(Procedure):
-    """F(x) without a radius, from n draws and tests (paper 002, algorithm 4, with AND where it prints OR).
+    """F(x) without a radius, from n draws and tests (ACES, algorithm 4, with AND where it prints OR).
 
     The bit is tested one-sided against 1/2 (its two values are fixed beforehand), the class by the two-sided rank
     test. Bit 1 and the class pass: the class. Bit 0 passes: the core's class. Otherwise the class if it passes and

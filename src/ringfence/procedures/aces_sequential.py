@@ -27,7 +27,7 @@ class AcesSequential(SequentialLooks):
     claim is false only if the test of a false hypothesis crosses). If only the class crosses and the core says c:
     c, radius 0. s=0: the test "p_S > 1/2" at alpha, or, where the core says c, it and "p_c > 1/2" at alpha/2
     each, one of which must cross: the core's class, radius 0. beta costs power, never soundness.
-    form ``paper``: every test at alpha/2, as paper 002 bounds them.
+    form ``paper``: every test at alpha/2, as Horvath et al. 2022 (ACES) bound them.
     """
 
     form: Form = "sharp"

@@ -1,4 +1,4 @@
-"""Ensemble AFTER smoothing: every member is smoothed on its own (paper 001, theorem 5; METHODS 4)."""
+"""Ensemble AFTER smoothing: every member is smoothed on its own (Yang et al. 2022, theorem 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multinomial certification: the class and its bounds from the SAME n draws (paper 004, algorithm 1)."""
+"""Multinomial certification: the class and its bounds from the SAME n draws (Cullen et al. 2022, algorithm 1)."""
 
 from __future__ import annotations
 

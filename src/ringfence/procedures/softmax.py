@@ -1,4 +1,4 @@
-"""Softmax certification: bounds on mean softmax scores instead of vote counts (paper 004, algorithm 2)."""
+"""Softmax certification: bounds on mean softmax scores instead of vote counts (Cullen et al. 2022, algorithm 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged sampling for a known radius: CERTIFYADP, algorithm 2 of paper 000."""
+"""Staged sampling for a known radius: CERTIFYADP, algorithm 2 of Horvath et al. 2022."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def training_figures(trainings: Sequence[Training]) -> dict[str, Figure]:
 
 
 def variance_figures(studies: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Figure]:
-    """Predicted beside measured for every ensemble size: the fit of paper 000's variance model."""
+    """Predicted beside measured for every ensemble size: the fit of Horvath et al.'s variance model."""
     found = {}
     for key, (title, words) in _COMPARED.items():
         rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""Adaptive diversity promoting training of ensembles (Pang et al. 2019; adapted to noise in paper 001, G.4)."""
+"""Adaptive diversity promoting training of ensembles (Pang et al. 2019; adapted to noise in Yang et al. 2022, G.4)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Adp(Objective):
     """sum_i CE_i - alpha * N * H(mean prediction) - beta * log(squared volume of the non-true predictions).
 
     The volume is that spanned by the members' softmax vectors without the true class, each at length 1. Both
-    terms are rewards (paper 001 prints a plus). Neither paper 001 nor METHODS gives the weights: the defaults
+    terms are rewards (Yang et al. 2022 print a plus). Yang et al. do not give the weights: the defaults
     are ours, a quarter and a fifth of Pang et al.'s 2 and 0.5 because the entropy is counted N times here.
     """
 

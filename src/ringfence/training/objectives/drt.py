@@ -1,4 +1,4 @@
-"""Diversity-regularised training of ensembles (paper 001, equations 9, 10, 54 and 55)."""
+"""Diversity-regularised training of ensembles (Yang et al. 2022, equations 9, 10, 54 and 55)."""
 
 from __future__ import annotations
 

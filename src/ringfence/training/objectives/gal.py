@@ -1,4 +1,4 @@
-"""Gradient alignment loss for ensembles (Kariyappa and Qureshi 2019; adapted to noise in paper 001, G.4)."""
+"""Gradient alignment loss for ensembles (Kariyappa and Qureshi 2019; adapted to noise in Yang et al. 2022, G.4)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ringfence.training.objectives.second_order import SecondOrder
 class Gal(Objective):
     """sum_i CE_i + weight * log sum_{i<j} exp(cos(grad_x CE_i, grad_x CE_j)), averaged over noisy inputs.
 
-    The weight stands in neither paper 001 nor here as a given: Kariyappa and Qureshi use 0.5.
+    The weight is not given by Yang et al. 2022: Kariyappa and Qureshi use 0.5.
     """
 
     weight: float = 0.5

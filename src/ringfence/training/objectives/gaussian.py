@@ -23,7 +23,7 @@ from ringfence.training.objectives.base import (
 @final
 @dataclass(frozen=True)
 class Gaussian(SingleObjective):
-    """mean over inputs and m copies of -log softmax(f(x + e))_y; paper 001 augments twice."""
+    """mean over inputs and m copies of -log softmax(f(x + e))_y; Yang et al. 2022 augment twice."""
 
     copies: int = 2
     name: ClassVar[str] = "gaussian"

@@ -20,7 +20,7 @@ class Select(SingleObjective):
     """The base objective of a network with two scores, (leave to the core, certify), at labels 1[n_y / n >= eta].
 
     n_y: how many of n noisy copies of an input the certification network gets right (``training/selection.py``);
-    paper 002 uses eta .5 and .95, and as base what the certification network was trained with.
+    Horvath et al. 2022 (ACES) use eta .5 and .95, and as base what the certification network was trained with.
     """
 
     base: SingleObjective = field(default_factory=Gaussian)
@@ -30,9 +30,9 @@ class Select(SingleObjective):
 
     def __post_init__(self) -> None:
         if not 0 < self.eta <= 1:
-            raise ArgumentError("--set eta", "must lie in (0, 1]", self.eta, "Paper 002 uses 0.5 and 0.95.")
+            raise ArgumentError("--set eta", "must lie in (0, 1]", self.eta, "ACES's authors use 0.5 and 0.95.")
         if self.n < 1:
-            raise ArgumentError("--set n", "must be at least 1", self.n, "Paper 002 uses 1000 noisy copies.")
+            raise ArgumentError("--set n", "must be at least 1", self.n, "ACES's authors use 1000 noisy copies.")
 
     @property
     def copies(self) -> int:  # type: ignore[override]

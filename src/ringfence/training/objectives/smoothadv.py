@@ -1,4 +1,4 @@
-"""SmoothAdv: adversarial training of the smoothed classifier (Salman et al. 2019; papers 000 and 001)."""
+"""SmoothAdv: adversarial training of the smoothed classifier (Salman et al. 2019)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SmoothAdv(SingleObjective):
     """Cross-entropy at x' + e_i, where x' maximises -log mean_i softmax(f(x' + e_i))_y within an l2 ball.
 
     The m draws stay fixed during the attack and are used again in the loss. eps follows the attack warm-up.
-    Papers: T = 10, m = 2; eps 1.0 (paper 001), 512/255 (paper 000, CIFAR-10, sigma 1).
+    Papers: T = 10, m = 2; eps 1.0 (Yang et al. 2022), 512/255 (Horvath et al. 2022, CIFAR-10, sigma 1).
     """
 
     eps: float = 1.0
