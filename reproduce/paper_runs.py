@@ -103,6 +103,16 @@ class Run:
         return None if draws is None else int(draws)
 
     @property
+    def n0(self) -> int:
+        """Draws that choose the class."""
+        return int(self.config.procedure_settings.get("n0", 0))
+
+    @property
+    def alpha(self) -> float:
+        """Failure probability."""
+        return float(self.config.procedure_settings["alpha"])
+
+    @property
     def radius(self) -> float | None:
         """The radius that was to be proved, where there was one."""
         known = self.config.procedure_settings.get("radius")
@@ -124,10 +134,20 @@ class Run:
         return f"{self.inputs} inputs, n = {self.n:,}"
 
     @property
+    def model(self) -> str:
+        """The classifier as written."""
+        return self.config.model
+
+    @property
+    def data(self) -> str:
+        """Kind of the data, without its place."""
+        return self.config.data.partition(":")[0]
+
+    @property
     def members(self) -> list[str]:
         """The networks that vote, as written; one where nothing votes."""
         ensemble = self.config.ensemble
-        return list(ensemble["members"]) if "members" in ensemble else [self.config.model]
+        return list(ensemble["members"]) if "members" in ensemble else [self.model]
 
     @property
     def size(self) -> int:
@@ -155,7 +175,7 @@ class Run:
         """How ``crops`` or ``clips`` are cut, the frames of a ``chunk``, how to ``reduce``; None for other runs."""
         if (kept := self.config.extra.get("smooth_reduce")) is not None:
             return dict(kept)
-        tree, chunk = as_tree(self.config.model), None
+        tree, chunk = as_tree(self.model), None
         cut = tree if isinstance(tree, Node) and tree.name in ("patches", "clips") else None
         inner = cut.models[0] if cut else tree
         if isinstance(inner, Node) and inner.name == "chunks":
@@ -177,12 +197,17 @@ class Run:
         """What every radius is divided by."""
         return float(self.config.lift["norm_bound"])
 
+    @property
+    def factor_left_out(self) -> float | None:
+        """What a published form should have divided by and did not."""
+        found = self.config.lift.get("norm_left_out")
+        return None if found is None else float(found)
+
     @cached_property
     def trainings(self) -> list[Training]:
         """What of the zoo stands behind it, in the order of its members, each once."""
-        found = re.findall(r"zoo:([^:,+\s)]+)|([\w.-]+)/final-\d", self.config.model)
-        data = self.config.data.partition(":")[0]
-        names = dict.fromkeys(spec or f"{data}/{folder}" for spec, folder in found)
+        found = re.findall(r"zoo:([^:,+\s)]+)|([\w.-]+)/final-\d", self.model)
+        names = dict.fromkeys(spec or f"{self.data}/{folder}" for spec, folder in found)
         return [read_training(self.zoo, name) for name in names]
 
     @property

@@ -49,8 +49,8 @@ def study_row(run: Run, name: str) -> dict[str, Any]:
         "sound": sound,
         "mode": "-" if reducing is None else run.mode,
         "factor": run.factor,
-        "factor_left_out": run.config.lift.get("norm_left_out"),
-        "alpha": run.config.procedure_settings["alpha"],
+        "factor_left_out": run.factor_left_out,
+        "alpha": run.alpha,
         "draws": ours.draws / ours.count,
         "forwards": ours.forwards / ours.count,
         "acr": ours.acr,
@@ -110,7 +110,7 @@ def studies() -> dict[str, dict[str, Any]]:
         runs = {run.name.removeprefix(f"{folder.name}-"): run for run in Runs.under(folder)}
         base = runs.pop("base")
         arms = [study_row(run, name) for name, run in {"base": base, **runs}.items()]
-        about = {"model": base.config.model, "data": base.config.data, "sigma": base.sigma}
+        about = {"model": base.model, "data": base.data, "sigma": base.sigma}
         found[folder.name] = {**about, "arms": arms, "histograms": []}
     return found
 
@@ -129,8 +129,7 @@ def videos(runs: Runs) -> list[str]:
     if not rows:
         return []
     head = ["task", "sigma", "Smooth-Reduce-(t,m)", "noise", "factor", "clips", "forwards", "ACR", "right %"]
-    settings = run.config.procedure_settings
-    said = f"n0 {settings['n0']}, n {settings['n']}, alpha {settings['alpha']:g}; k sub-videos spread evenly."
+    said = f"n0 {run.n0}, n {run.n}, alpha {run.alpha:g}; k sub-videos spread evenly."
     return ["## Video", "", *table([*head, "abstained %", "paper's ACR: **UNSOUND**"], rows), "", said, ""]
 
 
