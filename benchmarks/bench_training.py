@@ -1,6 +1,6 @@
 """Seconds per step of every objective on MNIST's shape: what DRT costs beside plain and SmoothAdv training.
 
-Paper 001 (F.1, one 1080 Ti, batch 256, three LeNets): DRT over Gaussian 1.04 s, SmoothAdv 1.86 s, DRT over
+Yang et al. 2022 (F.1, one 1080 Ti, batch 256, three LeNets): DRT over Gaussian 1.04 s, SmoothAdv 1.86 s, DRT over
 SmoothAdv 2.52 s a batch. Compared are ratios within one machine, never seconds across machines.
 
     python benchmarks/bench_training.py [--quick]
@@ -62,7 +62,7 @@ def main() -> int:
         )
         for name, found in seconds.items()
     ]
-    columns = ("objective, three LeNets", "s per step", "of SmoothAdv's", "paper 001: of SmoothAdv's")
+    columns = ("objective, three LeNets", "s per step", "of SmoothAdv's", "Yang et al. 2022: of SmoothAdv's")
     ratio = median_ratio(seconds["drt over gaussian"], against)
     report = Report(
         name="training",

@@ -91,3 +91,10 @@ def test_the_command_reference_is_what_the_commands_say() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "cli_reference.py"))
     page = (ROOT / "docs" / "cli-reference.md").read_text(encoding="utf-8")
     assert page == tool["reference"](), "run tools/cli_reference.py"
+
+
+def test_the_references_name_every_source_of_a_report() -> None:
+    from ringfence.report.sources import SOURCES
+
+    page = (ROOT / "docs" / "references.md").read_text()
+    assert [source.text for source in SOURCES if source.text not in page] == []

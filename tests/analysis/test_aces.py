@@ -16,7 +16,7 @@ from ringfence.types import ABSTAIN
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aces"
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-# Paper 002, tables 8 and 9, Gaussian rows: theta -> NAC, ACR, certified accuracy, certified selection rate at RADII.
+# ACES, tables 8 and 9, Gaussian rows: theta -> NAC, ACR, certified accuracy, certified selection rate at RADII.
 TABLE = {
     0.0: (99.0, 0.000, (99.0, 0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0, 0.0)),
     0.1: (98.0, 0.189, (98.0, 28.8, 18.4, 9.6, 0.0), (40.6, 29.2, 18.4, 9.6, 0.0)),

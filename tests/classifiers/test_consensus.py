@@ -83,7 +83,7 @@ def test_nothing_is_run_where_all_agree() -> None:
 def test_the_micro_batch_follows_the_share_left_undecided() -> None:
     sizes = [micro_batch_size(8192, share, "cuda") for share in (0.01, 0.05, 0.15, 0.5)]
     assert sizes == sorted(sizes)
-    assert 800 <= sizes[2] <= 1024, "an eighth of the batch at the shares of paper 000, as measured on an H200"
+    assert 800 <= sizes[2] <= 1024, "an eighth of the batch at the published shares, as measured on an H200"
     assert micro_batch_size(4, 0.5, "cpu") == 4
     assert micro_batch_size(400, 0.04, "cpu") % 4 == 0
 

@@ -295,7 +295,7 @@ def test_smoothmix_begins_at_the_input_itself() -> None:
 
 
 def drt(members: Sequence[Net], rho1: float, rho2: float, squared: bool = False, form: str = "pairwise") -> Tensor:
-    """Paper 001, equations 9 and 10 (or 54 and 55), row by row over ordered pairs, gradients by autograd."""
+    """Yang et al. 2022, equations 9 and 10 (or 54 and 55), row by row over ordered pairs, gradients by autograd."""
     total = sum(cross_entropy(member, 2) for member in members)
     rows = each_row(2)
     for x, y, e in rows:

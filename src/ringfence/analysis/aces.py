@@ -1,4 +1,4 @@
-"""ACES evaluated: components joined afterwards, figures per threshold, the frontier (paper 002; METHODS 7)."""
+"""ACES evaluated: components joined afterwards, figures per threshold, the frontier (Horvath et al. 2022, ACES)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What K-consensus saved: KCR, forwards per draw and TimeRF, as paper 000's table 2 reports them."""
+"""What K-consensus saved: KCR, forwards per draw and TimeRF, as Horvath et al.'s table 2 reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which certificate is best where: radii over the simplex of class probabilities (paper 004, figures 2 and 3)."""
+"""Which certificate is best where: radii over the simplex of probabilities (Cullen et al. 2022, figures 2, 3)."""
 
 from __future__ import annotations
 

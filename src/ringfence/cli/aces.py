@@ -1,4 +1,4 @@
-"""``ringfence aces``: a smoothed selector between a certification network and a core network (paper 002)."""
+"""``ringfence aces``: a smoothed selector between a certification network and a core network (Horvath et al. 2022)."""
 
 from __future__ import annotations
 

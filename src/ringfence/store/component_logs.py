@@ -1,4 +1,4 @@
-"""Component logs of ACES, as paper 002's authors write them: tab-separated, one row per input, -1 for abstention.
+"""Component logs of ACES, as its authors write them: tab-separated, one row per input, -1 for abstention.
 
 certification: ``idx label predict radius correct [unperturbed predict ...]``; selection, one file per threshold:
 ``idx predict radius [unperturbed predict]`` with predict 1 for the certification network and 0 for the core; core:

@@ -1,8 +1,9 @@
-"""Trains the small 3-D CNN on clips with Gaussian noise raised in steps, as paper 003 does (appendix C).
+"""Trains the small 3-D CNN on clips with Gaussian noise raised in steps, as Joshi et al. 2022 do (appendix C).
 
-    python tools/train_video.py --data video_colored_shapes.npz --frames 4,8 --sigma 0.25 --out shapes-0.25.safetensors
-    python tools/train_video.py --data mnist-motion:mnist.npz --frames 8,16 --sigma 0.25 --out motion-0.25.safetensors
-    python tools/train_video.py ... --sigma 0.5 --init motion-0.25.safetensors --out motion-0.5.safetensors
+    cd reproduce/joshi2022-smooth-reduce
+    python train_video.py --data video_colored_shapes.npz --frames 4,8 --sigma 0.25 --out shapes-0.25.safetensors
+    python train_video.py --data mnist-motion:mnist.npz --frames 8,16 --sigma 0.25 --out motion-0.25.safetensors
+    python train_video.py ... --sigma 0.5 --init motion-0.25.safetensors --out motion-0.5.safetensors
 
 Of an .npz without a split every third clip (0, 3, 6, ...) is kept out of training: certify those with --skip 3.
 Every step sees one chunk of one of the lengths --frames per clip, from a random place of the clip. Stopped at any time,
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ringfence.classifiers.architectures.video_cnn import motion_cnn, shapes_cnn
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from video_cnn import motion_cnn, shapes_cnn
 
 from ringfence.classifiers.video import Chunks
 from ringfence.data import Dataset, load_dataset
@@ -130,6 +131,7 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor, sigma: float, frames: int) 
 
 
 def main() -> None:
+    """Train, or go on, and say how accurate the network is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="an .npz of clips, or mnist-motion:PATH")
     parser.add_argument("--out", type=Path, required=True)

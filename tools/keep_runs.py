@@ -1,6 +1,6 @@
-"""Copies a finished study, or run folders, to where results are kept: no locks, and pictures of the inputs only once.
+"""Copies finished run folders to where results are kept: no locks, and pictures of the inputs only if asked for.
 
-    python tools/smooth_reduce_pack.py runs/smooth_reduce/mnist results/smooth_reduce/mnist
+    python tools/keep_runs.py runs/a runs/b --to results/cifar10 [--pictures]
 
 Every run is verified on the way: its records are computed again from their counts.
 """
@@ -30,16 +30,13 @@ def pack(source: Path, target: Path, pictures: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, help="a study's folder")
-    parser.add_argument("target", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--pictures", action="store_true")
     options = parser.parse_args()
-    runs = sorted(file.parent for file in (options.source / "runs").glob("*/config.json"))
-    if not runs or not (options.source / "study.json").exists():
-        raise SystemExit(f"{options.source} holds no finished study")
-    for run in runs:
-        pack(run, options.target / "runs" / run.name, pictures=run.name == "base")
-    shutil.copy(options.source / "study.json", options.target / "study.json")
-    print(f"{options.target}: {len(runs)} runs")
+    for run in options.runs:
+        pack(run, options.to / run.name, options.pictures)
+        print(f"kept: {options.to / run.name}")
 
 
 if __name__ == "__main__":

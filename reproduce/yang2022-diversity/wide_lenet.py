@@ -1,4 +1,4 @@
-"""A wider LeNet, to see how much of the distance to paper 001's MNIST tables is the network's size."""
+"""A wider LeNet, to see how much of the distance to the MNIST tables of Yang et al. 2022 is the network's size."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Failure rates of the multinomial and softmax procedures by simulation, into results/simplex/failure_rates.json.
 
-python tools/simplex_rates.py [--scale 0.1]
+python reproduce/cullen2022-simplex/failure_rates.py [--scale 0.1]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Given, Multinomial, Procedure, Softmax, claims
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, FloatArray, IntArray, Tally
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "simplex"
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "simplex"
 ALPHA, SIGMA = 0.05, 1.0
 
 

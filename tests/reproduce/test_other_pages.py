@@ -1,0 +1,108 @@
+"""Rows of the other pages: names as the papers have them, claims without proof labelled, histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import smooth_reduce_page
+from diversity_page import ORDER, row_name
+from histograms import histogram
+from paper_runs import Run
+from smooth_reduce_page import claimed, largest_average, linear_example, study_table
+from typer.testing import CliRunner
+
+from ringfence.cli import app
+from ringfence.data import load_dataset
+from ringfence.models import load_model
+from ringfence.operators import Crops
+from ringfence.store import RunFolder
+
+
+@pytest.mark.parametrize(
+    ("kind", "lane", "name"),
+    [
+        ("gaussian", "member-1", "gaussian"),
+        ("gaussian", "member-2", None),
+        ("gaussian", "max-margin-3", "max-margin(gaussian)"),
+        ("smoothadv", "sween-3", "sween(smoothadv)"),
+        ("drt-gaussian", "member-1", "drt single(gaussian)"),
+        ("drt-smoothadv", "softmax-3", "drt+softmax(smoothadv)"),
+        ("adp", "member-1", None),
+        ("adp", "softmax-3", "adp"),
+        ("gal", "max-margin-3", None),
+    ],
+)
+def test_lanes_have_the_papers_names(kind: str, lane: str, name: str | None) -> None:
+    assert row_name(kind, lane) == name
+    assert name is None or name in ORDER
+
+
+def test_rows_without_proof_say_so() -> None:
+    row = {"name": "paper-patch-mean", "question": "paper form", "mode": "patch", "sound": False, "factor": 1.0}
+    row |= {"factor_left_out": 2.25, "alpha": 0.001, "draws": 275.0, "forwards": 1100.0, "acr": 0.5, "abstention": 0.0}
+    text = "\n".join(study_table([{**row, "certified_accuracy": {"0": 1.0}}]))
+    assert "**paper-patch-mean (unsound: no guarantee)**" in text
+    assert "1 instead of 2.2500" in text
+    numbers = {"n": 100_000, "alpha": 0.001, "tables_1_and_3": []}
+    numbers["tables_1_and_3"] = [{"sigma": 0.25, "reduce": "mean", "acr": 0.827, "certified_accuracy": {"0": 82.7}}]
+    assert "**mean (unsound: no guarantee)**" in "\n".join(claimed(numbers))
+
+
+def test_a_study_is_read_from_the_runs_of_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = {"base": "default", "k2-max": "patches(default, size=28, resize=32, count=2, reduce=max)"}
+    trees["patch-mean"] = "patches(default, size=28, resize=32, count=2, noise=patch)"
+    trees["paper-patch-mean"] = "patches(default, size=28, resize=32, count=2, noise=patch, form=paper)"
+    for name, tree in trees.items():
+        draws = ["--n0", "5", "--n", "25"] if "patch" in name else ["--n0", "10", "--n", "50"]
+        words = ["certify", "--model", tree, "--sigma", "0.5", "--limit", "1", *draws, "--batch", "60"]
+        done = CliRunner().invoke(app, [*words, "--quiet", "--out", str(tmp_path / "digits" / f"digits-{name}")])
+        assert done.exit_code == 0, done.output
+    monkeypatch.setattr(smooth_reduce_page, "RESULTS", tmp_path)
+    (facts,) = smooth_reduce_page.studies().values()
+    rows = {row["name"]: row for row in facts["arms"]}
+    assert list(rows) == ["base", "k2-max", "paper-patch-mean", "patch-mean"]
+    assert [row["question"] for row in rows.values()] == [
+        "base",
+        "number of patches, same draws",
+        "paper form",
+        "noise mode",
+    ]
+    assert [row["mode"] for row in rows.values()] == ["-", "input", "patch", "patch"]
+    assert [row["sound"] for row in rows.values()] == [True, True, False, True]
+    assert rows["patch-mean"]["factor"] == rows["paper-patch-mean"]["factor_left_out"] > 1
+    assert rows["k2-max"]["forwards"] == 2 * rows["base"]["forwards"] == 120
+    assert "proved is" in "\n".join(smooth_reduce_page.study("digits", facts))
+
+
+@pytest.mark.parametrize(
+    ("tree", "name"),
+    [
+        ("chunks(default, frames=8)", "plain m=8"),
+        ("clips(chunks(default, frames=8), frames=32, count=3, reduce=max)", "(32,8) max k=3"),
+    ],
+)
+def test_videos_have_the_papers_names(fake_run: Callable[..., RunFolder], tmp_path: Path, tree: str, name: str) -> None:
+    run = Run("one", fake_run(tmp_path / "one", 2, model=tree, shape=None))
+    assert smooth_reduce_page.named(run) == name
+
+
+def test_the_largest_average_is_that_of_radii_at_the_upper_ends() -> None:
+    one = {"sigma": 0.25, "certified_accuracy": {"0": 80.0, "0.25": 50.0}}
+    most = 0.25 * 3.8114  # what 100,000 draws that all agree prove at alpha .001
+    assert largest_average(one, 100_000, 0.001) == pytest.approx(0.3 * 0.25 + 0.5 * most, abs=1e-4)
+
+
+def test_only_the_published_claim_exceeds_the_truth() -> None:
+    sound, published, truth = linear_example("patch")
+    assert sound < truth < published
+
+
+def test_histograms_count_every_draw_of_the_two_top_classes() -> None:
+    network, (item,) = load_model("default").at_input, load_dataset("default", limit=1)
+    found = histogram(network, item, Crops(size=28, resize=32, count=4), 0.5)
+    assert list(found["panels"]) == ["base logits", "mean logits", "base softmax", "mean softmax", "max softmax"]
+    for panel in found["panels"].values():
+        assert [sum(counts) for counts in panel["counts"]] == [1000, 1000]
+        assert panel["means"][0] > panel["means"][1]
