@@ -16,7 +16,8 @@ import pytest
 from ringfence.errors import StoreError
 from ringfence.procedures import Multinomial, Predict
 from ringfence.report.gallery import number, sheets
-from ringfence.report.page import load, report_page, script_json
+from ringfence.report.page import report_page, script_json
+from ringfence.report.reading import load
 from ringfence.store import RunFolder
 
 FakeRun = Callable[..., RunFolder]
