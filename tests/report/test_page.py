@@ -116,10 +116,13 @@ def test_sheets_of_clips_and_of_mixed_sizes() -> None:
     pictures = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((4, 6, 3), (20, 5, 5, 1), (9, 2, 1))]
     found = sheets(pictures)
     assert found is not None
-    assert found.frames == [1, 8, 1]
-    assert found.sizes == [(4, 6), (5, 40), (9, 2)]
-    assert (found.height, found.width) == (9, 40)
-    assert found.urls[0].startswith("data:image/png")
+    assert found["frames"] == [1, 8, 1]
+    assert found["sizes"] == [[4, 6], [5, 40], [9, 2]]
+    assert (found["height"], found["width"]) == (9, 40)
+    assert found["urls"][0].startswith("data:image/png")
+    alike = sheets([pictures[0]] * 2)
+    assert alike is not None
+    assert (alike["frames"], alike["sizes"]) == ([], []), "said once for all"
     assert sheets([]) is None
 
 

@@ -53,7 +53,7 @@ def sections(material: Material) -> list[Section]:
     figures: dict[str, list[Figure]] = {}
     for kind, figure in (lane_figures(material.lanes) | other_figures(material)).items():
         figures.setdefault(_PLACES.get(kind, kind.partition("-")[0]), []).append(figure)
-    notes = {"attacks": attack_notes(material.extras.attacks, material.lanes)}
+    notes = {"attacks": attack_notes(material)}
     there = [*figures, *(place for place in notes if notes[place] and place not in figures)]
     return [Section(place, _TITLES[place], figures.get(place, []), notes.get(place, ())) for place in there]
 
@@ -84,7 +84,7 @@ def report_page(
         style=safe(_static("report.css")),
         scripts=[safe(script) for script in scripts],
         runs=run_heads(material),
-        broken=broken_badges(material.extras.attacks, material.lanes),
+        broken=broken_badges(material),
         guarantees=list(dict.fromkeys(lane_guarantee(lane) for lane in material.lanes)),
         remarks=list(material.remarks),
         table=table,
