@@ -15,8 +15,8 @@ from ringfence.cli import app
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.report.lane_figures import figure
 from ringfence.report.other_figures import other_figures
-from ringfence.report.page import load, report_page, sections
-from ringfence.report.reading import sort_out
+from ringfence.report.page import report_page, sections
+from ringfence.report.reading import load, sort_out
 from ringfence.report.rendering import specification
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken, write_attack

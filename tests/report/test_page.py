@@ -16,7 +16,8 @@ import pytest
 from ringfence.errors import StoreError
 from ringfence.procedures import Multinomial, Predict
 from ringfence.report.gallery import number, sheets
-from ringfence.report.page import load, report_page, script_json
+from ringfence.report.page import report_page, script_json
+from ringfence.report.reading import load
 from ringfence.store import RunFolder
 
 FakeRun = Callable[..., RunFolder]
@@ -115,10 +116,13 @@ def test_sheets_of_clips_and_of_mixed_sizes() -> None:
     pictures = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((4, 6, 3), (20, 5, 5, 1), (9, 2, 1))]
     found = sheets(pictures)
     assert found is not None
-    assert found.frames == [1, 8, 1]
-    assert found.sizes == [(4, 6), (5, 40), (9, 2)]
-    assert (found.height, found.width) == (9, 40)
-    assert found.urls[0].startswith("data:image/png")
+    assert found["frames"] == [1, 8, 1]
+    assert found["sizes"] == [[4, 6], [5, 40], [9, 2]]
+    assert (found["height"], found["width"]) == (9, 40)
+    assert found["urls"][0].startswith("data:image/png")
+    alike = sheets([pictures[0]] * 2)
+    assert alike is not None
+    assert (alike["frames"], alike["sizes"]) == ([], []), "said once for all"
     assert sheets([]) is None
 
 

@@ -9,13 +9,18 @@ import numpy as np
 
 from ringfence.analysis.aces import Answers, ThetaMetrics
 from ringfence.report import need
-from ringfence.report.drawing import of_rows
+from ringfence.report.drawing import axis, coloured, marks
 from ringfence.report.figure import Row
 from ringfence.report.rendering import plain
 from ringfence.types import BoolArray, FloatArray
 
 BLUE, ORANGE, GREEN = "#1f5fbf", "#d9772b", "#2e8b57"
 OURS, THEIRS = "ACES, by theta", "certification network alone, by sigma"
+_LOOKS: dict[str, tuple[str, list[int], str, int]] = {
+    OURS: (BLUE, [1, 0], "circle", 9),
+    THEIRS: (GREEN, [2, 3], "triangle", -7),
+}
+"""Colour, dashes, shape, and how far below a point its name stands."""
 APART = 0.07
 """Of the axes' height and width: labels nearer than that to another one are left out."""
 MOST_BINS = 25
@@ -45,28 +50,30 @@ def _panel(alt: Any, groups: dict[str, list[ThetaMetrics]], radius: float | None
         for at, (point, (x, y)) in enumerate(zip(points, places[name].tolist(), strict=True)):
             label = f"{point.theta:g}" if at in named else ""
             rows.append({"run": name, "x": x, "y": y, "at": point.theta, "label": label})
-    colours = {OURS: BLUE, THEIRS: GREEN}
-    scale = alt.Scale(domain=list(groups), range=[colours[name] for name in groups])
-    dashes = alt.Scale(domain=list(groups), range=[[1, 0] if name == OURS else [2, 3] for name in groups])
-    shapes = alt.Scale(domain=list(groups), range=["circle" if name == OURS else "triangle" for name in groups])
-    legend = alt.Legend(title=None, orient="top", labelLimit=420, symbolStrokeWidth=0)
-    bounds = [alt.Scale(domain=ends[:, axis].tolist(), nice=False) for axis in (0, 1)]
-    base = of_rows(alt, rows).encode(
-        x=alt.X("x:Q", title="natural accuracy (%)", scale=bounds[0], axis=alt.Axis(tickCount=6)),
-        y=alt.Y("y:Q", title=title, scale=bounds[1], axis=alt.Axis(tickCount=8)),
-        color=alt.Color("run:N", scale=scale, legend=legend),
-    )
-    line = base.mark_line(strokeWidth=1.5).encode(
-        order="at:Q", strokeDash=alt.StrokeDash("run:N", scale=dashes, legend=None)
-    )
-    dots = base.mark_point(filled=True, size=30, opacity=1).encode(shape=alt.Shape("run:N", scale=shapes))
-    names = [
-        base.transform_filter(f"datum.run == '{name}'")
-        .mark_text(align="right", dx=-5, dy=9 if name == OURS else -7, fontSize=10)
-        .encode(text="label:N")
-        for name in groups
-    ]
-    return alt.layer(line, dots, *names).properties(width=260, height=260)
+    looks = {name: _LOOKS[name] for name in groups}
+    dashes, shapes = (alt.Scale(domain=list(looks), range=[look[of] for look in looks.values()]) for of in (1, 2))
+    channels = {
+        "x": axis(alt, "X", "x", "natural accuracy (%)", {"tickCount": 6}, domain=ends[:, 0].tolist(), nice=False),
+        "y": axis(alt, "Y", "y", title, {"tickCount": 8}, domain=ends[:, 1].tolist(), nice=False),
+        "color": coloured(alt, "run", {n: look[0] for n, look in looks.items()}, orient="top", symbolStrokeWidth=0),
+    }
+    dash = alt.StrokeDash("run:N", scale=dashes, legend=None)
+    dots = {"filled": True, "size": 30, "opacity": 1}
+    return alt.layer(
+        marks(alt, rows, "line", {"strokeWidth": 1.5}, order="at:Q", strokeDash=dash, **channels),
+        marks(alt, rows, "point", dots, shape=alt.Shape("run:N", scale=shapes), **channels),
+        *(
+            marks(
+                alt,
+                [row for row in rows if row["run"] == name],
+                "text",
+                {"align": "right", "dx": -5, "dy": look[3], "fontSize": 10},
+                text="label:N",
+                **channels,
+            )
+            for name, look in looks.items()
+        ),
+    ).properties(width=260, height=260)
 
 
 def medians_specification(
@@ -88,23 +95,18 @@ def medians_specification(
         bars = zip(edges[:-1].tolist(), edges[1:].tolist(), below.tolist(), above.tolist(), strict=True)
         rows += [{"group": name, "x": x, "x2": x2, "y": y, "y2": y2} for x, x2, y, y2 in bars if y2 > y]
         below = above
-    colour = alt.Color(
-        "group:N",
-        scale=alt.Scale(domain=[what, "others"], range=[BLUE, ORANGE]),
-        legend=alt.Legend(title=None, orient="top-right"),
+    title, ends = f"median {measured} over the noise", [0, float(edges[-1])]
+    shown = marks(
+        alt,
+        rows,
+        "bar",
+        x=axis(alt, "X", "x", title, domain=ends),
+        x2="x2:Q",
+        y=axis(alt, "Y", "y", "inputs"),
+        y2="y2:Q",
+        color=coloured(alt, "group", {what: BLUE, "others": ORANGE}, orient="top-right"),
     )
-    bars = (
-        of_rows(alt, rows)
-        .mark_bar()
-        .encode(
-            x=alt.X("x:Q", title=f"median {measured} over the noise", scale=alt.Scale(domain=[0, float(edges[-1])])),
-            x2="x2:Q",
-            y=alt.Y("y:Q", title="inputs"),
-            y2="y2:Q",
-            color=colour,
-        )
-    )
-    return plain(bars.properties(width=400, height=260))
+    return plain(shown.properties(width=400, height=260))
 
 
 def selection_specification(answers: Sequence[Answers]) -> dict[str, Any]:
@@ -115,17 +117,17 @@ def selection_specification(answers: Sequence[Answers]) -> dict[str, Any]:
         signed = np.sort(np.where(one.bit == 1, one.bit_radius, np.where(one.bit == 0, -one.bit_radius, 0.0)))
         at = 100 * (np.arange(len(signed)) + 0.5) / len(signed)
         rows += [{"theta": one.theta, "x": x, "y": y} for x, y in zip(at.tolist(), signed.tolist(), strict=True)]
-    tie = of_rows(alt, [{"y": 0}]).mark_rule(color="#999999", strokeWidth=0.6).encode(y="y:Q")
-    lines = (
-        of_rows(alt, rows)
-        .mark_line(strokeWidth=1.5)
-        .encode(
-            x=alt.X("x:Q", title="percentile of inputs", scale=alt.Scale(domain=[0, 100])),
-            y=alt.Y("y:Q", title="signed radius of the selection"),
-            # The largest theta has the highest line, and the highest place in the legend.
-            color=alt.Color("theta:O", sort="descending", scale=alt.Scale(scheme="viridis", reverse=True)),
-        )
+    lines = marks(
+        alt,
+        rows,
+        "line",
+        {"strokeWidth": 1.5},
+        x=axis(alt, "X", "x", "percentile of inputs", domain=[0, 100]),
+        y=axis(alt, "Y", "y", "signed radius of the selection"),
+        # The largest theta has the highest line, and the highest place in the legend.
+        color=alt.Color("theta:O", sort="descending", scale=alt.Scale(scheme="viridis", reverse=True)),
     )
+    tie = marks(alt, [{"y": 0}], "rule", {"color": "#999999", "strokeWidth": 0.6}, y="y:Q")
     return plain(alt.layer(tie, lines).properties(width=360, height=280))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ringfence.report.figure import Figure, Row
@@ -12,28 +12,45 @@ PALETTE = (
 )  # fmt: skip
 """Middle tones: readable on white and on black."""
 
+Style = Mapping[str, Any]
 
-def by_run(alt: Any, figure: Figure, symbol: str = "stroke", size: int = 100) -> Any:
-    """One colour per name, and the legend that says so."""
-    colours = [PALETTE[place % len(PALETTE)] for place in figure.colours]
-    scale = alt.Scale(domain=figure.names, range=colours)
+
+def marks(alt: Any, rows: Sequence[Row], mark: str, style: Style | None = None, **channels: Any) -> Any:
+    """One mark for each row (or a line through them): its looks, and what each channel shows."""
+    made = getattr(alt.Chart(alt.Data(values=list(rows))), f"mark_{mark}")(**(style or {}))
+    return made.encode(**channels)
+
+
+def axis(alt: Any, channel: str, field: str, title: str, form: Style | None = None, **scale: Any) -> Any:
+    """A numeric axis: what it shows, its words, its ticks and its scale; a share shows percents."""
+    ticks = alt.Axis(**(form or {}))
+    return getattr(alt, channel)(f"{field}:Q", title=title, scale=alt.Scale(**scale), axis=ticks)
+
+
+def share_axis(alt: Any, field: str, title: str) -> Any:
+    """A vertical axis from 0% to 100%."""
+    return axis(alt, "Y", field, title, {"format": "%"}, domain=[0, 1])
+
+
+def coloured(alt: Any, field: str, colours: Mapping[str, str], **legend: Any) -> Any:
+    """One colour for each name, and the legend that says so."""
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    return alt.Color(f"{field}:N", title=None, scale=scale, legend=alt.Legend(labelLimit=420, **legend))
+
+
+def by_run(alt: Any, figure: Figure, symbol: str = "stroke", size: int = 100) -> dict[str, Any]:
+    """One colour per name in the legend on top; clicking a name there makes the others faint."""
+    colours = {name: PALETTE[place % len(PALETTE)] for name, place in zip(figure.names, figure.colours, strict=True)}
     # Names may be as long as a path: then one per line; otherwise as many as the place allows, which it knows itself.
     rows = {"columns": 1} if max(map(len, figure.names), default=0) > 24 else {}
-    legend = alt.Legend(
-        orient="top", labelLimit=420, title=None, symbolType=symbol, symbolSize=size, symbolOpacity=1, **rows
-    )
-    return alt.Color("run:N", scale=scale, legend=legend)
+    legend = {"orient": "top", "symbolType": symbol, "symbolSize": size, "symbolOpacity": 1, **rows}
+    opacity = alt.condition(_chosen(alt), alt.value(1.0), alt.value(0.12))
+    return {"color": coloured(alt, "run", colours, **legend), "opacity": opacity}
 
 
-def of_rows(alt: Any, rows: list[Row]) -> Any:
-    """A chart of these rows, without marks yet."""
-    return alt.Chart(alt.Data(values=rows))
-
-
-def legend_choice(alt: Any, field: str = "run") -> tuple[Any, Any]:
-    """A selection by clicking the legend, and the opacity that follows it."""
-    selection = alt.selection_point(fields=[field], bind="legend", name="chosen")
-    return selection, alt.condition(selection, alt.value(1.0), alt.value(0.12))
+def _chosen(alt: Any) -> Any:
+    """The names that were clicked in the legend; all of them before."""
+    return alt.selection_point(fields=["run"], bind="legend", name="chosen")
 
 
 def tooltips(alt: Any, **formats: str) -> list[Any]:
@@ -49,85 +66,54 @@ def _curve(alt: Any, figure: Figure) -> Any:
     lines = [row for row in figure.rows if row.get("tried") is False]
     dots = [row for row in figure.rows if row.get("tried")]
     rules = [row for row in figure.rows if "ceiling" in row]
-    selection, opacity = legend_choice(alt)
     reach = {} if lines else {"domainMax": 1.05 * max(row["radius"] for row in dots)}  # no dot on the edge
-    x = alt.X("radius:Q", title="l2 radius", scale=alt.Scale(nice=False, zero=True, **reach))
-    y = alt.Y("accuracy:Q", title="certified accuracy", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
-    faint = 0.16 if len(figure.names) <= 4 else 0.07
-    colour, tips = by_run(alt, figure), tooltips(alt, run="N", radius=".3f", accuracy=".1%", low=".1%", high=".1%")
-    band = (
-        of_rows(alt, lines)
-        .mark_area(interpolate="step-before", aria=False)
-        .encode(
-            x=x,
-            y="low:Q",
-            y2="high:Q",
-            color=colour,
-            opacity=alt.condition(selection, alt.value(faint), alt.value(0.01)),
-        )
-    )
-    line = (
-        of_rows(alt, lines)
-        .mark_line(interpolate="step-before", strokeWidth=2)
-        .encode(x=x, y=y, color=colour, opacity=opacity, tooltip=tips)
-        .add_params(selection)
-    )
-    error = of_rows(alt, dots).mark_rule().encode(x="radius:Q", y="low:Q", y2="high:Q", color=colour, opacity=opacity)
-    dot = (
-        of_rows(alt, dots)
-        .mark_point(filled=True, size=70)
-        .encode(x=x, y=y, color=colour, opacity=opacity, tooltip=tips)
-    )
-    rule = (
-        of_rows(alt, rules)
-        .mark_rule(strokeDash=[5, 4], strokeWidth=1.5)
-        .encode(x="ceiling:Q", color=colour, opacity=opacity, tooltip=tooltips(alt, ceiling=".4f", of="N"))
-    )
-    layers = [band, line] if lines else []
-    layers += [error, dot if lines else dot.add_params(selection)] if dots else []
-    return alt.layer(*layers, *([rule] if rules else []))
+    x = axis(alt, "X", "radius", "l2 radius", nice=False, zero=True, **reach)
+    look: dict[str, Any] = by_run(alt, figure)
+    ends: dict[str, Any] = {"y": "low:Q", "y2": "high:Q"}
+    shown = {"x": x, "y": share_axis(alt, "accuracy", "certified accuracy"), **look}
+    shown["tooltip"] = tooltips(alt, run="N", radius=".3f", accuracy=".1%", low=".1%", high=".1%")
+    layers = []
+    if lines:
+        faint = alt.value(0.16 if len(figure.names) <= 4 else 0.07)
+        band = {**look, "opacity": alt.condition(_chosen(alt), faint, alt.value(0.01))}
+        layers.append(marks(alt, lines, "area", {"interpolate": "step-before", "aria": False}, x=x, **ends, **band))
+        line = marks(alt, lines, "line", {"interpolate": "step-before", "strokeWidth": 2}, **shown)
+        layers.append(line.add_params(_chosen(alt)))
+    if dots:
+        layers.append(marks(alt, dots, "rule", x="radius:Q", **ends, **look))
+        dot = marks(alt, dots, "point", {"filled": True, "size": 70}, **shown)
+        layers.append(dot if lines else dot.add_params(_chosen(alt)))
+    if rules:
+        told, dashed = tooltips(alt, ceiling=".4f", of="N"), {"strokeDash": [5, 4], "strokeWidth": 1.5}
+        layers.append(marks(alt, rules, "rule", dashed, x="ceiling:Q", tooltip=told, **look))
+    return alt.layer(*layers)
 
 
-def _steps(x_title: str, share: bool = False, **scale: Any) -> Callable[[Any, Figure], Any]:
+def _steps(title: str, share: bool = False, **scale: Any) -> Callable[[Any, Figure], Any]:
     """How a distribution function is drawn; one of shares from one half or less up to 1."""
 
     def draw(alt: Any, figure: Figure) -> Any:
-        selection, opacity = legend_choice(alt)
-        ends = {"domain": [min(0.5, *(row["x"] for row in figure.rows)), 1.0]} if share else {}
-        return (
-            of_rows(alt, figure.rows)
-            .mark_line(interpolate="step-after", strokeWidth=2)
-            .encode(
-                x=alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, **ends, **scale)),
-                y=alt.Y("share:Q", title="share of inputs", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
-                color=by_run(alt, figure),
-                opacity=opacity,
-                tooltip=tooltips(alt, run="N", x=".6~g", share=".1%"),
-            )
-            .add_params(selection)
-        )
+        ends: dict[str, Any] = {"domain": [min(0.5, *(row["x"] for row in figure.rows)), 1.0]} if share else {}
+        channels = {"x": axis(alt, "X", "x", title, nice=False, **ends, **scale), **by_run(alt, figure)}
+        channels |= {"y": share_axis(alt, "share", "share of inputs")}
+        channels |= {"tooltip": tooltips(alt, run="N", x=".6~g", share=".1%")}
+        line = marks(alt, figure.rows, "line", {"interpolate": "step-after", "strokeWidth": 2}, **channels)
+        return line.add_params(_chosen(alt))
 
     return draw
 
 
 def _stages(alt: Any, figure: Figure) -> Any:
-    outcome = alt.Color(
-        "outcome:N",
-        scale=alt.Scale(domain=["certified", "gave up"], range=[PALETTE[2], PALETTE[1]]),
-        legend=alt.Legend(orient="top", title=None),
-    )
-    order = list(dict.fromkeys(row["draws"] for row in sorted(figure.rows, key=lambda row: row["draws"])))
-    bars = (
-        of_rows(alt, figure.rows)
-        .mark_bar()
-        .encode(
-            x=alt.X(
-                "draws:O", title="draws up to the look, or of the stage", sort=order, axis=alt.Axis(labelOverlap=True)
-            ),
-            y=alt.Y("percent:Q", title="percent of inputs"),
-            color=outcome,
-            tooltip=tooltips(alt, run="N", look="d", draws=",d", outcome="N", percent=".2f"),
-        )
+    order = sorted({row["draws"] for row in figure.rows})
+    title, ticks = "draws up to the look, or of the stage", alt.Axis(labelOverlap=True)
+    bars = marks(
+        alt,
+        figure.rows,
+        "bar",
+        x=alt.X("draws:O", title=title, sort=order, axis=ticks),
+        y=axis(alt, "Y", "percent", "percent of inputs"),
+        color=coloured(alt, "outcome", {"certified": PALETTE[2], "gave up": PALETTE[1]}, orient="top"),
+        tooltip=tooltips(alt, run="N", look="d", draws=",d", outcome="N", percent=".2f"),
     )
     if len(figure.names) == 1:
         return bars
@@ -137,87 +123,79 @@ def _stages(alt: Any, figure: Figure) -> Any:
 
 
 def _mechanisms(alt: Any, figure: Figure) -> Any:
-    selection, opacity = legend_choice(alt)
-    return (
-        of_rows(alt, figure.rows)
-        .mark_bar()
-        .encode(
-            x=alt.X("mechanism:N", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
-            xOffset=alt.XOffset("run:N", sort=figure.names),
-            y=alt.Y("mean:Q", title="mean radius"),
-            color=by_run(alt, figure, "circle"),
-            opacity=opacity,
-            tooltip=tooltips(alt, run="N", mechanism="N", mean=".4f", median=".4f"),
-        )
-        .add_params(selection)
-    )
+    return marks(
+        alt,
+        figure.rows,
+        "bar",
+        x=alt.X("mechanism:N", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("run:N", sort=figure.names),
+        y=axis(alt, "Y", "mean", "mean radius"),
+        tooltip=tooltips(alt, run="N", mechanism="N", mean=".4f", median=".4f"),
+        **by_run(alt, figure, "circle"),
+    ).add_params(_chosen(alt))
 
 
 def _simplex(alt: Any, figure: Figure) -> Any:
-    selection, opacity = legend_choice(alt)
-    return (
-        of_rows(alt, figure.rows)
-        .mark_point(filled=True, size=28)
-        .encode(
-            x=alt.X("p_a:Q", title="p_a, lower bound on the class", scale=alt.Scale(domain=[0, 1])),
-            y=alt.Y("p_b:Q", title="p_b, upper bound on every other"),
-            color=by_run(alt, figure, "circle"),
-            opacity=opacity,
-            tooltip=tooltips(alt, run="N", input="d", p_a=".5f", p_b=".5f", radius=".4f"),
-        )
-        .add_params(selection)
-    )
+    return marks(
+        alt,
+        figure.rows,
+        "point",
+        {"filled": True, "size": 28},
+        x=axis(alt, "X", "p_a", "p_a, lower bound on the class", domain=[0, 1]),
+        y=axis(alt, "Y", "p_b", "p_b, upper bound on every other"),
+        tooltip=tooltips(alt, run="N", input="d", p_a=".5f", p_b=".5f", radius=".4f"),
+        **by_run(alt, figure, "circle"),
+    ).add_params(_chosen(alt))
 
 
 def _frontier(alt: Any, figure: Figure) -> Any:
     """The page sets the parameter theta from its slider; the nearest threshold of each run is enlarged."""
-    known = [row for row in figure.rows if row["acr"] is not None]
-    y = ("acr:Q", "average certified radius (ACR)") if known else ("abstention:Q", "abstention")
-    base = of_rows(alt, figure.rows).encode(
-        x=alt.X("accuracy:Q", title="accuracy at radius 0", scale=alt.Scale(zero=False), axis=alt.Axis(format="%")),
-        y=alt.Y(y[0], title=y[1], scale=alt.Scale(zero=False)),
-        color=by_run(alt, figure, "circle"),
-        tooltip=tooltips(alt, run="N", theta=".3~f", accuracy=".1%", acr=".4f", abstention=".1%"),
-    )
+    known = any(row["acr"] is not None for row in figure.rows)
+    field, title = ("acr", "average certified radius (ACR)") if known else ("abstention", "abstention")
+    channels = {
+        "x": axis(alt, "X", "accuracy", "accuracy at radius 0", {"format": "%"}, zero=False),
+        "y": axis(alt, "Y", field, title, zero=False),
+        "color": by_run(alt, figure, "circle")["color"],
+        "tooltip": tooltips(alt, run="N", theta=".3~f", accuracy=".1%", acr=".4f", abstention=".1%"),
+    }
     theta = alt.param(name="theta", value=figure.rows[len(figure.rows) // 2]["theta"])
     near = alt.condition("abs(datum.theta - theta) < 1e-9", alt.value(220), alt.value(28))
-    path = base.mark_line(strokeWidth=1, opacity=0.6).encode(order="theta:Q")
-    return alt.layer(path, base.mark_point(filled=True, opacity=0.9).encode(size=near)).add_params(theta)
+    path = marks(alt, figure.rows, "line", {"strokeWidth": 1, "opacity": 0.6}, order="theta:Q", **channels)
+    dots = marks(alt, figure.rows, "point", {"filled": True, "opacity": 0.9}, size=near, **channels)
+    return alt.layer(path, dots).add_params(theta)
 
 
 def _attacks(alt: Any, figure: Figure) -> Any:
     """One colour per attack; what is proved is solid, what the attack left standing dashed."""
-    selection, opacity = legend_choice(alt)
     kinds = alt.Scale(domain=["certified", "empirical"], range=[[1, 0], [6, 4]])
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=400)
-    base = of_rows(alt, figure.rows).encode(
-        x=alt.X("radius:Q", title="l2 radius", scale=alt.Scale(zero=True)),
-        y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
-        color=by_run(alt, figure, size=400),  # as long as a dashed line needs to be told from a solid one
-        detail="kind:N",
-        opacity=opacity,
-        tooltip=tooltips(alt, run="N", kind="N", radius=".3~f", accuracy=".1%"),
+    channels = {
+        "x": axis(alt, "X", "radius", "l2 radius", zero=True),
+        "y": share_axis(alt, "accuracy", "accuracy"),
+        "detail": "kind:N",
+        "tooltip": tooltips(alt, run="N", kind="N", radius=".3~f", accuracy=".1%"),
+        **by_run(alt, figure, size=400),  # as long as a dashed line needs to be told from a solid one
+    }
+    dash = alt.StrokeDash("kind:N", scale=kinds, legend=legend)
+    line = marks(alt, figure.rows, "line", {"strokeWidth": 2}, strokeDash=dash, **channels)
+    return alt.layer(
+        line.add_params(_chosen(alt)), marks(alt, figure.rows, "point", {"filled": True, "size": 45}, **channels)
     )
-    line = base.mark_line(strokeWidth=2).encode(strokeDash=alt.StrokeDash("kind:N", scale=kinds, legend=legend))
-    return alt.layer(line.add_params(selection), base.mark_point(filled=True, size=45))
 
 
 def _lines(alt: Any, figure: Figure) -> Any:
     """Plain lines of (x, y) with dots, for what comes from elsewhere (training, variance)."""
     words = figure.rows[0]
-    selection, opacity = legend_choice(alt)
-    return (
-        of_rows(alt, figure.rows)
-        .mark_line(point=len(figure.rows) < 120, strokeWidth=2)
-        .encode(
-            x=alt.X("x:Q", title=words["x_title"], axis=alt.Axis(tickMinStep=1, format="d")),
-            y=alt.Y("y:Q", title=words["y_title"], scale=alt.Scale(zero=False)),
-            color=by_run(alt, figure),
-            opacity=opacity,
-            tooltip=tooltips(alt, run="N", x="~g", y=".5~g"),
-        )
-        .add_params(selection)
-    )
+    return marks(
+        alt,
+        figure.rows,
+        "line",
+        {"point": len(figure.rows) < 120, "strokeWidth": 2},
+        x=axis(alt, "X", "x", words["x_title"], {"tickMinStep": 1, "format": "d"}),
+        y=axis(alt, "Y", "y", words["y_title"], zero=False),
+        tooltip=tooltips(alt, run="N", x="~g", y=".5~g"),
+        **by_run(alt, figure),
+    ).add_params(_chosen(alt))
 
 
 DRAW: Mapping[str, Callable[[Any, Figure], Any]] = {

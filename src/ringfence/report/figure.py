@@ -63,9 +63,3 @@ def rounded_down(value: float, places: int) -> float:
     """As many decimals as a tooltip shows: a bound or a radius must not grow by being shown; JSON has no infinity."""
     scale = 10.0**places
     return math.floor(min(value, _LARGEST) * scale) / scale
-
-
-def names_of(chosen: Sequence[Lane], lanes: Sequence[Lane]) -> tuple[list[str], list[int]]:
-    """Names of the chosen lanes, and their places among all lanes that are ever drawn."""
-    places = {lane.name: place for place, lane in enumerate(drawn(lanes))}
-    return [lane.name for lane in chosen], [places[lane.name] for lane in chosen]

@@ -6,8 +6,7 @@ import base64
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +50,6 @@ def gallery(material: Material, class_names: Sequence[str] | None = None) -> dic
     pictures = [(key, about[key].thumbnail) for key in keys if key in about]
     shown = [(key, picture) for key, picture in pictures if picture is not None]
     numbers = {key: number for number, (key, _) in enumerate(shown)}
-    made = sheets([picture for _, picture in shown])
     names = list(dict.fromkeys(sets.values()))
     return {
         "sets": [
@@ -64,7 +62,7 @@ def gallery(material: Material, class_names: Sequence[str] | None = None) -> dic
             "name": [about[key].name if key in about else "" for key in keys],
             "picture": [numbers.get(key) for key in keys],
         },
-        "pictures": made.to_dict() if made else None,
+        "pictures": sheets([picture for _, picture in shown]),
         "lanes": [_lane(lane, sets[lane.run], keys) for lane in material.lanes],
     }
 
@@ -141,38 +139,13 @@ def number(value: float | int | None, up: bool = False) -> float | int | None:
     return int(nearest) if nearest.is_integer() else nearest
 
 
-@final
-@dataclass(frozen=True)
-class Sheets:
-    """Pictures by number: sheet number // per_sheet, there row by row in ``columns`` columns of width x height tiles.
+def sheets(pictures: Sequence[Picture], budget: int = BUDGET) -> dict[str, Any] | None:
+    """Sheets of all pictures, each uint8 (height, width, channels) or a clip (frames, height, width, channels).
 
-    sizes: (height, width) of each picture inside its tile; frames of each: 1 for an image, more for a clip.
+    As the page's script reads them: picture i is on sheet i // perSheet, there row by row in ``columns`` columns of
+    width x height tiles. sizes: [height, width] of each inside its tile, empty where all are alike; frames of each,
+    empty where there is no clip.
     """
-
-    urls: list[str]
-    width: int
-    height: int
-    sizes: list[tuple[int, int]]
-    frames: list[int]
-    lossy: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """What the page's script reads."""
-        same = len(set(self.sizes)) <= 1
-        return {
-            "urls": self.urls,
-            "columns": COLUMNS,
-            "perSheet": _PER_SHEET,
-            "width": self.width,
-            "height": self.height,
-            "sizes": [] if same else [list(size) for size in self.sizes],
-            "frames": [] if set(self.frames) <= {1} else self.frames,
-            "lossy": self.lossy,
-        }
-
-
-def sheets(pictures: Sequence[Picture], budget: int = BUDGET) -> Sheets | None:
-    """Sheets of all pictures, each uint8 (height, width, channels) or a clip (frames, height, width, channels)."""
     if not pictures:
         return None
     flat = [strip(one) for one in pictures]
@@ -185,7 +158,10 @@ def sheets(pictures: Sequence[Picture], budget: int = BUDGET) -> Sheets | None:
         urls = [_sheet(tiles[start : start + _PER_SHEET], height, width, lossy) for start in starts]
         if sum(map(len, urls)) <= budget:
             break
-    return Sheets(urls, width, height, [one.shape[:2] for one in tiles], frames, lossy)
+    sizes = [list(one.shape[:2]) for one in tiles]
+    shape = {"columns": COLUMNS, "perSheet": _PER_SHEET, "width": width, "height": height}
+    alike, still = all(size == sizes[0] for size in sizes), set(frames) <= {1}
+    return {"urls": urls, **shape, "sizes": [] if alike else sizes, "frames": [] if still else frames, "lossy": lossy}
 
 
 def strip(picture: Picture) -> Picture:

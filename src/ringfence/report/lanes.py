@@ -116,6 +116,11 @@ class Lane:
         """The settings of the run."""
         return self.source.config if isinstance(self.source, RunFolder) else None
 
+    @property
+    def theta(self) -> float | None:
+        """The threshold of ACES that this lane is; None where it is none."""
+        return None if self.config is None else self.config.classifier.lane(self.lane).theta
+
     @cached_property
     def metrics(self) -> RunMetrics:
         """The field's metrics at the usual radii the lane can answer for."""

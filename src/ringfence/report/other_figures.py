@@ -12,7 +12,7 @@ from ringfence.errors import StoreError
 from ringfence.report.figure import Figure, Row, drawn
 from ringfence.report.lanes import Lane, Material, Training
 from ringfence.store.atomic import reading_errors
-from ringfence.store.attack import AttackResult, Broken
+from ringfence.store.attack import AttackResult
 
 _ACCURACIES = ("noisy_accuracy", "held_out_accuracy")
 _COMPARED = {
@@ -21,8 +21,6 @@ _COMPARED = {
     "radius": ("radius", "certified radius"),
 }
 """Entry of a study -> (its name in ``ringfence plot --kind variance-...``, the words on its axis)."""
-
-Named = Sequence[tuple[str, AttackResult]]
 
 
 @final
@@ -38,52 +36,81 @@ class Note:
 
 def other_figures(material: Material) -> dict[str, Figure]:
     """Figures of what was named beside runs, by their names in ``ringfence plot``."""
-    attacked = attack_figure(material.extras.attacks, material.lanes)
-    found = {"attacks": attacked} if attacked is not None else {}
-    return found | training_figures(material.extras.training) | variance_figures(material.extras.variance)
+    extras = material.extras
+    return attack_figures(material) | training_figures(extras.training) | variance_figures(extras.variance)
 
 
-def attack_figure(attacks: Named, lanes: Sequence[Lane]) -> Figure | None:
+@final
+@dataclass(frozen=True)
+class Attack:
+    """An attack on this page: its title, what was found, and the attacked lane where that is on the page too."""
+
+    title: str
+    found: AttackResult
+    lane: Lane | None
+
+
+def attacks_on(material: Material) -> list[Attack]:
+    """Every attack, titled by its run (as elsewhere on the page, if it is there) and the name of the attack."""
+    named = [(name, found, _lane(found, material.lanes)) for name, found in material.extras.attacks]
+    titles = [f"{lane.name if lane else _run(found)}, {found.attack}" for _, found, lane in named]
+    return [
+        Attack(f"{title} ({name})" if titles.count(title) > 1 else title, found, lane)
+        for title, (name, found, lane) in zip(titles, named, strict=True)
+    ]
+
+
+def _lane(found: AttackResult, lanes: Sequence[Lane]) -> Lane | None:
+    """The lane of the page that was attacked; None where it is not among them."""
+    same = (lane for lane in lanes if lane.config is not None and lane.config.digest == found.config_hash)
+    return next((lane for lane in same if lane.lane == found.lane), None)
+
+
+def _run(found: AttackResult) -> str:
+    return found.run if found.lane == "main" else f"{found.run} · {found.lane}"
+
+
+def attack_figures(material: Material) -> dict[str, Figure]:
     """Certified and empirical accuracy against radius, one colour per attack: its lane's own where that is drawn."""
-    rows: list[Row] = []
-    for name, (_, found) in zip(titles(attacks, lanes), attacks, strict=True):
-        for kind, shares in (("certified", found.certified), ("empirical", found.empirical)):
-            pairs = zip(found.radii, shares, strict=True)
-            rows += [
-                {"run": name, "radius": r, "accuracy": share, "kind": kind} for r, share in pairs if share is not None
-            ]
-    if not rows:
-        return None
+    attacks = attacks_on(material)
+    rows: list[Row] = [
+        {"run": one.title, "radius": radius, "accuracy": share, "kind": kind}
+        for one in attacks
+        for kind, shares in (("certified", one.found.certified), ("empirical", one.found.empirical))
+        for radius, share in zip(one.found.radii, shares, strict=True)
+        if share is not None
+    ]
     caption = (
         "Solid: certified accuracy, what the run claims against every attack. Dashed: the share of inputs whose right "
         "answer this attack did not change (PREDICT at the attacked point, with noise it had not seen), an upper "
         "bound on the share that is truly robust. The truth lies between the two."
     )
-    names = titles(attacks, lanes)
-    return Figure("attacks", "Accuracy under attack", caption, rows, names, _colours(attacks, lanes))
+    names, colours = [one.title for one in attacks], _colours(attacks, material.lanes)
+    return {"attacks": Figure("attacks", "Accuracy under attack", caption, rows, names, colours)} if rows else {}
 
 
-def titles(attacks: Named, lanes: Sequence[Lane]) -> list[str]:
-    """How the page calls each attack: the run (as elsewhere on the page, if it is there) and the attack."""
-    found = [f"{_run(one, lanes)}, {one.attack}" for _, one in attacks]
-    return [
-        f"{title} ({name})" if found.count(title) > 1 else title
-        for title, (name, _) in zip(found, attacks, strict=True)
-    ]
+def _colours(attacks: Sequence[Attack], lanes: Sequence[Lane]) -> list[int]:
+    """The colour of the attacked lane, or the next free one where it is not drawn or already taken."""
+    places = {lane.name: place for place, lane in enumerate(drawn(lanes))}
+    chosen: list[int] = []
+    for one in attacks:
+        own = places.get(one.lane.name) if one.lane is not None else None
+        free = next(place for place in range(len(places), len(places) + len(attacks) + 1) if place not in chosen)
+        chosen.append(own if own is not None and own not in chosen else free)
+    return chosen
 
 
-def attack_notes(attacks: Named, lanes: Sequence[Lane]) -> list[Note]:
+def attack_notes(material: Material) -> list[Note]:
     """Per attack: its settings and its outcome, with every broken certificate and the evidence against it."""
-    return [_note(title, found) for title, (_, found) in zip(titles(attacks, lanes), attacks, strict=True)]
+    return [_note(one.title, one.found) for one in attacks_on(material)]
 
 
-def broken_badges(attacks: Named, lanes: Sequence[Lane]) -> list[str]:
+def broken_badges(material: Material) -> list[str]:
     """What the head of the page says about attacks that broke something."""
-    named = zip(titles(attacks, lanes), attacks, strict=True)
     return [
-        f"{title}: {len(found.broken)} of {found.attacked} attacked certificates were broken"
-        for title, (_, found) in named
-        if found.broken
+        f"{one.title}: {len(one.found.broken)} of {one.found.attacked} attacked certificates were broken"
+        for one in attacks_on(material)
+        if one.found.broken
     ]
 
 
@@ -100,39 +127,12 @@ def _note(title: str, found: AttackResult) -> Note:
         f"At alpha {found.alpha:g} up to {found.chance:.2g} of them may fail by chance; many more mean an error in the "
         f"run. Evidence by PREDICT with {found.recheck:,} further draws:"
     )
-    return Note(text, f"{settings} {chance}", alarm=True, items=[_evidence(one) for one in found.broken])
-
-
-def _evidence(one: Broken) -> str:
-    return (
+    evidence = [
         f"input {one.input_id}: class {one.certified_class} was certified within {one.radius:.6g}, but at distance "
         f"{one.distance:.6g} PREDICT says class {one.attacked_class} ({one.votes:,} of {one.draws:,} fresh draws)"
-    )
-
-
-def _lane(found: AttackResult, lanes: Sequence[Lane]) -> Lane | None:
-    """The lane of the page that was attacked; None where it is not among them."""
-    same = (lane for lane in lanes if lane.config is not None and lane.config.digest == found.config_hash)
-    return next((lane for lane in same if lane.lane == found.lane), None)
-
-
-def _run(found: AttackResult, lanes: Sequence[Lane]) -> str:
-    lane = _lane(found, lanes)
-    if lane is not None:
-        return lane.name
-    return found.run if found.lane == "main" else f"{found.run} · {found.lane}"
-
-
-def _colours(attacks: Named, lanes: Sequence[Lane]) -> list[int]:
-    """The colour of the attacked lane, or the next free one where it is not drawn or already taken."""
-    places = {lane.name: place for place, lane in enumerate(drawn(lanes))}
-    chosen: list[int] = []
-    for _, found in attacks:
-        lane = _lane(found, lanes)
-        own = places.get(lane.name) if lane is not None else None
-        free = next(place for place in range(len(places), len(places) + len(attacks) + 1) if place not in chosen)
-        chosen.append(own if own is not None and own not in chosen else free)
-    return chosen
+        for one in found.broken
+    ]
+    return Note(text, f"{settings} {chance}", alarm=True, items=evidence)
 
 
 def training_figures(trainings: Sequence[Training]) -> dict[str, Figure]:
@@ -145,14 +145,13 @@ def training_figures(trainings: Sequence[Training]) -> dict[str, Figure]:
                 losses += _point(one.name, line, "loss", "loss")
                 for column in _ACCURACIES:
                     accuracies += _point(f"{one.name}, {column.replace('_', ' ')}", line, column, "accuracy")
-    found = {}
-    if losses:
-        caption = "The objective's loss at the end of each epoch."
-        found["training-loss"] = Figure("lines", "Training: loss", caption, losses, *_names(losses))
-    if accuracies:
-        caption = "Accuracy under noise in training, and on held-out inputs where some were."
-        found["training-accuracy"] = Figure("lines", "Training: accuracy", caption, accuracies, *_names(accuracies))
-    return found
+    about = {
+        "loss": ("The objective's loss at the end of each epoch.", losses),
+        "accuracy": ("Accuracy under noise in training, and on held-out inputs where some were.", accuracies),
+    }
+    return {
+        f"training-{name}": _lines(f"Training: {name}", words, rows) for name, (words, rows) in about.items() if rows
+    }
 
 
 def variance_figures(studies: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Figure]:
@@ -167,7 +166,7 @@ def variance_figures(studies: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[s
                 rows += [{"run": f"{name}, {kind}", "x": k, "y": value, **titles} for k, value in entries]
         if rows:
             caption = f"Predicted by the variance model and measured by certification: {words}."
-            found[f"variance-{title}"] = Figure("lines", f"Variance model: {title}", caption, rows, *_names(rows))
+            found[f"variance-{title}"] = _lines(f"Variance model: {title}", caption, rows)
     return found
 
 
@@ -190,6 +189,6 @@ def _point(name: str, line: Mapping[str, str], column: str, title: str) -> list[
     return [{"run": name, "x": x, "y": y, "x_title": "epoch", "y_title": title}] if math.isfinite(y) else []
 
 
-def _names(rows: Sequence[Row]) -> tuple[list[str], list[int]]:
+def _lines(title: str, caption: str, rows: list[Row]) -> Figure:
     names = list(dict.fromkeys(str(row["run"]) for row in rows))
-    return names, list(range(len(names)))
+    return Figure("lines", title, caption, rows, names, list(range(len(names))))

@@ -15,7 +15,7 @@ from ringfence.report import need
 from ringfence.report.drawing import PALETTE
 from ringfence.report.figure import Figure
 from ringfence.report.gallery import gallery
-from ringfence.report.lane_figures import KINDS
+from ringfence.report.lane_figures import lane_figures
 from ringfence.report.lanes import Material
 from ringfence.report.other_figures import Note, attack_notes, broken_badges, other_figures
 from ringfence.report.references import references
@@ -51,10 +51,9 @@ class Section:
 def sections(material: Material) -> list[Section]:
     """The sections there is data for, in the order of the page."""
     figures: dict[str, list[Figure]] = {}
-    for kind, figure in ({kind: of(material.lanes) for kind, of in KINDS.items()} | other_figures(material)).items():
-        if figure is not None:
-            figures.setdefault(_PLACES.get(kind, kind.partition("-")[0]), []).append(figure)
-    notes = {"attacks": attack_notes(material.extras.attacks, material.lanes)}
+    for kind, figure in (lane_figures(material.lanes) | other_figures(material)).items():
+        figures.setdefault(_PLACES.get(kind, kind.partition("-")[0]), []).append(figure)
+    notes = {"attacks": attack_notes(material)}
     there = [*figures, *(place for place in notes if notes[place] and place not in figures)]
     return [Section(place, _TITLES[place], figures.get(place, []), notes.get(place, ())) for place in there]
 
@@ -85,7 +84,7 @@ def report_page(
         style=safe(_static("report.css")),
         scripts=[safe(script) for script in scripts],
         runs=run_heads(material),
-        broken=broken_badges(material.extras.attacks, material.lanes),
+        broken=broken_badges(material),
         guarantees=list(dict.fromkeys(lane_guarantee(lane) for lane in material.lanes)),
         remarks=list(material.remarks),
         table=table,

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import final
 
 from ringfence.report.lanes import Lane, Material
-from ringfence.report.other_figures import titles
+from ringfence.report.other_figures import attacks_on
 
 
 @final
@@ -44,8 +44,8 @@ def _users(material: Material) -> Iterator[tuple[str, set[str]]]:
     extras = material.extras
     for lane in material.lanes:
         yield f"{lane.run} ({_settings(lane)})", lane_facts(lane)
-    for title, (_, attack) in zip(titles(extras.attacks, material.lanes), extras.attacks, strict=True):
-        yield f"{title} ({attack.steps} steps)", {"attack", f"attack={attack.attack}"}
+    for attack in attacks_on(material):
+        yield f"{attack.title} ({attack.found.steps} steps)", {"attack", f"attack={attack.found.attack}"}
     for training in extras.training:
         yield f"{training.name} (training)", {f"objective={name}" for name in training.objectives}
     for name, _ in extras.variance:
@@ -64,7 +64,7 @@ def lane_facts(lane: Lane) -> set[str]:
     holds = {
         "several mechanisms": len(lane.records[0].radii) > 1,
         "ensemble": bool(config.ensemble),
-        "thresholds": config.classifier.lane(lane.lane).theta is not None,
+        "thresholds": lane.theta is not None,
         "reduced": bool(reducing.get("crops") or reducing.get("clips")),  # wherever the noise enters
         "split alpha": config.split_alpha,
         "predicted": lane.natural is not None,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ringfence.analysis.simplex import SimplexMap, SimplexPoints
 from ringfence.report import need
-from ringfence.report.drawing import of_rows
+from ringfence.report.drawing import axis, coloured, marks, tooltips
 from ringfence.report.figure import Row
 from ringfence.report.rendering import plain
 from ringfence.types import FloatArray
@@ -38,7 +38,7 @@ def simplex_specification(data: SimplexMap, points: SimplexPoints | None = None)
     alt = need("altair")
     layers = [_cells(alt, data), *_alone(alt, data), *_borders(alt, data), *(_dots(alt, points) if points else [])]
     title = alt.Title(simplex_title(data), subtitle=_words(data, points), anchor="start", offset=12)
-    chart = alt.layer(*layers).resolve_scale(color="independent", fill="independent")
+    chart = alt.layer(*layers).resolve_scale(color="independent")
     return plain(chart.properties(width=_WIDTH, height=_HEIGHT, title=title))
 
 
@@ -63,15 +63,9 @@ def _cells(alt: Any, data: SimplexMap) -> Any:
         }
         for row, column, one, shown, winner, own in zip(rows, columns, value, drawn, best, radii, strict=True)
     ]
-    tips = {"E0": "Q", "E1": "Q", "value": "Q", "largest": "N", **dict.fromkeys(names, "Q")}
-    return (
-        _squares(alt, values)
-        .encode(
-            color=alt.Color("value:Q", title=data.statistic, scale=_scale(alt, data.statistic, value[drawn])),
-            tooltip=[alt.Tooltip(f"{name}:{kind}") for name, kind in tips.items()],
-        )
-        .interactive()
-    )
+    told = tooltips(alt, E0="~g", E1="~g", value="~g", largest="N", **dict.fromkeys(names, "~g"))
+    colour = alt.Color("value:Q", title=data.statistic, scale=_scale(alt, data.statistic, value[drawn]))
+    return _squares(alt, values, color=colour, tooltip=told).interactive()
 
 
 def _scale(alt: Any, statistic: str, finite: FloatArray) -> Any:
@@ -100,31 +94,26 @@ def _square(data: SimplexMap, row: int, column: int, half: float) -> Row:
     return {name: round(value, 5) for name, value in sides.items()}
 
 
-def _squares(alt: Any, values: list[Row]) -> Any:
-    axes = {"x": ("E0, the largest class probability", 1.0), "y": ("E1, the second largest", 0.5)}
-    x, y = (
-        getattr(alt, name.upper())(
-            f"{name}:Q", title=title, scale=alt.Scale(domain=[0, end]), axis=alt.Axis(grid=False, tickCount=6)
-        )
-        for name, (title, end) in axes.items()
-    )
-    return of_rows(alt, values).mark_rect(clip=True).encode(x=x, x2="x2:Q", y=y, y2="y2:Q")
+def _squares(alt: Any, values: list[Row], **channels: Any) -> Any:
+    ticks = {"grid": False, "tickCount": 6}
+    x = axis(alt, "X", "x", "E0, the largest class probability", ticks, domain=[0, 1])
+    y = axis(alt, "Y", "y", "E1, the second largest", ticks, domain=[0, 0.5])
+    return marks(alt, values, "rect", {"clip": True}, x=x, x2="x2:Q", y=y, y2="y2:Q", **channels)
 
 
 def _alone(alt: Any, data: SimplexMap) -> list[Any]:
     """Flat grey where only one of the two certifies: their ratio is infinite or 0 there."""
     sides = ((data.left, data.left_radius, data.right_radius), (data.right, data.right_radius, data.left_radius))
     values: list[Row] = []
-    for name, own, other in sides if data.statistic == "ratio" else ():
-        rows, columns, half = _places(data, data.inside & (own > 0) & (other == 0))
-        where = {"only": f"only {name} certifies"}
-        values += [{**_square(data, *at, half), **where} for at in zip(rows, columns, strict=True)]
-    if not values:
-        return []
-    names = [f"only {name} certifies" for name, _, _ in sides]
-    found = [(name, grey) for name, grey in zip(names, _GREYS, strict=True) if any(v["only"] == name for v in values)]
-    fill = alt.Scale(domain=[name for name, _ in found], range=[grey for _, grey in found])
-    return [_squares(alt, values).encode(fill=alt.Fill("only:N", title=None, scale=fill, legend=_legend(alt)))]
+    greys: dict[str, str] = {}
+    for (name, own, other), grey in zip(sides, _GREYS, strict=True):
+        where = data.inside & (own > 0) & (other == 0)
+        if data.statistic == "ratio" and where.any():
+            rows, columns, half = _places(data, where)
+            words = f"only {name} certifies"
+            greys[words] = grey
+            values += [{**_square(data, *at, half), "only": words} for at in zip(rows, columns, strict=True)]
+    return [_squares(alt, values, color=coloured(alt, "only", greys))] if values else []
 
 
 def _borders(alt: Any, data: SimplexMap) -> list[Any]:
@@ -145,21 +134,21 @@ def _borders(alt: Any, data: SimplexMap) -> list[Any]:
             values += [{**line, "x": round(x, 5), "y": round(y, 5), "at": at} for at, (x, y) in enumerate(path)]
     if not values:
         return []
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     # Two neighbours share their border: dashes over a solid line, or between other dashes, show both colours.
     dashes = alt.Scale(domain=[0, 1, 2], range=[[1, 0], [6, 6], [0, 6, 6, 0]])
-    return [
-        of_rows(alt, values)
-        .mark_line(strokeWidth=2, clip=True)
-        .encode(
-            x="x:Q",
-            y="y:Q",
-            order="at:Q",
-            detail="path:N",
-            color=alt.Color("region:N", title=None, scale=scale, legend=_legend(alt, symbolType="stroke")),
-            strokeDash=alt.StrokeDash("order:O", scale=dashes, legend=None),
-        )
-    ]
+    line = marks(
+        alt,
+        values,
+        "line",
+        {"strokeWidth": 2, "clip": True},
+        x="x:Q",
+        y="y:Q",
+        order="at:Q",
+        detail="path:N",
+        color=coloured(alt, "region", colours, symbolType="stroke"),
+        strokeDash=alt.StrokeDash("order:O", scale=dashes, legend=None),
+    )
+    return [line]
 
 
 def _dots(alt: Any, points: SimplexPoints) -> list[Any]:
@@ -180,26 +169,22 @@ def _dots(alt: Any, points: SimplexPoints) -> list[Any]:
     ]
     counts = {name: points.best.count(name) for name in sorted(set(points.best))}
     chosen = alt.selection_point(fields=["largest"], bind="legend")
-    colour = alt.Color(
-        "largest:N",
-        title="largest radius, inputs",
-        scale=alt.Scale(domain=list(counts), range=[COLOURS.get(name, "black") for name in counts]),
-        legend=_legend(alt, labelExpr=f"datum.label + ': ' + {counts}[datum.label]"),
-    )
-    base = of_rows(alt, values)
-    lead = base.mark_rule(strokeWidth=0.6, opacity=0.5, color="black", clip=True)
-    dots = base.mark_circle(size=45, stroke="white", strokeWidth=0.5, clip=True).encode(
+    kinds = {name: "N" if name == "largest" else "~g" for name in values[0]}
+    words = {"labelExpr": f"datum.label + ' is the largest: ' + {counts}[datum.label] + ' inputs'"}
+    dots = marks(
+        alt,
+        values,
+        "circle",
+        {"size": 45, "stroke": "white", "strokeWidth": 0.5, "clip": True},
         x="p_a:Q",
         y="p_b:Q",
-        color=colour,
+        color=coloured(alt, "largest", {name: COLOURS.get(name, "black") for name in counts}, **words),
         opacity=alt.condition(chosen, alt.value(0.95), alt.value(0.08)),
-        tooltip=[alt.Tooltip(f"{name}:{'N' if name == 'largest' else 'Q'}") for name in values[0]],
+        tooltip=tooltips(alt, **kinds),
     )
-    return [lead.encode(x="mean of E0:Q", x2="p_a:Q", y="mean of E1:Q", y2="p_b:Q"), dots.add_params(chosen)]
-
-
-def _legend(alt: Any, **more: Any) -> Any:
-    return alt.Legend(labelLimit=420, symbolOpacity=1, **more)
+    thin = {"strokeWidth": 0.6, "opacity": 0.5, "color": "black", "clip": True}
+    lead = marks(alt, values, "rule", thin, x="mean of E0:Q", x2="p_a:Q", y="mean of E1:Q", y2="p_b:Q")
+    return [lead, dots.add_params(chosen)]
 
 
 def _words(data: SimplexMap, points: SimplexPoints | None) -> list[str]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from ringfence.analysis.metrics import guarantee
+from ringfence.analysis.metrics import RunMetrics, guarantee
 from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
 from ringfence.store import RunFolder
 
 PAPER_BADGE = "paper mode: no proven guarantee"
 
-Cell = tuple[str, float | str | None]
+Value = float | str | None
+Cell = tuple[str, Value]
 """What is shown, and what it is sorted by (None last)."""
+Column = tuple[str, str, str, Callable[[Lane], Value]]
+"""Heading, what it means, how it is written (% for shares), and a lane's value."""
 
 NATURAL = "natural"
 
@@ -84,83 +88,77 @@ def _how_natural(material: Material, lane: Lane) -> str:
 def summary_table(material: Material) -> dict[str, Any]:
     """Columns and rows of the table; columns that no lane fills are left out, natural accuracy excepted."""
     lanes = material.lanes
-    radii = sorted({radius for lane in lanes for radius in lane.metrics.certified_accuracy if radius})[:6]
-
-    def _time_rf(lane: Lane) -> float | None:
-        return lane.metrics.against(lanes[0].metrics).time_rf
-
-    columns: list[tuple[str, str, Callable[[Lane], Cell]]] = [
-        ("run", "run and lane", lambda lane: (lane.name, lane.name)),
-        ("sigma", "noise level", lambda lane: _number(lane.config.noise.sigma if lane.config else None, "g")),
-        ("ACR", "average certified radius", _radius("acr")),
-        (NATURAL, "natural accuracy: right under PREDICT", lambda lane: _percent(_natural(material, lane))),
-        ("at 0", "certified accuracy at radius 0, abstained is wrong", lambda lane: _percent(lane.metrics.accuracy)),
-        *((f"at {radius:g}", f"certified accuracy at radius {radius:g}", _at(radius)) for radius in radii),
-        ("abstained", "nothing is claimed", lambda lane: _percent(lane.metrics.abstention)),
-        ("median radius", "wrong and abstained count as 0", _radius("median_radius")),
-        ("inputs", "certified inputs", lambda lane: (f"{lane.metrics.count:,}", lane.metrics.count)),
-        ("draws", "noise draws per input", lambda lane: _number(_per_input(lane, "draws") or None, ",.0f")),
-        ("ms", "milliseconds per input", lambda lane: _number(1000 * _per_input(lane, "seconds"), ",.1f")),
-        ("draws/s", "rate of sampling", lambda lane: _number(_rate(lane), ",.0f")),
-        ("forwards/draw", "network evaluations per draw", lambda lane: _number(_forwards(lane), ".2f")),
-        ("KCR", "draws decided by the first K members", lambda lane: _percent(_kcr(lane))),
-        ("SampleRF", "draws of fixed sampling over these", lambda lane: _number(_sample_rf(lane), ".1f")),
-        ("TimeRF", f"time of {lanes[0].name} over this", lambda lane: _number(_time_rf(lane), ".2f")),
-    ]  # fmt: skip
-    judged = any(lane.labelled.any() for lane in lanes)
-    kept = [
-        column
-        for column in columns
-        if any(column[2](lane)[1] is not None for lane in lanes) or (column[0] == NATURAL and judged)
-    ]
+    columns = _columns(material)
     if len(lanes) == 1:
-        kept = [column for column in kept if column[0] != "TimeRF"]
+        columns = [column for column in columns if column[0] != "TimeRF"]
+    judged = any(lane.labelled.any() for lane in lanes)
+    values = {name: [of(lane) for lane in lanes] for name, _, _, of in columns}
+    kept = [
+        (name, title, [_cell(value, form) for value in values[name]])
+        for name, title, form, _ in columns
+        if any(value is not None for value in values[name]) or (name == NATURAL and judged)
+    ]
     return {
         "columns": [{"name": name, "title": title} for name, title, _ in kept],
-        "rows": [{"sound": lane.metrics.sound, "cells": [of(lane) for _, _, of in kept]} for lane in lanes],
+        "rows": [
+            {"sound": lane.metrics.sound, "cells": [cells[place] for _, _, cells in kept]}
+            for place, lane in enumerate(lanes)
+        ],
     }
 
 
-def _number(value: float | None, form: str) -> Cell:
-    return ("-", None) if value is None else (format(value, form), value)
+def _columns(material: Material) -> list[Column]:
+    lanes = material.lanes
+    radii = sorted({radius for lane in lanes for radius in lane.metrics.certified_accuracy if radius})[:6]
+    return [
+        ("run", "run and lane", "", lambda lane: lane.name),
+        ("sigma", "noise level", "g", lambda lane: lane.config.noise.sigma if lane.config else None),
+        ("ACR", "average certified radius", ".3f", _of_radii(lambda of: of.acr)),
+        (NATURAL, "natural accuracy: right under PREDICT", "%", lambda lane: _natural(material, lane)),
+        ("at 0", "certified accuracy at radius 0, abstained is wrong", "%", lambda lane: lane.metrics.accuracy),
+        *(
+            (f"at {r:g}", f"certified accuracy at radius {r:g}", "%", _of_radii(partial(_reached, radius=r)))
+            for r in radii
+        ),
+        ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),
+        ("median radius", "wrong and abstained count as 0", ".3f", _of_radii(lambda of: of.median_radius)),
+        ("inputs", "certified inputs", ",", lambda lane: lane.metrics.count),
+        ("draws", "noise draws per input", ",.0f", lambda lane: _over(lane.metrics.draws, lane.metrics.count)),
+        ("ms", "milliseconds per input", ",.1f", lambda lane: 1000 * lane.metrics.seconds / lane.metrics.count),
+        ("draws/s", "rate of sampling", ",.0f", lambda lane: _over(lane.metrics.draws, lane.metrics.seconds)),
+        ("forwards/draw", "network evaluations per draw", ".2f",
+         lambda lane: _over(lane.metrics.forwards, lane.metrics.draws)),
+        ("KCR", "draws decided by the first K members", "%",
+         lambda lane: lane.metrics.consensus.kcr if lane.metrics.consensus else None),
+        ("SampleRF", "draws of fixed sampling over these", ".1f", _sample_rf),
+        ("TimeRF", f"time of {lanes[0].name} over this", ".2f",
+         lambda lane: lane.metrics.against(lanes[0].metrics).time_rf),
+    ]  # fmt: skip
 
 
-def _percent(share: float | None) -> Cell:
-    return ("-", None) if share is None else (f"{100 * share:.1f}%", share)
+def _cell(value: Value, form: str) -> Cell:
+    if value is None:
+        return "-", None
+    return (f"{100 * value:.1f}%" if form == "%" and not isinstance(value, str) else format(value, form)), value
 
 
-def _at(radius: float) -> Callable[[Lane], Cell]:
-    return lambda lane: _percent(_of_radii(lane, lane.metrics.certified_accuracy.get(radius)))
-
-
-def _radius(name: str) -> Callable[[Lane], Cell]:
-    return lambda lane: _number(_of_radii(lane, getattr(lane.metrics, name)), ".3f")
-
-
-def _of_radii(lane: Lane, value: float | None) -> float | None:
+def _of_radii(value: Callable[[RunMetrics], float | None]) -> Callable[[Lane], float | None]:
     """The value, unless the lane claims no radii at all."""
-    return value if lane.claims_radius else None
+    return lambda lane: value(lane.metrics) if lane.claims_radius else None
+
+
+def _reached(found: RunMetrics, radius: float) -> float | None:
+    return found.certified_accuracy.get(radius)
+
+
+def _over(much: float, of: float) -> float | None:
+    """The ratio, None where either is 0 because it was not counted."""
+    return much / of if much and of else None
 
 
 def _natural(material: Material, lane: Lane) -> float | None:
     found = material.natural(lane)
     return None if found is None else found.accuracy
-
-
-def _per_input(lane: Lane, name: str) -> float:
-    return float(getattr(lane.metrics, name)) / lane.metrics.count
-
-
-def _rate(lane: Lane) -> float | None:
-    return lane.metrics.draws / lane.metrics.seconds if lane.metrics.seconds and lane.metrics.draws else None
-
-
-def _forwards(lane: Lane) -> float | None:
-    return lane.metrics.forwards / lane.metrics.draws if lane.metrics.draws and lane.metrics.forwards else None
-
-
-def _kcr(lane: Lane) -> float | None:
-    return lane.metrics.consensus.kcr if lane.metrics.consensus else None
 
 
 def _sample_rf(lane: Lane) -> float | None:
