@@ -74,6 +74,7 @@ def certify_command(
     running: RunningOptions = RunningOptions(),
     ensemble: EnsembleOptions = EnsembleOptions(),
     split_alpha: o.SplitAlpha = False,
+    unlocked: o.Unlocked = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -110,7 +111,7 @@ def certify_command(
             ensemble=choose_ensemble(ensemble, after=name == "after-smoothing"),
             split_alpha=split_alpha,
         )
-        run_and_print(choices, out, as_json, quiet)
+        run_and_print(choices, out, as_json, quiet, unlocked)
 
 
 @grouped
@@ -194,14 +195,14 @@ def choose_ensemble(given: EnsembleOptions, after: bool = False) -> EnsembleChoi
     )
 
 
-def certify_folder(choices: Choices, out: Path, quiet: bool) -> RunFolder:
+def certify_folder(choices: Choices, out: Path, quiet: bool, unlocked: bool = False) -> RunFolder:
     """Load, and certify into the folder with progress."""
     from ringfence.cli.progress import show_progress
     from ringfence.engines import certify_into
     from ringfence.store import RunFolder
 
     model, dataset, num_classes = choices.load()
-    run = RunFolder.create_or_resume(out, choices.config(model, dataset, num_classes))
+    run = RunFolder.create_or_resume(out, choices.config(model, dataset, num_classes), unlocked)
     done = len(run.done_ids())
     if done and not quiet:
         remark(f"{out}: {done} of {len(dataset)} inputs are already there; going on with the rest")
@@ -221,14 +222,14 @@ def certify_folder(choices: Choices, out: Path, quiet: bool) -> RunFolder:
     return run
 
 
-def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool) -> None:
+def run_and_print(choices: Choices, out: Path, as_json: bool, quiet: bool, unlocked: bool = False) -> None:
     """Certify into the folder, print the result."""
     from ringfence.analysis.aces_runs import AcesRun, is_aces
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.cli.tables import metrics_table
     from ringfence.engines.local import default_radii
 
-    run = certify_folder(choices, out, quiet)
+    run = certify_folder(choices, out, quiet, unlocked)
     if is_aces(run):
         print_aces(choices, AcesRun.read(run), as_json, quiet)
         return
