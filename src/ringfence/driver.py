@@ -57,6 +57,7 @@ class Execution:
     """Where and how the network runs; none of it changes what a certificate means.
 
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
+    unlocked: write a run folder although its disk knows no locks.
     autotune: of a compiled network; None: if ``draws``, expected of the whole run (0: unknown), take long enough.
     """
 
@@ -66,6 +67,7 @@ class Execution:
     autotune: bool | None = None
     draws: int = 0
     plan: ForwardPlan | None = None
+    unlocked: bool = False
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
 

@@ -153,9 +153,10 @@ def test_a_selector_is_trained_and_used(call: Call, tiny: list[str], tmp_path: P
 
 
 def test_a_false_certificate_is_broken_with_evidence(call: Call, tiny: list[str], tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     from ringfence.store import RunFolder
+    from ringfence.store.guarded import Guarded
+    from ringfence.store.parts import part_bytes
+    from ringfence.store.schema import to_table
 
     call("train", *tiny, "--out", tmp_path / "net", "--epochs", 4, "--lr", 0.1, *SMALL)
     weights = tmp_path / "net" / "final-0.safetensors"
@@ -163,10 +164,9 @@ def test_a_false_certificate_is_broken_with_evidence(call: Call, tiny: list[str]
     call("certify", *common, "--n", 300, "--batch", 100, "--out", tmp_path / "run", "--quiet")
     run = RunFolder.open(tmp_path / "run")
     forged = [type(one)(**{**vars(one), "radius": 5.0}) for one in run.read()]
-    for part in (tmp_path / "run" / "parts").glob("*.parquet"):
-        part.unlink()
-    run.append(forged)
-    assert pq.ParquetFile(next((tmp_path / "run" / "parts").glob("*.parquet"))).metadata.num_rows == len(forged)
+    old = [f"parts/{part.name}" for part in (tmp_path / "run" / "parts").glob("*.parquet")]
+    Guarded(run.path).replace_parts(old, part_bytes(to_table(forged), 0, 0), len(forged))
+    assert {one.radius for one in RunFolder.open(run.path).read()} == {5.0}
     words = ["attack", tmp_path / "run", "--trust", "--weights", weights, "--radii", "0.5", "--device", "cpu"]
     result = call(*words, "--recheck", 2000, "--out", tmp_path / "evidence", code=1)
     assert "certificate broken" in result.output

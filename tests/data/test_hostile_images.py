@@ -13,7 +13,7 @@ import pytest
 from ringfence.data import load_dataset
 from ringfence.digests import changes
 from ringfence.errors import DataError
-from ringfence.store.inputs import InputInfo, read_inputs, write_inputs
+from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -114,8 +114,8 @@ def test_a_name_of_any_bytes_is_read_and_identified(tmp_path: Path) -> None:
     os.rename(os.fsencode(tmp_path / "a.png"), os.fsencode(tmp_path) + b"/\xff.png")
     data = load_dataset(str(tmp_path))
     assert data.digest
-    write_inputs(tmp_path / "inputs.parquet", [InputInfo(0, None, data[0].name)])
-    assert [one.name for one in read_inputs(tmp_path / "inputs.parquet")] == ["\\udcff.png"]
+    stored = inputs_bytes([InputInfo(0, None, data[0].name)])
+    assert [one.name for one in parse_inputs(tmp_path / "inputs.parquet", stored)] == ["\\udcff.png"]
 
 
 def test_index_and_labels_are_named_apart(tmp_path: Path) -> None:

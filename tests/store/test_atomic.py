@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import StoreError
-from ringfence.store.atomic import read_json, write_json
+from ringfence.store.atomic import create_exclusively, read_json, write_json
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
@@ -28,3 +28,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert os.listdir(tmp_path) == ["config.json"]
     write_json(path, {"sigma": 1.0})
     assert read_json(path) == {"sigma": 1.0}
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["hard links", "no hard links"])
+def test_nothing_is_made_in_the_place_of_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not linked:
+        monkeypatch.setattr(os, "link", unsupported)
+    create_exclusively(tmp_path / "part", b"first")
+    with pytest.raises(FileExistsError):
+        create_exclusively(tmp_path / "part", b"second")
+    assert (tmp_path / "part").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["part"]

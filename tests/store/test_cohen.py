@@ -162,8 +162,10 @@ def test_import_checks_its_settings_before_it_writes(tmp_path: Path, sigma: floa
 @pytest.mark.parametrize("name", ["cifar10_noise_0.25_sigma_0.25", "cifar10_noise_0.12_sigma_0.12_cut"])
 def test_import_and_export_lose_nothing(tmp_path: Path, name: str) -> None:
     log = read_cohen(FIXTURES / name)
-    export_cohen(import_cohen(FIXTURES / name, 0.25, tmp_path / "run"), tmp_path / "again")
-    again = read_cohen(tmp_path / "again")
+    written = export_cohen(import_cohen(FIXTURES / name, 0.25, tmp_path / "run"), tmp_path / "again")
+    assert written == tmp_path / "again.unproved"
+    again = read_cohen(written)
+    assert again.notes[0].startswith("no proven guarantee")
     for column in ("idx", "label", "predict", "radius", "correct", "seconds"):
         assert np.array_equal(getattr(log, column), getattr(again, column))
 

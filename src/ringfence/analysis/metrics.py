@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,7 +135,7 @@ def _consensus(one: RunMetrics, run: RunFolder) -> ConsensusStats | None:
 def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format = "auto") -> list[RunMetrics]:
     """Metrics of a run folder or a Cohen-style log, one entry per lane; auto decides by what the path is."""
     path = Path(path)
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path's, it knows no name too long to ask about
         raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
     if not (path.is_dir() if format == "auto" else format == "run"):
         return metrics_by_lane(read_cohen(path), radii, str(path))

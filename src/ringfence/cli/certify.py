@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,6 +102,7 @@ def certify_command(
     split_alpha: o.SplitAlpha = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse forms that have no proven guarantee.")] = False,
     save: Save = None,
+    unlocked: o.Unlocked = False,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -111,7 +112,7 @@ def certify_command(
         after = procedure.get("name") == "after-smoothing"
         flags = described(sigma, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
         flags |= {"procedure": procedure, "mechanisms": mechanism, "split_alpha": split_alpha or None}
-        run_or_save(job_of(flags, job), save, as_json, quiet, strict)
+        run_or_save(job_of(flags, job), save, as_json, quiet, strict, unlocked)
 
 
 @grouped
@@ -227,7 +228,9 @@ def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions,
     return str(tree)
 
 
-def run_or_save(job: Job, save: Path | None, as_json: bool, quiet: bool, strict: bool = False) -> None:
+def run_or_save(
+    job: Job, save: Path | None, as_json: bool, quiet: bool, strict: bool = False, unlocked: bool = False
+) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
     from ringfence.errors import ArgumentError
 
@@ -242,15 +245,15 @@ def run_or_save(job: Job, save: Path | None, as_json: bool, quiet: bool, strict:
         rule = "refuses the paper form, which proves nothing"
         raise ArgumentError("strict", rule, str(job.certification.classifier), "Use the sound form, or no --strict.")
     ready(job)
-    run = certify_folder(job, job.out, quiet)
+    run = certify_folder(job, job.out, quiet, unlocked)
     print_run(job.certification, run, as_json, quiet)
 
 
-def certify_folder(job: Job, out: Path, quiet: bool) -> RunFolder:
+def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> RunFolder:
     """Certify into the folder with progress."""
     from ringfence.cli.progress import show_progress
 
-    started = job.certification.start(out, job.execution)
+    started = job.certification.start(out, replace(job.execution, unlocked=unlocked))
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
     if not quiet:
         if told := lift_in_words(started.loaded.lift):

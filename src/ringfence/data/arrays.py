@@ -48,6 +48,14 @@ def _members(path: Path, file: Any, split: str) -> dict[str, Array]:
     return {name: file[key] for name, key in chosen.items() if key in file.files}
 
 
+def _as_ids(index: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The index as ids; other numbers where its own are none."""
+    if index.dtype.kind not in "iuf":
+        return np.zeros(0, np.int64)
+    with np.errstate(invalid="ignore"):
+        return index.astype(np.int64)
+
+
 def dataset_from_arrays(
     name: str,
     x: Array,
@@ -64,6 +72,8 @@ def dataset_from_arrays(
     fixed_index: the index belongs to the name, as that of the embedded digits does.
     """
     x = _with_channels(name, x)
+    if len(x) and not x.size:
+        raise DataError(name, "inputs must have at least one value", f"shape {x.shape}", "Save x anew.")
     labels = _labels(name, y, len(x))
     if x.dtype != np.uint8 and len(x):
         _check_values(name, x)
@@ -71,6 +81,9 @@ def dataset_from_arrays(
         raise DataError(
             name, f"index must hold one number for each of the {len(x)} inputs", index.shape, "Save it anew."
         )
+
+    if index is not None and not np.array_equal(index, _as_ids(index)):
+        raise DataError(name, "index must hold whole numbers of at most 64 bits", index.dtype, "Save it as integers.")
 
     def read(position: int) -> Tensor:
         values = torch.from_numpy(np.array(x[position]))

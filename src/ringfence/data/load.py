@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
@@ -55,7 +56,7 @@ def load_dataset(
     elif Path(spec).suffix == ".npz":
         path = _existing(Path(spec))
         whole = _from_npz(path.stem, read_npz(path, split))
-    elif Path(spec).is_dir():
+    elif os.path.isdir(spec):
         whole = image_folder(Path(spec), framing=None if size is None else Framing(size, size))
     else:
         raise _unknown(spec)
@@ -108,7 +109,7 @@ def _imagenet_folder(path: Path, split: Split) -> Path:
 
 
 def _existing(path: Path) -> Path:
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path's, it knows no name too long to ask about
         raise DataError(str(path), "must exist", "no such file or folder", "Check the path.")
     return path
 

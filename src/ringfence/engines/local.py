@@ -36,7 +36,7 @@ def start(certification: Certification, out: str | Path, execution: Execution | 
     loaded = certification.load(execution.device)
     if execution.batch is not None:
         check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))
-    return Started(loaded, RunFolder.create_or_resume(out, loaded.config), execution)
+    return Started(loaded, RunFolder.create_or_resume(out, loaded.config, execution.unlocked), execution)
 
 
 def certify_into(

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,36 +52,36 @@ def reading_errors(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace path by content in one step that survives a crash of the process or the machine."""
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     with writing_errors(path):
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+        with _beside(path, content) as temporary:
             os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
         _sync_folder(path.parent)
 
 
 def create_exclusively(path: Path, content: bytes) -> None:
     """Make the file whole in one step, and never in the place of another one (FileExistsError)."""
+    with _beside(path, content) as temporary:
+        _link(temporary, path)
+    try:
+        _sync_folder(path.parent)
+    except OSError:
+        path.unlink()  # its writer is told that it failed, and will write the same once more
+        raise
+
+
+@contextmanager
+def _beside(path: Path, content: bytes) -> Iterator[Path]:
+    """The content on the disk under a name of its own, which is gone when the block ends."""
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        _link(temporary, path)
+        yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
-    try:
-        _sync_folder(path.parent)
-    except OSError:
-        path.unlink()  # its writer is told that it failed, and will write the same once more
-        raise
+        with suppress(OSError):  # litter, which the next writer removes: no reason to call a whole file failed
+            temporary.unlink(missing_ok=True)
 
 
 def _link(temporary: Path, path: Path) -> None:

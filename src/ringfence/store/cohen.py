@@ -18,7 +18,7 @@ COMMENT = "#"
 """Begins lines above the header, which become notes."""
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-_CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_CLOCK = re.compile(r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d(?:\.\d+)?)")
 _EXPECTED = "must be a certification log (tab-separated: idx label predict radius correct time)"
 
 
@@ -119,13 +119,21 @@ def _parse(line: str, places: dict[str, int], cut: bool) -> _Row:
         if cut:
             raise _CutLine from None
         raise
-    idx, label, predict, correct = (int(text[name]) for name in ("idx", "label", "predict", "correct"))
+    idx, label, predict, correct = (_whole(text[name]) for name in ("idx", "label", "predict", "correct"))
     row = _Row(idx, label, predict, float(text["radius"]), correct, seconds)
     if not 0 <= row.radius < math.inf:
         raise ValueError("the radius must be a finite number that is not negative")
     if row.predict < ABSTAIN or row.label < -1:
         raise ValueError("classes count from 0, and -1 stands for none")
     return row
+
+
+def _whole(text: str) -> int:
+    """A whole number that an index can be."""
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("indices and classes have at most 64 bits")
+    return number
 
 
 def _seconds(text: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def read_component(path: str | Path) -> Component:
         place, values = header.index(name), []
         for number, row in rows:
             value = _number(row[place], f"{path}, line {number}", name)
-            if value < least or (whole_numbers and not value.is_integer()):
+            if value < least or (whole_numbers and not (value.is_integer() and value < 2**53)):
                 rule = f"{name} must be {f'at least {least:g}' if value < least else 'a whole number'}"
                 raise StoreError(f"{path}, line {number}", rule, row[place], "Mend this line.")
             values.append(value)
@@ -109,9 +110,9 @@ def selection_logs(places: Sequence[str | Path]) -> dict[float, Path]:
 
 
 def _files(place: Path) -> list[Path]:
-    if place.is_file():
+    if os.path.isfile(place):  # unlike Path's, it knows no name too long to ask about
         return [place]
-    if place.is_dir():
+    if os.path.isdir(place):
         found = [path for path in sorted(place.iterdir()) if "selection" in path.name and _THETA.search(path.name)]
     elif glob.has_magic(str(place)):
         found = [Path(name) for name in sorted(glob.glob(str(place)))]

@@ -21,6 +21,9 @@ IMPORTED = "imported:cohen"
 
 _MECHANISM = "one_sided"
 
+_MOST = 10**15
+"""Draws of one input: nobody drew more."""
+
 UNPROVED = ".unproved"
 UNPROVED_LINE = f"{COMMENT} no proven guarantee: these radii are estimates, not certificates"
 
@@ -38,6 +41,8 @@ def import_cohen(
         raise ArgumentError("sigma", "must be positive", sigma, "Give the noise level the log was made with.")
     if not 0 < alpha < 1:
         raise ArgumentError("alpha", "must lie between 0 and 1", alpha, "Give the failure probability of the log.")
+    if not (0 <= n0 <= _MOST and 0 <= n <= _MOST):
+        raise ArgumentError("n0, n", f"must be 0 to {_MOST:g}", (n0, n), "Give the draws that the log was made with.")
     log = read_cohen(path)
     config = RunConfig(
         classifier=ClassifierConfig(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ class RunFolder:
     @classmethod
     def _continued(cls, path: Path, config: RunConfig, unlocked: bool) -> Self | None:
         """The run in path if it has these settings, None if path is free for one; writes nothing."""
-        if (path / CONFIG).exists():
+        if os.path.exists(path / CONFIG):
             empty = not any((path / "parts").glob("*"))
             if empty and not (path / MANIFEST).exists():
                 return None
@@ -108,8 +109,9 @@ class RunFolder:
         """The run in path, for reading."""
         path = Path(path)
         file = path / CONFIG
-        if not file.exists():
-            found = "a folder without config.json" if path.is_dir() else "a file" if path.exists() else "nothing there"
+        if not os.path.exists(file):  # unlike Path's, it knows no name too long to ask about
+            there = "a file" if os.path.exists(path) else "nothing there"
+            found = "a folder without config.json" if os.path.isdir(path) else there
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
         earlier = _version(file, content) == 1

@@ -29,6 +29,7 @@ class RecordWriter:
         self._records = records
         self._seconds = seconds
         self._held: list[Record] = []
+        self._failed = False
         self._flushed = time.monotonic()
         self._lock: IO[bytes] | None = None
 
@@ -54,9 +55,14 @@ class RecordWriter:
 
     def flush(self) -> None:
         """Write what is held as one part."""
+        if self._failed:  # a part may be there although its writing failed: what it holds must not come twice
+            done = self._run.done_ids()
+            self._held = [record for record in self._held if record.input_id not in done]
         if self._held:
+            self._failed = True
             self._run.append(self._held, self._run.add_environment())
             self._held = []
+        self._failed = False
         self._flushed = time.monotonic()
 
     def __exit__(
