@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import mpmath
@@ -35,7 +36,9 @@ def test_thresholds_are_the_floors_of_the_distribution_function(sigma: float) ->
 def test_what_is_drawn_differs_from_the_law_by_less_than_half_of_eta() -> None:
     table = thresholds(*LAW)
     ends = [0, *map(int, table.values), WORD]
-    drawn = {table.lowest + i: Fraction(after - before, WORD) for i, (before, after) in enumerate(zip(ends, ends[1:]))}
+    drawn = {
+        table.lowest + i: Fraction(after - before, WORD) for i, (before, after) in enumerate(itertools.pairwise(ends))
+    }
     with mpmath.workprec(300):
         scale = 255 * mpmath.mpf(0.25)
 

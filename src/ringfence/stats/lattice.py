@@ -1,12 +1,13 @@
 """Noise on a lattice, drawn exactly: which integer a 64-bit word stands for, to the last bit.
 
-The integers are K = round(e/h) for real noise e and a step h, so that X + K is the lattice point next to x + e for every
-lattice point x = hX: a certificate about real noise then speaks of what is computed, and no rounding of a sum is left
+The integers are K = round(e/h) for real noise e and a step h, so that X + K is the lattice point next to x + e for
+every lattice point x = hX: a certificate about real noise then speaks of what is computed, and no rounding of a sum is left
 that an attacker could use (Voracek and Hein 2023 attack those of floating point).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,7 +60,7 @@ class Thresholds:
     def probabilities(self) -> NDArray[np.float64]:
         """Of lowest, ..., highest as drawn (n + 1,), for tests of a sampler."""
         ends = [0, *(int(one) for one in self.values), WORD]
-        return np.array([(after - before) / WORD for before, after in zip(ends, ends[1:], strict=False)])
+        return np.array([(after - before) / WORD for before, after in itertools.pairwise(ends)])
 
 
 def gaussian_tail(x: mpf) -> mpf:
