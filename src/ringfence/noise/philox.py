@@ -13,10 +13,10 @@ LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 
 
-def words(key: int, first: NDArray[np.uint64], second: int) -> NDArray[np.uint64]:
-    """Philox-4x32-10 (Salmon et al. 2011) at the counters (first, second, 0, 0): 32-bit words (4, blocks)."""
-    a, b = first, np.full_like(first, second)
-    c, d = np.zeros_like(first), np.zeros_like(first)
+def words(key: int, first: NDArray[np.uint64], second: int | NDArray[np.uint64], third: int = 0) -> NDArray[np.uint64]:
+    """Philox-4x32-10 (Salmon et al. 2011) at the counters (first, second, third, 0): 32-bit words (4, blocks)."""
+    a, b = first, np.zeros_like(first) + np.uint64(second)
+    c, d = np.full_like(first, third), np.zeros_like(first)
     low, high = np.uint64(key & 0xFFFFFFFF), np.uint64(key >> 32)
     for _ in range(10):
         even, odd = np.uint64(0xD2511F53) * a, np.uint64(0xCD9E8D57) * c

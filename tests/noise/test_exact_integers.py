@@ -1,0 +1,101 @@
+"""Exact noise: thresholds to the last bit, integers that are those of the definition, frequencies that fit."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from ringfence.errors import ArgumentError
+from ringfence.noise import philox
+from ringfence.noise.inversion import fill_integers, guide
+from ringfence.stats.lattice import WORD, thresholds
+
+LAW = ("gaussian", 0.25, 255)
+
+
+@pytest.mark.parametrize("sigma", [0.12, 0.25, 1.0])
+def test_thresholds_are_the_floors_of_the_distribution_function(sigma: float) -> None:
+    table = thresholds("gaussian", sigma, 255)
+    with mpmath.workprec(400):
+        for place in (0, 1, len(table.values) // 3, len(table.values) // 2, len(table.values) - 2):
+            k = table.lowest + place
+            at = (k + mpmath.mpf(1) / 2) / 255 / mpmath.mpf(sigma)
+            assert int(table.values[place]) == int(mpmath.floor(WORD * mpmath.ncdf(at)))
+        below = (table.lowest - mpmath.mpf(1) / 2) / 255 / mpmath.mpf(sigma)
+        assert mpmath.ncdf(below) < mpmath.mpf(1) / WORD
+    assert int(table.values[-1]) == WORD - 1
+    assert int(table.values[-2]) < WORD - 1
+
+
+def test_what_is_drawn_differs_from_the_law_by_less_than_half_of_eta() -> None:
+    table = thresholds(*LAW)
+    ends = [0, *map(int, table.values), WORD]
+    drawn = {
+        table.lowest + i: Fraction(after - before, WORD) for i, (before, after) in enumerate(itertools.pairwise(ends))
+    }
+    with mpmath.workprec(300):
+        scale = 255 * mpmath.mpf(0.25)
+
+        def law(k: int) -> mpmath.mpf:
+            tail = mpmath.ncdf(-(abs(k) - mpmath.mpf(1) / 2) / scale)
+            return tail - mpmath.ncdf(-(abs(k) + mpmath.mpf(1) / 2) / scale) if k else 1 - 2 * mpmath.ncdf(-0.5 / scale)
+
+        inside = mpmath.fsum(abs(law(k) - mpmath.mpf(p.numerator) / p.denominator) for k, p in drawn.items())
+        outside = 2 * mpmath.ncdf((table.lowest - mpmath.mpf(1) / 2) / scale)
+        assert (inside + outside) / 2 < table.eta / 2
+
+
+def test_integers_are_those_of_their_64_bit_words() -> None:
+    key, rows, size = (1 << 64) - 5, 40, 785
+    out = torch.empty(rows, size)
+    fill_integers(out, key, LAW)
+    blocks = np.arange(-(-size // 4), dtype=np.uint64)
+    for place in range(rows):
+        upper = philox.words(key, blocks, place).reshape(-1)[:size]
+        lower = philox.words(key, blocks, place, 1).reshape(-1)[:size]
+        wanted = thresholds(*LAW).of_words((upper << np.uint64(32)) | lower)
+        assert np.array_equal(out[place].numpy(), wanted)
+
+
+def test_words_at_and_beside_every_threshold_are_told_apart() -> None:
+    found = guide(*LAW)
+    upper = np.unique((found.table.values >> np.uint64(32)).astype(np.int64))
+    words = np.unique(np.clip(np.concatenate([upper - 1, upper, upper + 1]), 0, 2**32 - 1))
+    integers, undecided = found.integers(torch.from_numpy(words))
+    sure = np.setdiff1d(np.arange(len(words)), undecided.numpy())
+    shifted = words.astype(np.uint64) << np.uint64(32)
+    smallest, largest = found.table.of_words(shifted), found.table.of_words(shifted | np.uint64(0xFFFFFFFF))
+    assert np.array_equal(smallest[sure], largest[sure])
+    assert np.array_equal(integers.numpy()[sure], smallest[sure])
+    assert set(np.flatnonzero(smallest != largest)) <= set(undecided.tolist())
+
+
+def test_a_draw_depends_on_its_key_and_place_alone() -> None:
+    whole, part = torch.empty(100, 3000), torch.empty(7, 3000)
+    fill_integers(whole, 11, LAW)
+    fill_integers(part, 11, LAW)
+    assert torch.equal(whole[:7], part)
+
+
+def test_frequencies_fit_the_law() -> None:
+    out = torch.empty(100, 20_000)
+    counts = np.zeros(thresholds(*LAW).highest - thresholds(*LAW).lowest + 1)
+    for key in range(2):
+        fill_integers(out, key, LAW)
+        counts += np.bincount(out.view(-1).long().numpy() - thresholds(*LAW).lowest, minlength=len(counts))
+    expected = thresholds(*LAW).probabilities() * counts.sum()
+    common = expected >= 10
+    statistic = ((counts - expected)[common] ** 2 / expected[common]).sum()
+    assert statistic < chi2.isf(1e-9, common.sum())
+
+
+@pytest.mark.parametrize("lattice", [0, -1, 1 << 20, 2.5])
+def test_a_lattice_is_a_number_of_steps(lattice: int) -> None:
+    with pytest.raises(ArgumentError, match="lattice"):
+        thresholds("gaussian", 0.25, lattice)
