@@ -152,7 +152,8 @@ from ringfence.data import Input
 from ringfence.sampling import ForwardPlan
 plan = ForwardPlan(512, "bf16", channels_last=True, compile=True, fold=True, fused=True)
 found = list(rf.certify(resnet(8).eval(), [Input(0, torch.rand(3, 32, 32), None, "0")], noise=rf.Gaussian(0.25),
-             procedure=rf.Fixed(n=1000), num_classes=10, execution=rf.Execution("cuda", plan=plan)))
+             procedure=rf.Fixed(n=1000), num_classes=10, precision="bf16",
+             execution=rf.Execution("cuda", plan=plan)))
 print(len(found), [name for name in ("torch._dynamo", "torch._inductor.compile_fx") if name in sys.modules])
 """
 
