@@ -171,10 +171,10 @@ def claimed(numbers: Any) -> list[str]:
         shares = printed(one["certified_accuracy"])
         rows.append([name, *paper([f"{one['sigma']:g}", f"{one['acr']:.3f}"]), f"{allowed:.3f}", *paper(shares)])
     about = [
-        "Tables 1 and 3, claims without proof: noise on every patch, radii without the factor; base is the network without",
-        "patches. Allowed: the largest average radius of inputs with these certified accuracies, none of which can exceed",
-        f"what n draws prove. The printed average is larger in {larger} of {len(rows)} rows, so only certified accuracies",
-        "compare.",
+        "Tables 1 and 3, claims without proof: noise on every patch, radii without the factor; base is the network",
+        "without patches. Allowed: the largest average radius of inputs with these certified accuracies, none of which",
+        f"can exceed what n draws prove. The printed average is larger in {larger} of {len(rows)} rows, so only",
+        "certified accuracies compare.",
     ]
     return section("What the paper prints", about, table(headed("", "sigma", "ACR", "allowed"), rows))
 
