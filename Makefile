@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 CONSTRAINTS := -c constraints.txt
 
-.PHONY: demo test test-slow test-gpu check docs format bench clean
+.PHONY: demo test test-slow test-gpu check docs pages format bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,10 @@ check: $(VENV)/dev.stamp
 
 docs: $(VENV)/dev.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Every page and table that is made from committed runs.
+pages: $(VENV)/dev.stamp
+	$(BIN)/python reproduce/pages.py
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

@@ -69,9 +69,8 @@ def filled(page: Path, parts: Mapping[str, str], begin: str = "<!-- table {} -->
     text = page.read_text(encoding="utf-8")
     for name, content in parts.items():
         head, tail = begin.format(name), end.format(name)
-        found = re.compile(rf"{re.escape(head)}\n.*?{re.escape(tail)}", re.DOTALL)
-        new = f"{head}\n{content}\n{tail}"
-        text, count = found.subn(lambda _, new=new: new, text)
-        if count != 1:
-            raise SystemExit(f"{page} must hold {head} ... {tail} once, it does {count} times")
+        places = list(re.finditer(rf"{re.escape(head)}\n.*?{re.escape(tail)}", text, re.DOTALL))
+        if len(places) != 1:
+            raise SystemExit(f"{page} must hold {head} ... {tail} once, it does {len(places)} times")
+        text = text[: places[0].start()] + f"{head}\n{content}\n{tail}" + text[places[0].end() :]
     return text

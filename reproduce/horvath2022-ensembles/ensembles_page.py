@@ -28,8 +28,8 @@ SMALL, DEEP = "ResNet20", "ResNet110"
 TEN, SUBSET = 10, 500
 SPREADS = 3.0
 """A figure further from the published one than so many published standard deviations is marked and listed."""
-COLUMNS = {0.12: (0.0, 0.12, 0.25, 0.36), 0.25: 0.75, 0.5: 1.75, 1.0: 2.5}
-"""Radii of a table by sigma, or the last of them in steps of a quarter."""
+LARGEST = {0.25: 0.75, 0.5: 1.75, 1.0: 2.5}
+"""The last radius of a table by sigma, in steps of a quarter; at other sigmas there are four, at multiples of it."""
 HEAD = """# Horvath et al. 2022: ensembles
 
 Horvath, Mueller, Fischer and Vechev, *Boosting Randomized Smoothing with Variance Reduced Classifiers*, ICLR 2022.
@@ -81,8 +81,9 @@ class Beside:
 
 def radii_of(sigma: float) -> tuple[float, ...]:
     """The radii of a table."""
-    asked = COLUMNS.get(sigma, 3 * sigma)
-    return asked if isinstance(asked, tuple) else tuple(0.25 * i for i in range(int(4 * asked) + 1))
+    if sigma not in LARGEST:
+        return tuple(round(i * sigma, 4) for i in range(4))
+    return tuple(0.25 * i for i in range(int(4 * LARGEST[sigma]) + 1))
 
 
 def labelled(run: Run) -> str:
