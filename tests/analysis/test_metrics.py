@@ -9,7 +9,9 @@ import pytest
 from configs import small_config
 
 from ringfence.analysis import load_metrics, metrics, metrics_by_lane, metrics_json
+from ringfence.analysis.metrics import guarantee
 from ringfence.errors import ArgumentError, StoreError
+from ringfence.procedures import AcesPredict, Fixed, Predict, Procedure, Sequential
 from ringfence.record import Record
 from ringfence.store import RunFolder, export_cohen, import_cohen, read_cohen
 
@@ -138,3 +140,23 @@ def test_what_is_no_run_and_no_log_is_refused(tmp_path: Path) -> None:
         load_metrics(FIXTURES / "imagenet_predict_first_rows", [0])
     with pytest.raises(StoreError, match="at least one record"):
         metrics([], [0])
+
+
+@pytest.mark.parametrize(
+    ("test", "sound", "claim"),
+    [
+        (Fixed(n=500), True, "no perturbation of l2 norm below its radius changes the smoothed classifier's answer."),
+        (Sequential(radius=0.5), True, "no perturbation of l2 norm below its radius changes"),
+        (Predict(), True, "each answer is the smoothed classifier's most probable class."),
+        (AcesPredict(), True, "each answer is that of the network which the smoothed selector chooses."),
+        (Fixed(n=500), False, "paper mode: these results reproduce a published procedure and carry no proven"),
+    ],
+)
+def test_the_guarantee_says_what_the_procedure_proves(test: Procedure, sound: bool, claim: str) -> None:
+    told = guarantee(test, sound, "input and theta")
+    assert claim in told
+    assert told.startswith("for each input and theta, with probability at least 0.999 over the noise") is sound
+
+
+def test_the_guarantee_does_not_round_a_small_alpha_away() -> None:
+    assert "at least 0.9999999 over" in guarantee(Fixed(n=500, alpha=1e-7), True)

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 import ringfence
 from ringfence.cli import app
+from ringfence.cli.report import KINDS
+from ringfence.report import lane_figures
 from ringfence.store import RunFolder
 
 FakeRun = Callable[..., RunFolder]
@@ -46,6 +48,10 @@ def test_plot_writes_a_figure_and_its_numbers(fake_run: FakeRun, tmp_path: Path)
     assert code == 0
     assert json.loads(said)["rows"][-1]["share"] == 1
     assert (tmp_path / "e.svg").exists()
+
+
+def test_the_help_names_every_kind_of_figure() -> None:
+    assert re.findall(r"[a-z][a-z-]+", KINDS.replace(" or ", ", ")) == [*lane_figures.KINDS, *lane_figures.OTHERS]
 
 
 def test_plot_draws_trainings_and_studies_too(tmp_path: Path) -> None:

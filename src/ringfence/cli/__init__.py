@@ -13,10 +13,9 @@ from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
 from ringfence.cli.plan import plan_command
-from ringfence.cli.plot import plot_command
 from ringfence.cli.procedure_options import ProcedureCommand
 from ringfence.cli.rank import rank_command
-from ringfence.cli.report import report_command
+from ringfence.cli.report import plot_command, report_command
 from ringfence.cli.simplex import simplex_app
 from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.cli.sweep import sweep_command

@@ -1,4 +1,4 @@
-"""``ringfence report``: runs as one page that opens anywhere."""
+"""``ringfence report``: runs as one page that opens anywhere; ``ringfence plot``: its figures as pictures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results
 
+Named = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="Run folders or logs; also what train, variance and attack wrote."),
+]
+KINDS = (
+    "curve, ecdf, draws, stages, mechanisms, simplex, frontier, attacks, training-loss, training-accuracy, "
+    "variance-ratio, variance-success or variance-radius."
+)
+
 
 def report_command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders or logs; also what train, variance and attack wrote."),
-    ],
+    paths: Named,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Certified robustness",
     class_names: Annotated[
@@ -29,14 +35,12 @@ def report_command(
         from ringfence.cli.tables import metrics_table
         from ringfence.report.page import report_page
         from ringfence.report.reading import load, read_names
-        from ringfence.store.atomic import write_atomically, writing_errors
+        from ringfence.report.rendering import write
 
         names = None if class_names is None else read_names(class_names)
         material = load(paths)
         page = report_page(material, title, names).encode()
-        with writing_errors(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, page)
+        write(out, page)
         found = [lane.metrics for lane in material.lanes]
         if as_json:
             asked = [material.natural(lane) for lane in material.lanes]
@@ -46,6 +50,30 @@ def report_command(
             typer.echo(json.dumps(answer, indent=2, allow_nan=False))
             return
         results.print(metrics_table(found, results.width, curve=True))
-        for said in material.remarks:
+        for said in (*material.remarks, f"report: {out} ({len(page) / 1e6:.1f} MB)"):
             remark(said)
-        remark(f"report: {out} ({len(page) / 1e6:.1f} MB)")
+
+
+def plot_command(
+    paths: Named,
+    out: Annotated[Path, typer.Option(help="The picture to write, .png, .svg or .pdf.")],
+    kind: Annotated[str, typer.Option(help=KINDS)] = "curve",
+    width: Annotated[int, typer.Option(help="Width of the plot in pixels.")] = 640,
+    as_json: o.Json = False,
+) -> None:
+    """Write one figure of the report as a picture; --json also prints the numbers behind it."""
+    with friendly():
+        from ringfence.report.lane_figures import figure
+        from ringfence.report.other_figures import other_figures
+        from ringfence.report.reading import load
+        from ringfence.report.rendering import save
+
+        material = load(paths, without_runs=True)
+        found = figure(kind, material.lanes, other_figures(material))
+        save(found, out, width)
+        if as_json:
+            answer = {"figure": str(out), "kind": kind, "title": found.title, "rows": found.rows}
+            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            return
+        for said in (*material.remarks, f"written: {out}"):
+            remark(said)

@@ -56,6 +56,8 @@ def _share_data(spec: dict[str, Any]) -> dict[str, Any]:
 def save(figure: Figure, out: Path, width: int = 640) -> None:
     """Write the figure as .png, .svg or .pdf, with its title and without the page around it."""
     check_picture(out)
+    if not 100 <= width <= 4000:
+        raise ArgumentError("width", "must lie between 100 and 4000 pixels", width, "The usual value is 640.")
     save_picture({**specification(figure, width), "title": figure.title}, out, {"legend": {"columns": 3}})
 
 
@@ -71,7 +73,7 @@ def save_picture(spec: dict[str, Any], out: Path, config: dict[str, Any] | None 
             content = convert.vegalite_to_pdf(shown, **settings)
         case _:
             content = convert.vegalite_to_png(shown, **settings, scale=scale)
-    _write(out, content)
+    write(out, content)
 
 
 def check_picture(out: Path) -> None:
@@ -86,7 +88,7 @@ def save_page(spec: dict[str, Any], out: Path, title: str) -> None:
     menu = {"actions": {"export": True, "source": False, "compiled": False, "editor": False}}
     spec = {**spec, "usermeta": {"embedOptions": menu}}
     page: str = need("vl_convert").vegalite_to_html(spec, vl_version=_version(), bundle=True)
-    _write(out, page.replace("<head>", f"<head>\n  <title>{title}</title>", 1).encode())
+    write(out, page.replace("<head>", f"<head>\n  <title>{title}</title>", 1).encode())
 
 
 @cache
@@ -101,7 +103,8 @@ def _version() -> str:
     return ".".join(str(need("altair").SCHEMA_VERSION).removeprefix("v").split(".")[:2])
 
 
-def _write(out: Path, content: bytes) -> None:
+def write(out: Path, content: bytes) -> None:
+    """Write a picture or a page into a folder that need not exist yet."""
     from ringfence.store.atomic import write_atomically, writing_errors
 
     with writing_errors(out):
