@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from click.testing import Result
 
 import ringfence as rf
@@ -120,6 +121,8 @@ def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp
     out = tmp_path / "out"
     listed = call("sweep", small, "--only", "n1", "--list").stdout
     assert listed == "ringfence certify --sigma 0.5 --limit 2 --n 100 --batch 100 --out runs/n100\n"
+    every = json.loads(call("sweep", small, "--list", "--json").stdout)
+    assert [job["name"] for job in every] == ["n100", "n200", "broken"]
     plan = json.loads(call("sweep", small, "--out", out, "--plan", "--json").stdout)
     assert [(row["name"], row["jobs"], row["minutes"]) for row in plan["rows"]] == [
         ("n{n}", 2, None),
@@ -138,6 +141,18 @@ def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp
     moved = tmp_path / "moved"
     again = call("sweep", small, "--out", moved, "--only", "n", "--unpack", tmp_path / "packed", "--budget", "0s")
     assert "0 of 2 jobs to do" in again.stderr
+
+
+def test_without_what_a_report_needs_the_rest_is_told(
+    call: Call, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise typer.Exit(2)
+
+    monkeypatch.setattr("ringfence.cli.report.report_command", refuse)
+    found = call("sweep", small, "--out", tmp_path / "out", "--only", "n100", "--json")
+    assert json.loads(found.stdout)["report"] is None
+    assert "no report" in found.stderr
 
 
 def test_the_default_folder_is_named_after_the_file_and_tiny_has_its_own(

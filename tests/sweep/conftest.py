@@ -60,6 +60,8 @@ class FakeCommands:
         return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
     def settings(self, command: str, words: Sequence[str]) -> dict[str, Any]:
+        if len(words) % 2:
+            raise ArgumentError("settings", "must be options with values", "stray words", "See the fixture.")
         return {key[2:]: value for key, value in zip(words[::2], words[1::2], strict=True)}
 
     def check(self, words: Sequence[str]) -> Checked:

@@ -14,6 +14,7 @@ from ringfence.errors import DataError, RingfenceError
 from ringfence.sweep import Sweep
 from ringfence.sweep.document import read_document
 from ringfence.sweep.grid import combinations, filled
+from ringfence.sweep.read import ENTRY, SWEEP
 
 Read = Callable[..., Sweep]
 
@@ -117,6 +118,15 @@ certify:
     assert "Traceback" not in told
 
 
+def test_those_that_wait_for_a_wrong_job_are_not_wrong(sweep: Read) -> None:
+    with pytest.raises(DataError, match=r"1 problem\n.*train net: x: must not be wrong"):
+        sweep("train: [{name: net, settings: {x: wrong}}]\ncertify: [{name: a, settings: {x: 'zoo:sweep/net:0'}}]")
+
+
+def test_names_may_be_any_value_of_a_grid(sweep: Read) -> None:
+    assert [job.name for job in sweep("train: [{name: '{x}', each: {x: [true, 1.0, a]}}]").jobs] == ["true", "1.0", "a"]
+
+
 def test_needs_that_nobody_makes_are_told(sweep: Read) -> None:
     with pytest.raises(DataError, match="needs: no job is called 'nobody'"):
         sweep("train: [{name: e, needs: [nobody]}]")
@@ -165,6 +175,9 @@ MERGED = "a0: &a0 {x: y}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 
         ("train: [{name: a, settings: '--x \"'}]", "No closing quotation"),
         ("train: [{name: {}}]", "name: must be text"),
         ("train: [{name: [x]}]", "name: must be text"),
+        ("train: [{name: a, use: [[x]]}]", "is no mapping under shared"),
+        ("train: [{name: a, settings: '{b}', each: {b: true}}]", "stray words"),
+        ("certify: [{name: a, needs: [{b: c}]}]", "a mapping has no place inside a text"),
     ],
 )  # fmt: skip
 def test_hostile_files_end_in_a_clear_error(sweep: Read, text: str, match: str) -> None:
@@ -192,9 +205,16 @@ VALUES = st.recursive(
     max_leaves=20,
 )
 
+ENTRIES = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["a", "b-{x}", "{x}"])}, optional={key: VALUES for key in ENTRY if key != "name"}
+    )
+)
+SWEEPS = st.fixed_dictionaries({"train": ENTRIES}, optional=dict.fromkeys(SWEEP, VALUES) | {"certify": ENTRIES})
 
-@settings(max_examples=200, deadline=None)
-@given(content=st.dictionaries(PIECES, VALUES, max_size=5) | st.binary(max_size=60))
+
+@settings(max_examples=150, deadline=None)
+@given(content=st.dictionaries(PIECES, VALUES, max_size=5) | SWEEPS | st.binary(max_size=60))
 def test_any_content_is_a_sweep_or_a_clear_error(tmp_path_factory: pytest.TempPathFactory, content: object) -> None:
     import yaml
 

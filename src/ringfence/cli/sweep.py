@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,8 +57,7 @@ def sweep_command(
         chosen = _chosen(sweep, only, phase)
         seconds, workers = _seconds(budget), _workers(side_by_side)
         if listed:
-            for job in chosen:
-                say(f"ringfence {shlex.join(job.words)}")
+            _print_list(chosen, as_json)
             return
         if planned:
             _print_plan(sweep, chosen, work, as_json)
@@ -143,6 +144,15 @@ def _check_data(sweep: Sweep, data: Path | None, work: Work) -> None:
         raise ArgumentError("--data", f"{sweep.file.name} needs a folder with {sweep.data}", "none", "Name it.")
 
 
+def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
+    if as_json:
+        keys = ("name", "command", "words", "needs", "minutes")
+        typer.echo(json.dumps([{key: getattr(job, key) for key in keys} for job in chosen], indent=2))
+        return
+    for job in chosen:
+        say(f"ringfence {shlex.join(job.words)}")
+
+
 def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) -> None:
     """Device minutes, entry by entry; those of jobs that are done were measured."""
     from rich import box
@@ -175,33 +185,29 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) 
 
 
 def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool) -> None:
-    """Once all is done or failed: the page about all runs, and their table."""
-    from contextlib import redirect_stdout
-    from io import StringIO
-
+    """What became of each job, and, once all that can be done is done, the page about all runs with their table."""
     from ringfence.cli.report import report_command
 
     work, printed = schedule.work, StringIO()
-    done = [job for job in sweep.jobs if job.command != "train" and work.done(job)]
-    page = None
-    if whole and done:
-        paths, title = [work.path / job.out for job in done], sweep.file.stem
-        if as_json:
-            with redirect_stdout(printed):
-                report_command(paths, work.path / "report.html", title, None, True)
-            page = json.loads(printed.getvalue())
-        else:
-            report_command(paths, work.path / "report.html", title, None, False)
-    if as_json:
-        jobs = [
-            {
-                "name": job.name,
-                "command": job.command,
-                "state": schedule.states[job.key],
-                "minutes": work.measured(job),
-                "out": str(work.path / job.out),
-                "missing": schedule.missing(job),
-            }
-            for job in schedule.chosen
-        ]
-        typer.echo(json.dumps({"sweep": str(sweep.file), "jobs": jobs, "report": page}, indent=2, allow_nan=False))
+    paths = [work.path / job.out for job in sweep.jobs if job.command != "train" and work.done(job)]
+    if whole and paths:
+        try:
+            with redirect_stdout(printed) if as_json else nullcontext():
+                report_command(paths, work.path / "report.html", sweep.file.stem, None, as_json)
+        except typer.Exit:  # what the page needs may not be installed here; the runs are there
+            remark(f"no report: later, ringfence report {work.path / 'runs'}/*")
+    if not as_json:
+        return
+    jobs = [
+        {
+            "name": job.name,
+            "command": job.command,
+            "state": schedule.states[job.key],
+            "minutes": work.measured(job),
+            "out": str(work.path / job.out),
+            "missing": schedule.missing(job),
+        }
+        for job in schedule.chosen
+    ]
+    report = json.loads(printed.getvalue() or "null")
+    typer.echo(json.dumps({"sweep": str(sweep.file), "jobs": jobs, "report": report}, indent=2, allow_nan=False))

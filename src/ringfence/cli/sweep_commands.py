@@ -83,9 +83,9 @@ def train_together(commands: list[list[str]]) -> int:
     return 0
 
 
-def _listen(work: SimpleQueue[str | None], busy: threading.Event) -> None:
+def _listen(work: SimpleQueue[bytes | None], busy: threading.Event) -> None:
     """Take in pieces of work; when nobody speaks any more, stop what is being done, as Ctrl-C would."""
-    for line in sys.stdin:
+    for line in open(0, "rb", buffering=0, closefd=False):  # noqa: SIM115  (a buffer's lock would outlive the program)
         work.put(line)
     work.put(None)
     if busy.is_set():
@@ -97,7 +97,7 @@ def main() -> None:
     from ringfence.signals import stopped_cleanly
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    work, busy = SimpleQueue[str | None](), threading.Event()
+    work, busy = SimpleQueue[bytes | None](), threading.Event()
     with stopped_cleanly():
         threading.Thread(target=_listen, args=(work, busy), daemon=True).start()
         while (line := work.get()) is not None:

@@ -76,7 +76,7 @@ class _Reader:
 
     def __init__(self, document: Lines, commands: Commands, tiny: bool, zoos: list[Path]) -> None:
         self.document, self.problems, self.given = document, list[str](), set[Path]()
-        self._commands, self._tiny, self._zoos = commands, tiny, zoos
+        self._commands, self._tiny, self._zoos, self._makers = commands, tiny, zoos, dict[Path, str]()
         self._kinds = {**SWEEP, **dict.fromkeys(commands.names, list)}
         for key in list(document):
             self._typed(document, key, self._kinds, "")
@@ -104,7 +104,8 @@ class _Reader:
         if not found and not self.problems:
             self.problems.append("it holds no job: a job stands under train or certify")
         self._refuse_twins(found)
-        return self._ordered([self._connected(one, found) for one in found])
+        self._makers |= {job.out: job.key for job in found}
+        return self._ordered([self._connected(one) for one in found])
 
     def _entry_fits(self, entry: Lines, where: str) -> bool:
         before = len(self.problems)
@@ -113,7 +114,7 @@ class _Reader:
         if "name" not in entry:
             self.problems.append(f"{where}: a job needs a name")
         for name in entry.get("use", ()):
-            if name not in self._mappings:
+            if not isinstance(name, str) or name not in self._mappings:
                 known = ", ".join(self._mappings) or "none"
                 self.problems.append(f"{where}: use: {name!r} is no mapping under shared; there are: {known}")
         return len(self.problems) == before
@@ -133,7 +134,7 @@ class _Reader:
         try:
             for values in combinations(entry.get("each")):
                 known = {**self._texts, **values}
-                name = filled(entry["name"], known)
+                name = text_of(filled(entry["name"], known))
                 if not _NAME.fullmatch(name):
                     raise ValueError(f"{name[:60]!r} is no name of a folder: letters, digits and . _ + - alone")
                 yield from self._job(entry, command, f"{where} ({name})" if values else where, name, known)
@@ -151,6 +152,7 @@ class _Reader:
             checked = self._commands.check(words)
         except RingfenceError as error:
             self.problems.append(f"{where}: {error}")
+            self._makers[out] = f"{command} {name}"  # those that wait for it are not wrong
             return
         yield Job(name, command, tuple(words), out, entry["name"], entry.line, needs, minutes, checked)
 
@@ -163,8 +165,10 @@ class _Reader:
         for part in parts:
             if not isinstance(part, dict | str | None):
                 raise ValueError(f"always, full and tiny hold a mapping of settings, or a text, for {command}")
-            said = filled(part, known)
-            merged |= self._commands.settings(command, shlex.split(said)) if isinstance(said, str) else said or {}
+            if isinstance(part, str):
+                merged |= self._commands.settings(command, shlex.split(text_of(filled(part, known))))
+            else:
+                merged |= filled(part or {}, known)
         if "out" in merged:
             raise ValueError("out: the sweep says where results go")
         return merged
@@ -175,9 +179,9 @@ class _Reader:
             if (other := first.setdefault(job.out, job)) is not job:
                 self.problems.append(f"line {job.line}, {job.key}: the job of line {other.line} has the same name")
 
-    def _connected(self, job: Job, jobs: list[Job]) -> Job:
+    def _connected(self, job: Job) -> Job:
         """The job with the keys of those it needs: those it names, and those that make what its words name."""
-        by_out = {one.out: one.key for one in jobs}
+        by_out = self._makers
         needed: dict[str, None] = {}
         for name in job.needs:
             places = (Path("zoo", self._zoo, name), Path("runs", name))
