@@ -35,7 +35,7 @@ def plan_command(
         from ringfence.procedures import procedure as build
 
         if inputs < 1:
-            raise ArgumentError("inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
+            raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
         radius, given = settings["radius"], Given(2, Gaussian(sigma).law, find(mechanism))
         test = build(procedure, settings, unless_known=("radius",))

@@ -31,7 +31,7 @@ class Staged(Voted):
     in the last, if U(k, n_i, beta/(S-1)) < p0, which says "p_A < p0", not "not robust".
     """
 
-    radius: float = distance(help="The radius to prove.")
+    radius: float = distance(help="The radius to prove, in [0,1] pixel units.")
     alpha: float = share(0.001, help="Failure probability per input.")
     beta: float = share(0.0001, help="Error of giving up early, which costs certificates, never their truth.")
     n0: int = count(100, help="Draws that choose the class.")
