@@ -54,10 +54,8 @@ class Staged(Voted):
     @property
     def spent(self) -> Mapping[str, float]:
         """alpha/S for every stage."""
-        ledger = AlphaLedger(self.alpha)
-        for stage in range(1, len(self.stages) + 1):
-            ledger.take(f"stage {stage}", self.alpha / len(self.stages))
-        return ledger.spent
+        count = len(self.stages)
+        return AlphaLedger.shared(self.alpha, *((f"stage {i}", self.alpha / count) for i in range(1, count + 1)))
 
     def start(self, rows: int, given: Given) -> State:
         """p0 is kept per row, already divided by the lift's norm and rounded up."""
