@@ -1,4 +1,4 @@
-"""ACES evaluated: components joined afterwards, figures per threshold, the frontier (paper 002; METHODS 7)."""
+"""ACES evaluated: components joined afterwards, figures per threshold, the frontier (Horváth et al. 2022)."""
 
 from __future__ import annotations
 

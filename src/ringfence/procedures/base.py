@@ -183,7 +183,7 @@ class Procedure(ABC):
 
 
 class ChooseThenBound(Procedure):
-    """n0 draws choose what n others, of a stream of their own, bound: choosing from the same counts would cost alpha."""
+    """n0 draws choose what n others, of a stream of their own, bound: a choice by the same counts would cost alpha."""
 
     n0: int
     n: int
