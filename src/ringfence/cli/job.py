@@ -12,7 +12,7 @@ from ringfence.cli.console import written_numbers
 from ringfence.data import Dataset, load_dataset
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import MECHANISMS, Mechanism, check_together, mechanism
+from ringfence.mechanisms import Mechanism, check_together, mechanisms_named
 from ringfence.models import LoadedModel, as_tree, lanes_of, load_model, procedure_for
 from ringfence.models.grammar import Tree
 from ringfence.noise import Gaussian
@@ -109,7 +109,7 @@ class Choices:
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """The deciding mechanism first; ``all`` is Neyman-Pearson with every other one beside it."""
-        return tuple(MECHANISMS.values()) if self.mechanism == "all" else (mechanism(self.mechanism),)
+        return mechanisms_named(self.mechanism)
 
     @property
     def execution(self) -> Execution:

@@ -29,7 +29,7 @@ def plan_command(
     """Draws, time and the largest reachable radius; warns if n and alpha cannot prove the radius at all."""
     with friendly():
         from ringfence.errors import ArgumentError
-        from ringfence.mechanisms import mechanism as find
+        from ringfence.mechanisms import mechanisms_named
         from ringfence.noise import Gaussian
         from ringfence.procedures import Given, foreseen
         from ringfence.procedures import procedure as build
@@ -37,7 +37,7 @@ def plan_command(
         if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
-        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, find(mechanism))
+        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, mechanisms_named(mechanism)[0])
         test = build(procedure, settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:
