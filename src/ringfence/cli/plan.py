@@ -29,15 +29,15 @@ def plan_command(
     """Draws, time and the largest reachable radius; warns if n and alpha cannot prove the radius at all."""
     with friendly():
         from ringfence.errors import ArgumentError
-        from ringfence.mechanisms import mechanism as find
+        from ringfence.mechanisms import mechanisms_named
         from ringfence.noise import Gaussian
         from ringfence.procedures import Given, foreseen
         from ringfence.procedures import procedure as build
 
         if inputs < 1:
-            raise ArgumentError("inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
+            raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
-        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, find(mechanism or "neyman-pearson"))
+        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, mechanisms_named(mechanism or "neyman-pearson")[0])
         test = build(procedure, settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:

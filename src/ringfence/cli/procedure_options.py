@@ -84,5 +84,13 @@ def _option(name: str, each: dict[str, Setting]) -> Any:
         lines.append(f"{words} ({'; '.join(named)})")
     flags = [f"--{name.replace('_', '-')}", *([COHENS[name]] if name in COHENS else [])]
     metavar = next(iter(each.values())).metavar
-    panel = "Settings of procedures"
-    return typer.Option(*flags, metavar=metavar, help=". ".join(lines) + ".", rich_help_panel=panel)
+    choices = sorted({word for one in each.values() for word in one.choices})
+    return typer.Option(
+        *flags,
+        metavar=metavar,
+        help=". ".join(lines) + ".",
+        autocompletion=(lambda incomplete: [word for word in choices if word.startswith(incomplete)])
+        if choices
+        else None,
+        rich_help_panel="Settings of procedures",
+    )

@@ -43,6 +43,11 @@ def best_of(*members: Mechanism) -> BestOf:
     return BestOf(*members)
 
 
+def mechanisms_named(name: str) -> tuple[Mechanism, ...]:
+    """The one that decides, then those recorded beside it; ``all`` is Neyman-Pearson with every other one."""
+    return tuple(MECHANISMS.values()) if name == "all" else (mechanism(name),)
+
+
 def mechanism(name: str) -> Mechanism:
     """The mechanism called name, hyphens or underscores alike; ``best_of:renyi+one_sided`` composes."""
     plain = name.strip().lower().replace("-", "_")

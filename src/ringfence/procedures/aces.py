@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state, strongest_rival
+from ringfence.procedures.base import ChooseThenBound, Decisions, Given, Procedure, State, new_state, strongest_rival
 from ringfence.procedures.settings import count, setting, share
 from ringfence.stats import AlphaLedger, clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
@@ -82,7 +82,7 @@ def core_class(rows: int, given: Given) -> IntArray:
 
 @final
 @dataclass(frozen=True)
-class AcesCertify(AcesProcedure):
+class AcesCertify(ChooseThenBound, AcesProcedure):
     """n0 draws pick the selector's bit s and a class c; n fresh draws bound both.
 
     s=1 and both radii positive: c with the smaller of the two radii. s=0 and selected: the core's class, radius
@@ -113,11 +113,6 @@ class AcesCertify(AcesProcedure):
         state = new_state(rows, counted)
         state["core"] = core_class(rows, given)
         return state
-
-    def request(self, state: State) -> IntArray:
-        """n0, then n, then nothing."""
-        wanted = np.where(state["stage"] == 0, self.n0, self.n)
-        return np.where(state["done"], 0, wanted).astype(np.int64)
 
     def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose bit and class, or count them."""
@@ -179,11 +174,6 @@ class AcesCertify(AcesProcedure):
         level = self.alpha * self.lower_share * (0.5 if self.form == "paper" else 1.0)
         lower = float(clopper_pearson_lower(self.n, self.n, level))
         return lower, 1.0 - lower
-
-    @property
-    def most_draws(self) -> int:
-        """Always n0 and n."""
-        return self.n0 + self.n
 
     def _halved(self, state: State) -> BoolArray:
         """Rows (rows,) whose two bounds share alpha."""

@@ -8,15 +8,15 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
+from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state
 from ringfence.procedures.settings import count, share
 from ringfence.stats import AlphaLedger, ClopperPearson
-from ringfence.types import ABSTAIN, IntArray, Tally
+from ringfence.types import ABSTAIN, Tally
 
 
 @final
 @dataclass(frozen=True)
-class EnsembleAfterSmoothing(Procedure):
+class EnsembleAfterSmoothing(ChooseThenBound):
     """The answer is the class of the smoothed member with the largest probability.
 
     n0 draws choose the class y and the member i* that votes for it most; n fresh draws give
@@ -34,20 +34,12 @@ class EnsembleAfterSmoothing(Procedure):
     @property
     def spent(self) -> Mapping[str, float]:
         """Half on each side."""
-        ledger = AlphaLedger(self.alpha)
-        ledger.take("lower bound", self.alpha / 2)
-        ledger.take("upper bound", ledger.left)
-        return ledger.spent
+        return AlphaLedger.shared(self.alpha, ("lower bound", self.alpha / 2), ("upper bound", self.alpha / 2))
 
     def start(self, rows: int, given: Given) -> State:
         """Nothing counted; a mechanism without a proof for members smoothed apart is refused."""
         given.mechanism.between(1.0, 0.0, given.law)
         return new_state(rows, [("top", "i8"), ("member", "i4"), ("hits", "i8"), ("rival", "i8")])
-
-    def request(self, state: State) -> IntArray:
-        """n0, then n."""
-        wanted = np.where(state["stage"] == 0, self.n0, self.n)
-        return np.where(state["done"], 0, wanted).astype(np.int64)
 
     def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the pair (member, class) with most votes, or count it and its strongest rival."""
@@ -84,11 +76,6 @@ class EnsembleAfterSmoothing(Procedure):
         """If all members always agree."""
         lower = float(ClopperPearson(self.spent["lower bound"]).lower_at_fixed_n(self.n, self.n))
         return lower, 1.0 - lower
-
-    @property
-    def most_draws(self) -> int:
-        """Always n0 and n."""
-        return self.n0 + self.n
 
     @property
     def sources(self) -> tuple[str, ...]:

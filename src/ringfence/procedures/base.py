@@ -182,6 +182,23 @@ class Procedure(ABC):
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
+class ChooseThenBound(Procedure):
+    """n0 draws choose what n others, of a stream of their own, bound: a choice by the same counts would cost alpha."""
+
+    n0: int
+    n: int
+
+    def request(self, state: State) -> IntArray:
+        """n0, then n, then nothing."""
+        wanted = np.where(state["stage"] == 0, self.n0, self.n)
+        return np.where(state["done"], 0, wanted).astype(np.int64)
+
+    @property
+    def most_draws(self) -> int:
+        """Always n0 and n."""
+        return self.n0 + self.n
+
+
 def new_state(rows: int, extra: list[tuple[Any, ...]]) -> State:
     """Zeroed structured array (rows,) with BASE_FIELDS and the extra fields."""
     return np.zeros(rows, dtype=np.dtype([*BASE_FIELDS, *extra]))

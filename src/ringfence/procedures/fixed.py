@@ -9,7 +9,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ringfence.procedures.base import Decisions, Given, State, new_state, strongest_rival
+from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state, strongest_rival
 from ringfence.procedures.predict import Voted
 from ringfence.procedures.settings import count, share
 from ringfence.stats import AlphaLedger, ClopperPearson
@@ -18,14 +18,8 @@ from ringfence.types import FloatArray, IntArray, Tally
 SELECT, ESTIMATE = 0, 1
 
 
-class SelectThenEstimate(Voted):
-    """Stage 0 selects argmax of the votes among n0 draws, stage 1 counts it among n others.
-
-    The two never share draws: bounds on a class chosen from the same counts would not hold at alpha.
-    """
-
-    n0: int
-    n: int
+class SelectThenEstimate(ChooseThenBound, Voted):
+    """Stage 0 selects argmax of the votes among n0 draws, stage 1 counts it among n others."""
 
     @abstractmethod
     def bounds(self, hits: IntArray, rival: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -34,11 +28,6 @@ class SelectThenEstimate(Voted):
     def start(self, rows: int, given: Given) -> State:
         """No class yet."""
         return new_state(rows, [("top", "i8"), ("hits", "i8"), ("rival", "i8")])
-
-    def request(self, state: State) -> IntArray:
-        """n0, then n, then nothing."""
-        wanted = np.where(state["stage"] == SELECT, self.n0, self.n)
-        return np.where(state["done"], 0, wanted).astype(np.int64)
 
     def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the class, or count it."""
@@ -66,11 +55,6 @@ class SelectThenEstimate(Voted):
         p_a, p_b = self.bounds(np.array([self.n]), np.zeros(1, np.int64))
         return float(p_a[0]), float(p_b[0])
 
-    @property
-    def most_draws(self) -> int:
-        """Always n0 and n."""
-        return self.n0 + self.n
-
 
 @final
 @dataclass(frozen=True)
@@ -85,9 +69,7 @@ class Fixed(SelectThenEstimate):
     @property
     def spent(self) -> Mapping[str, float]:
         """All on the lower bound."""
-        ledger = AlphaLedger(self.alpha)
-        ledger.take("lower bound", self.alpha)
-        return ledger.spent
+        return AlphaLedger.shared(self.alpha, ("lower bound", self.alpha))
 
     def bounds(self, hits: IntArray, rival: IntArray) -> tuple[FloatArray, FloatArray]:
         """Clopper-Pearson at alpha."""

@@ -55,9 +55,7 @@ class Predict(TopTwo):
     @property
     def spent(self) -> Mapping[str, float]:
         """All on the rank test."""
-        ledger = AlphaLedger(self.alpha)
-        ledger.take("rank test", self.alpha)
-        return ledger.spent
+        return AlphaLedger.shared(self.alpha, ("rank test", self.alpha))
 
     def conclude(self, state: State, given: Given) -> Decisions:
         """The rank test; nothing is claimed about probabilities."""

@@ -54,9 +54,7 @@ class Sequential(SequentialLooks, Voted):
     @property
     def spent(self) -> Mapping[str, float]:
         """All on the sequential test."""
-        ledger = AlphaLedger(self.alpha)
-        ledger.take("group-sequential test", self.alpha)
-        return ledger.spent
+        return AlphaLedger.shared(self.alpha, ("group-sequential test", self.alpha))
 
     def start(self, rows: int, given: Given) -> State:
         """p0 per row and radius of the grid, divided by the lift's norm and rounded up."""

@@ -20,7 +20,7 @@ class SequentialLooks(Procedure):
     its draws are there. The looks grow by ratio (None: 1.1, or 1.25 where look is 1000 or more) up to n.
     """
 
-    radius: float = distance(help="The radius to prove.")
+    radius: float = distance(help="The radius to prove, in [0,1] pixel units.")
     alpha: float = share(0.001, help="Failure probability per input.")
     beta: float = share(0.001, help="Error of giving up early, which costs certificates, never their truth.")
     n0: int = count(100, help="Draws that choose the class.")

@@ -139,15 +139,18 @@ class Setting:
     def _rule(self) -> str:
         if self.above is not None and self.below is not None:
             return f"must lie strictly between {self.above:g} and {self.below:g}"
-        rules = (("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below))
-        told = [f"{words} {bound:g}" for words, bound in rules if bound is not None]
-        return "must be " + " and ".join([*told, *(["finite"] if self.kind is float else [])])
+        least = f"[{self.low:g}" if self.low is not None else f"({self.above or 0:g}"
+        if self.below is not None or self.high not in (None, MOST_DRAWS):
+            return f"must lie in {least}, " + (f"{self.high:g}]" if self.high is not None else f"{self.below:g})")
+        if self.above == 0:
+            return "must be positive and finite"
+        return f"must be at least {self.low:g}" + (f" and at most {self.high:g}" if self.high else ", and finite")
 
     @property
     def _remedy(self) -> str:
-        if self.required or self.default in (None, ()):
-            return f"It is: {self.help}" if self.help else "Give another."
-        return f"The usual value is {_written(self.default)}."
+        if self.default is None:
+            return f"Leave it out, or give what it is: {self.help}"
+        return f"The usual value is {self.usual}." if self.default and not self.required else f"It is: {self.help}"
 
 
 def _written(value: Any) -> str:
@@ -175,12 +178,12 @@ def fitting(kind: type, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     unknown = [key for key in given if key not in declared]
     missing = [one.name for one in declared.values() if one.required and one.name not in given]
     if unknown:
-        received = ", ".join(f"{key}={given[key]!r}" for key in unknown)
+        received = ", ".join(str(given[key]) for key in unknown)
         noun = "is no setting" if len(unknown) == 1 else "are no settings"
         remedy = f"It knows {', '.join(declared)}."
         raise ArgumentError(", ".join(unknown), f"{noun} of the {name} procedure", received, remedy)
     if missing:
-        remedy = "Give it, or another procedure."
+        remedy = f"Give {', '.join(missing)}, or another procedure."
         raise ArgumentError(", ".join(missing), f"is needed by the {name} procedure", "none", remedy)
     return given
 

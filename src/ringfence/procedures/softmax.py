@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, final
 import numpy as np
 
 from ringfence.errors import ArgumentError
-from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state
+from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state
 from ringfence.procedures.settings import count, setting, share
 from ringfence.stats import AlphaLedger, MeanBound, histogram_lower, histogram_upper
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, FloatArray, IntArray, Tally
@@ -22,7 +22,7 @@ UP: FloatArray = np.append(SCORE_EDGES[1:], 1.0)
 
 @final
 @dataclass(frozen=True)
-class Softmax(Procedure):
+class Softmax(ChooseThenBound):
     """E_k = mean softmax score of class k; p_a bounds E_c below, p_b every other E_j above.
 
     sound: n0 draws choose c, n fresh draws bound it: L_c(alpha/2) and max_j U_j(alpha/2) (no union: the true
@@ -52,10 +52,7 @@ class Softmax(Procedure):
     @property
     def spent(self) -> Mapping[str, float]:
         """Half on each side."""
-        ledger = AlphaLedger(self.alpha)
-        ledger.take("lower bound", self.alpha / 2)
-        ledger.take("upper bound", ledger.left)
-        return ledger.spent
+        return AlphaLedger.shared(self.alpha, ("lower bound", self.alpha / 2), ("upper bound", self.alpha / 2))
 
     def start(self, rows: int, given: Given) -> State:
         """The paper's form has no stage that chooses the class."""
@@ -63,11 +60,6 @@ class Softmax(Procedure):
         state["p_b"] = 1.0
         state["stage"] = 0 if self.form == "sound" else 1
         return state
-
-    def request(self, state: State) -> IntArray:
-        """n0, then n."""
-        wanted = np.where(state["stage"] == 0, self.n0, self.n)
-        return np.where(state["done"], 0, wanted).astype(np.int64)
 
     def update(self, state: State, tally: Tally, given: Given) -> State:
         """Choose the class, or bound all means."""

@@ -31,7 +31,7 @@ class Staged(Voted):
     in the last, if U(k, n_i, beta/(S-1)) < p0, which says "p_A < p0", not "not robust".
     """
 
-    radius: float = distance(help="The radius to prove.")
+    radius: float = distance(help="The radius to prove, in [0,1] pixel units.")
     alpha: float = share(0.001, help="Failure probability per input.")
     beta: float = share(0.0001, help="Error of giving up early, which costs certificates, never their truth.")
     n0: int = count(100, help="Draws that choose the class.")
@@ -54,10 +54,8 @@ class Staged(Voted):
     @property
     def spent(self) -> Mapping[str, float]:
         """alpha/S for every stage."""
-        ledger = AlphaLedger(self.alpha)
-        for stage in range(1, len(self.stages) + 1):
-            ledger.take(f"stage {stage}", self.alpha / len(self.stages))
-        return ledger.spent
+        count = len(self.stages)
+        return AlphaLedger.shared(self.alpha, *((f"stage {i}", self.alpha / count) for i in range(1, count + 1)))
 
     def start(self, rows: int, given: Given) -> State:
         """p0 is kept per row, already divided by the lift's norm and rounded up."""

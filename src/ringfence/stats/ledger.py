@@ -18,6 +18,14 @@ class AlphaLedger:
         self.alpha = alpha
         self._spent: dict[str, float] = {}
 
+    @classmethod
+    def shared(cls, alpha: float, *shares: tuple[str, float]) -> Mapping[str, float]:
+        """Alpha divided into these shares, each under its name."""
+        ledger = cls(alpha)
+        for name, amount in shares:
+            ledger.take(name, amount)
+        return ledger.spent
+
     @property
     def spent(self) -> Mapping[str, float]:
         """What was taken, by name; a read-only view."""

@@ -1,0 +1,76 @@
+"""The command line's options come from the fields of procedures: a new field needs no other line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import pytest
+from click.testing import Result
+
+from ringfence.procedures import PROCEDURES, setting
+from ringfence.procedures.fixed import SelectThenEstimate
+from ringfence.types import FloatArray, IntArray
+
+Call = Callable[..., Result]
+
+
+@final
+@dataclass(frozen=True)
+class Careful(SelectThenEstimate):
+    """Fixed sampling that subtracts a margin."""
+
+    alpha: float = setting(0.001, help="Failure probability per input.", above=0, below=1)
+    n0: int = setting(100, help="Draws that choose the class.", low=1)
+    n: int = setting(1000, help="Draws that bound it.", low=1)
+    least_margin: float = setting(0.1, help="What is taken off the share.", low=0, high=1)
+    name: ClassVar[str] = "careful"
+
+    @property
+    def spent(self) -> Mapping[str, float]:
+        return {"lower bound": self.alpha}
+
+    def bounds(self, hits: IntArray, rival: IntArray) -> tuple[FloatArray, FloatArray]:
+        p_a = (hits / self.n - self.least_margin).clip(0, 1)
+        return p_a, 1 - p_a
+
+
+@pytest.fixture
+def careful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROCEDURES, Careful.name, Careful)
+
+
+def planned(call: Call, *words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("plan", "--sigma", 1, *words, "--json").stdout)
+    return found
+
+
+def test_a_field_of_a_new_procedure_is_an_option(call: Call, careful: None) -> None:
+    told = " ".join(call("plan", "--help").stdout.split())
+    assert "--least-margin" in told
+    assert "careful: 0.1" in told
+    wide, narrow = (planned(call, "--procedure", "careful", "--least-margin", margin) for margin in (0.3, 0.01))
+    assert 0 < wide["largest_radius"] < narrow["largest_radius"]
+    assert wide["most_draws"] == 1100
+    message = call("plan", "--sigma", 1, "--procedure", "careful", "--least-margin", 2, code=2).stderr
+    assert "least_margin: must lie in [0, 1]" in message
+
+
+def test_without_it_the_option_is_unknown(call: Call) -> None:
+    assert "No such option" in call("plan", "--sigma", 1, "--least-margin", 1, code=2).stderr
+
+
+def test_settings_reach_the_procedure_as_they_are_meant(call: Call) -> None:
+    found = planned(call, "--radius", 0.5, "--procedure", "staged", "--stages", "1e2,1000", "--n0", 7)
+    assert found["most_draws"] == 1107
+    assert planned(call, "--N", 100, "--N0", 5)["most_draws"] == 105
+    message = call("plan", "--sigma", 1, "--n", "many", code=2).stderr
+    assert "n: must be a whole number; got 'many'" in message
+
+
+def test_the_mechanism_decides_what_is_in_reach(call: Call) -> None:
+    radii = [planned(call, "--mechanism", name)["largest_radius"] for name in ("all", "renyi", "pixeldp")]
+    assert radii == sorted(radii, reverse=True)
+    assert len(set(radii)) == 3
