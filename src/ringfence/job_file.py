@@ -185,7 +185,8 @@ def _data(content: Any) -> Data:
 
 def _described(content: Any) -> dict[str, Any]:
     """A classifier with what stands beside its tree."""
-    return dict(content) if isinstance(content, Mapping) and "tree" in content else {"tree": content}
+    beside = isinstance(content, Mapping) and ("tree" in content or content.keys() <= {"mean", "std", "classes"})
+    return {"tree": "default", **content} if beside else {"tree": content}
 
 
 def _mapping(name: str, content: Any) -> dict[str, Any]:

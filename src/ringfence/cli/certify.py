@@ -177,8 +177,6 @@ def job_of(flags: dict[str, Any], file: Path | None) -> Job:
     content.setdefault("noise", {})
     if content["noise"] == {}:
         raise ArgumentError("sigma", "is needed, the standard deviation of the noise", "none", "Give e.g. 0.25.")
-    if isinstance(content.get("classifier"), dict) and "tree" in content["classifier"]:
-        content["classifier"].setdefault("tree", "default")
     return Job.of(content)
 
 
