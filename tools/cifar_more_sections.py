@@ -126,7 +126,7 @@ def denoised(found: Found) -> list[str]:
     if not lanes:
         return []
     run = found.runs["denoised-0.25"]
-    names = [spec.removeprefix("denoised:").partition("@")[0] for spec in run.config.extra["ensemble"]["members"]]
+    names = [spec.removeprefix("denoised(").partition("@")[0] for spec in run.config.ensemble["members"]]
     labelled = [(f"member-{i + 1}", "1", name) for i, name in enumerate(names)]
     rows: list[Row] = []
     for lane, k, name in (*labelled, (f"soft-{len(names)}", str(len(names)), "soft vote")):
@@ -150,9 +150,9 @@ def smooth_reduce(found: Found) -> list[str]:
         if full not in found.runs:
             continue
         config, ours = found.runs[full].config, found.lanes(full)["main"]
-        mode = "-" if name == "base" else config.extra["smooth_reduce"]["mode"]
+        mode = "-" if name == "base" else config.reduced["mode"]
         work = [f"{ours.draws / ours.count:.0f}", f"{ours.forwards / ours.count:.0f}"]
-        factor = f"{config.lift['norm_bound']:.4f}"
+        factor = f"{config.lift.norm_bound:.4f}"
         rows.append([mode, factor, *work, f"{ours.acr:.3f}", *percents(ours.certified_accuracy)])
     about = [
         "One consistency ResNet-20, sigma .25, four patches of 32 pixels from 36, mean of the logits. Every radius is",

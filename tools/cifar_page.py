@@ -81,5 +81,5 @@ def headed(*names: str, radii: Sequence[float] = RADII) -> list[str]:
 
 def draws(run: RunFolder) -> str:
     """How many inputs and draws, for a section's text."""
-    settings = run.config.procedure_settings
-    return f"{run.config.extra['count']} inputs, n = {int(settings['n']):,}"
+    settings = run.config.procedure.settings
+    return f"{run.config.data.count} inputs, n = {int(settings['n']):,}"

@@ -19,6 +19,15 @@ LARGEST = {"0.25": 0.75, "0.5": 1.75, "1.0": 2.5}
 """The last radius of a table, by sigma."""
 
 
+def tree_weights(tree: str) -> list[float]:
+    """The weights that a tree of votes names."""
+    from ringfence.models.grammar import Node, as_tree
+
+    node = as_tree(tree)
+    assert isinstance(node, Node)
+    return [float(one) for one in str(node.settings["weights"]).split("/")]
+
+
 def variability(found: Found) -> list[str]:
     """Table 13: mean and standard deviation of the members, and a soft vote of five, at sigma .25."""
     rows: list[Row] = []
@@ -142,7 +151,7 @@ def votes(found: Found) -> list[str]:
     for kind in KINDS:
         if not (lanes := found.lanes(f"{kind}-lanes-0.25")):
             continue
-        weights = found.runs[f"{kind}-lanes-0.25"].config.extra["ensemble"]["weights"]
+        weights = tree_weights(found.runs[f"{kind}-lanes-0.25"].config.classifier.tree)
         learned.append(f"- {kind}: {', '.join(f'{weight:.2f}' for weight in weights)}.")
         for vote in ("soft", "softmax", "hard", "weighted", "max-margin"):
             ours = lanes[f"{vote}-{MEMBERS}"]

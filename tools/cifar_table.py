@@ -82,7 +82,11 @@ def differences(found: Found) -> list[str]:
 
 def trainings(found: Found, zoo: Path) -> Iterator[str]:
     """How every network behind these runs was trained, as the zoo says."""
-    used = {name for run in found.runs.values() for name in re.findall(r"zoo:(cifar10/[^:,+\s)]+)", run.config.model)}
+    used = {
+        name
+        for run in found.runs.values()
+        for name in re.findall(r"zoo:(cifar10/[^:,+\s)]+)", run.config.classifier.tree)
+    }
     for name in sorted(used):
         file = zoo / name / "config.json"
         if not file.exists():

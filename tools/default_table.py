@@ -69,7 +69,7 @@ def digits() -> str:
     lines = [f"| command (`ringfence certify --sigma {SIGMA:g} ...`) | {head} | draws/input |", "|---" * 7 + "|"]
     for name, words in RUNS.items():
         run = runs[name]
-        asked = run.config.procedure_settings.get("radius")
+        asked = run.config.procedure.settings.get("radius")
         found = metrics(run, RADII if asked is None else (asked,))
         about = "" if "--model" in words else " (sequential)"
         if asked is None:

@@ -21,6 +21,7 @@ from wide_lenet import wide_lenet
 
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
 from ringfence.classifiers.architectures import LeNet
+from ringfence.store import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 FAR = 0.03
@@ -77,18 +78,25 @@ def row_name(group: str, lane: str) -> str | None:
     return f"drt+{vote}({base})" if drt else f"{vote}({base})"
 
 
+def extra_of(run: RunFolder) -> dict[str, Any]:
+    """What these runs kept beside their settings, in the first form of config.json."""
+    earlier = run.path / "config.v1.json"
+    content = json.loads((earlier if earlier.exists() else run.path / "config.json").read_text())
+    return dict(content["extra"])
+
+
 def rows_of(folder: Path) -> Iterator[Row]:
     """Every row that the finished runs under a folder hold."""
     for run_name, run in finished_runs(folder).items():
-        group = run.config.extra["group"]
+        group = extra_of(run)["group"]
         radii = [0.25 * i for i in range(11)]
         for found in metrics_by_lane(run, radii):
-            lane = found.lane or run.config.lanes[0]
+            lane = found.lane or run.config.classifier.names[0]
             name = row_name(group, lane)
             if name is not None:
-                training = run.config.extra["training"]
+                training = extra_of(run)["training"]
                 plan = training.get(lane) or next(iter(training.values()))
-                yield Row(name, run.config.sigma, found, plan, run_name)
+                yield Row(name, run.config.noise.sigma, found, plan, run_name)
 
 
 def table(rows: list[Row], sigma: float, published: dict[str, Any]) -> list[str]:
@@ -184,8 +192,8 @@ def width_matters() -> str:
     training = json.loads((ROOT / "zoo" / "mnist" / "short-wide-1" / "config.json").read_text())
     return (
         f"This was tested: with Caffe's LeNet ({size_of(wide_lenet()):,} parameters, `tools/wide_lenet.py`) in place "
-        f"of ours, both trained alike for {training['plan']['epochs']} epochs at sigma {config.sigma:g} and certified "
-        f"on {config.extra['count']} images with n = {config.procedure_settings['n']:,}, the ACR is {acr['wide']:.3f} "
+        f"of ours, both trained alike for {training['plan']['epochs']} epochs at sigma {config.noise.sigma:g} and "
+        f"certified on {config.data.count} images with n = {config.procedure.settings['n']:,}, the ACR is {acr['wide']:.3f} "
         f"instead of {acr['lenet']:.3f} "
         f"({100 * (acr['wide'] / acr['lenet'] - 1):+.1f}%)."
     )

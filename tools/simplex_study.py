@@ -15,6 +15,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from result_page import write_or_check
@@ -24,7 +25,8 @@ from ringfence.analysis.compare import Radii, compare, summarise
 from ringfence.analysis.simplex import contestant, simplex_map, simplex_points
 from ringfence.analysis.simplex_plots import plot_map, plot_points
 from ringfence.mechanisms import MECHANISMS, Mechanism, neyman_pearson, one_sided
-from ringfence.store import RunFolder
+from ringfence.store import RunConfig, RunFolder
+from ringfence.store.config import ProcedureConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "simplex"
@@ -63,12 +65,12 @@ def study_softmax(path: Path) -> None:
     run = RunBounds.load(path)
     rows = []
     for bound, form in SOFT_BOUNDS:
-        settings = run.config.procedure_settings | {"bound": bound, "form": form}
+        settings = run.config.procedure.settings | {"bound": bound, "form": form}
         # The paper's form knows no selection stage: it sees the n draws alone.
         records = run.records
         if form == "paper":
             records = [replace(one, stages=one.stages[-1:]) for one in records]
-        config = run.config.model_copy(update={"procedure_settings": settings})
+        config = with_procedure(run.config, run.config.procedure.name, settings)
         bare = [replace(one, radii={}) for one in records]
         again = RunBounds(f"{bound}, {form}", config, bare)
         for name, one in MECHANISMS.items():
@@ -194,10 +196,15 @@ def gaining_table() -> str:
     return table(["sigma", "over one_sided", *(f"> {x:g}%" for x in gains)], rows)
 
 
+def with_procedure(config: RunConfig, name: str, settings: dict[str, Any]) -> RunConfig:
+    """The config with another procedure."""
+    return config.model_copy(update={"procedure": ProcedureConfig(name=name, **settings)})
+
+
 def as_fixed(run: RunBounds) -> RunBounds:
     """What ``--procedure fixed`` makes of a two-sided run's counts: with one seed the two use the very same draws."""
-    settings = {key: run.config.procedure_settings[key] for key in ("alpha", "n0", "n")}
-    config = run.config.model_copy(update={"procedure": "fixed", "procedure_settings": settings})
+    settings = {key: run.config.procedure.settings[key] for key in ("alpha", "n0", "n")}
+    config = with_procedure(run.config, "fixed", settings)
     return RunBounds(f"{run.path}, fixed", config, [replace(one, radii={}) for one in run.records])
 
 

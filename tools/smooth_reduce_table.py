@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from ringfence.cli.smooth_reduce_histograms import draw_histograms
+from ringfence.cli.smooth_reduce_study import table
 from scipy.stats import norm
 
 from ringfence.analysis.metrics import metrics_by_lane
-from ringfence.cli.smooth_reduce_histograms import draw_histograms
-from ringfence.cli.smooth_reduce_study import table
 from ringfence.lift import MODES, noise_place
+from ringfence.models.grammar import Node, as_tree
 from ringfence.operators import Crops
 from ringfence.store import RunFolder
 
@@ -97,25 +97,28 @@ def video_section(folders: list[Path]) -> str:
     lines = ["## Video", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for folder in folders:
         run = RunFolder.open(folder)
-        mode, factor = run.config.extra["smooth_reduce"]["mode"], run.config.lift["norm_bound"]
+        mode, factor = run.config.reduced.get("mode", "input"), run.config.lift.norm_bound
         found = {one.lane or "main": one for one in metrics_by_lane(run, (0.0,))}
-        for lane in run.config.lanes:
+        for lane in run.config.classifier.names:
             one = found[lane]
-            name = lane if lane != "main" else named(run.config.extra["smooth_reduce"])
-            cells = [folder.name.partition("-")[0], f"{run.config.sigma:g}", name, mode, f"{factor:.4f}"]
+            name = lane if lane != "main" else named(run.config.classifier.tree)
+            cells = [folder.name.partition("-")[0], f"{run.config.noise.sigma:g}", name, mode, f"{factor:.4f}"]
             cells += [str(one.count), f"{one.forwards / one.count:.0f}", f"{one.acr:.3f}"]
             cells += [f"{100 * one.accuracy:.0f}", f"{100 * one.abstention:.0f}"]
             cells.append("-" if mode == "input" else f"{(one.acr or 0) * factor:.3f}")
             lines.append("| " + " | ".join(cells) + " |")
-    settings = run.config.procedure_settings
+    settings = run.config.procedure.settings
     lines += ["", f"n0 {settings['n0']}, n {settings['n']}, alpha {settings['alpha']:g}; k sub-videos spread evenly."]
     return "\n".join(lines) + "\n"
 
 
-def named(reducing: dict[str, Any]) -> str:
+def named(tree: str) -> str:
     """A run of one way to reduce, as the lanes are named."""
-    cut = reducing["clips"]
-    return f"({cut['frames']},{reducing['chunk']}) {reducing['reduce']} k={cut['count']}"
+    cut = as_tree(tree)
+    assert isinstance(cut, Node)
+    told, chunks = {key: str(one) for key, one in cut.settings.items()}, cut.models[0]
+    assert isinstance(chunks, Node)
+    return f"({told['frames']},{chunks.settings['frames']}) {told['reduce']} k={told['count']}"
 
 
 def main() -> int:

@@ -14,13 +14,13 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from ringfence.cli.job import Choices
+from ringfence.cli.smooth_reduce_job import Loaded, Reducing, SubVideoChoice, certify, load
 from smooth_reduce_pack import pack
 
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.classifiers.clip_lanes import ClipLane, ClipLanes
-from ringfence.cli.job import Choices
 from ringfence.cli.progress import show_progress
-from ringfence.cli.smooth_reduce_job import Loaded, Reducing, SubVideoChoice, certify, load
 from ringfence.engines import certify_into
 from ringfence.engines.local import default_radii
 from ringfence.store import RunConfig, RunFolder
