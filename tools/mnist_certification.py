@@ -20,13 +20,10 @@ def certify_group(group: str, sigma: float, folders: list[Path], options: argpar
 
     from ringfence.data import load_dataset
     from ringfence.driver import Execution
-    from ringfence.engines import certify_into
-    from ringfence.lift import Identity
     from ringfence.mechanisms import mechanism
-    from ringfence.models import load_model, model_digest
+    from ringfence.models import load_model
     from ringfence.noise import Gaussian
     from ringfence.procedures import Fixed
-    from ringfence.store import RunConfig, RunFolder
 
     torch.set_num_threads(1)
     files = [file for folder in folders for file in sorted(folder.glob("final-*.safetensors"))]
@@ -41,40 +38,21 @@ def certify_group(group: str, sigma: float, folders: list[Path], options: argpar
     dataset = load_dataset(f"mnist:{options.data}", skip=options.skip, num_classes=10)
     procedure = Fixed(alpha=0.001, n0=100, n=options.n)
     certificate = mechanism("one-sided")
-    config = RunConfig(
-        model="+".join(names),
-        weights_hash=model_digest(classifier),
-        data="mnist",
-        data_hash=dataset.digest,
-        num_classes=10,
-        skip=options.skip,
-        sigma=sigma,
-        lift=Identity().settings(),
-        procedure=procedure.name,
-        procedure_settings=procedure.settings(),
-        mechanism=certificate.name,
-        mechanisms=[certificate.name],
-        lanes=lanes,
-        seed=0,
-        extra={
-            "split": "test",
-            "count": len(dataset),
-            "group": group,
-            "sween_weights": weights,
-            "training": {folder.name: json.loads((folder / "config.json").read_text())["plan"] for folder in folders},
-        },
-    )
-    run = RunFolder.create_or_resume(options.work / "runs" / f"{group}-{sigma:g}", config)
     begin = time.perf_counter()
-    certify_into(
-        run,
+    value = Certification(
         classifier,
         dataset,
         noise=Gaussian(sigma),
         procedure=procedure,
-        mechanisms=[certificate],
-        execution=Execution(device=options.device, precision="bf16", compile=options.compile, batch=options.batch),
+        mechanism=certificate,
+        precision="bf16",
+        lanes=lanes,
     )
+    execution = Execution(device=options.device, compile=options.compile, batch=options.batch)
+    run = value.run(options.work / "runs" / f"{group}-{sigma:g}", execution)
+    told = {"group": group, "sween_weights": weights, "models": names}
+    told["training"] = {folder.name: json.loads((folder / "config.json").read_text())["plan"] for folder in folders}
+    (options.work / "runs" / f"{group}-{sigma:g}.json").write_text(json.dumps(told))  # what the tables need beside it
     (options.work / "runs" / f"{group}-{sigma:g}.done").touch()
     print(f"certified {run.path.name}: {len(dataset)} inputs, {time.perf_counter() - begin:.0f} s", flush=True)
 

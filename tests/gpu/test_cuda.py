@@ -47,7 +47,13 @@ def counts(classifier: nn.Module, plan: ForwardPlan, procedure: rf.Fixed, seed: 
     """What the records say: class, bound and draws of every input, in order."""
     execution = rf.Execution(DEVICE, plan=plan)
     found = rf.certify(
-        classifier, INPUTS, noise=rf.Gaussian(SIGMA), procedure=procedure, seed=seed, execution=execution
+        classifier,
+        INPUTS,
+        noise=rf.Gaussian(SIGMA),
+        procedure=procedure,
+        seed=seed,
+        precision=plan.precision,
+        execution=execution,
     )
     return sorted((one.input_id, one.prediction, one.p_a, one.draws) for one in found)
 
@@ -152,7 +158,7 @@ from ringfence.data import Input
 from ringfence.sampling import ForwardPlan
 plan = ForwardPlan(512, "bf16", channels_last=True, compile=True, fold=True, fused=True)
 found = list(rf.certify(resnet(8).eval(), [Input(0, torch.rand(3, 32, 32), None, "0")], noise=rf.Gaussian(0.25),
-             procedure=rf.Fixed(n=1000), num_classes=10, execution=rf.Execution("cuda", plan=plan)))
+             procedure=rf.Fixed(n=1000), num_classes=10, precision="bf16", execution=rf.Execution("cuda", plan=plan)))
 print(len(found), [name for name in ("torch._dynamo", "torch._inductor.compile_fx") if name in sys.modules])
 """
 
