@@ -18,6 +18,7 @@ def certify_group(group: str, sigma: float, folders: list[Path], options: argpar
     """Every lane of a group of networks from one pass: single members, mean softmax, max-margin, SWEEN."""
     import torch
 
+    from ringfence.certification import Certification
     from ringfence.data import load_dataset
     from ringfence.driver import Execution
     from ringfence.mechanisms import mechanism

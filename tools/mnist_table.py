@@ -79,7 +79,10 @@ def row_name(group: str, lane: str) -> str | None:
 
 
 def extra_of(run: RunFolder) -> dict[str, Any]:
-    """What these runs kept beside their settings, in the first form of config.json."""
+    """What these runs kept beside their settings: in a file of its own, at first in config.json."""
+    beside = run.path.parent / f"{run.path.name}.json"
+    if beside.exists():
+        return dict(json.loads(beside.read_text()))
     earlier = run.path / "config.v1.json"
     content = json.loads((earlier if earlier.exists() else run.path / "config.json").read_text())
     return dict(content["extra"])
@@ -193,8 +196,8 @@ def width_matters() -> str:
     return (
         f"This was tested: with Caffe's LeNet ({size_of(wide_lenet()):,} parameters, `tools/wide_lenet.py`) in place "
         f"of ours, both trained alike for {training['plan']['epochs']} epochs at sigma {config.noise.sigma:g} and "
-        f"certified on {config.data.count} images with n = {config.procedure.settings['n']:,}, the ACR is {acr['wide']:.3f} "
-        f"instead of {acr['lenet']:.3f} "
+        f"certified on {config.data.count} images with n = {config.procedure.settings['n']:,}, the ACR is "
+        f"{acr['wide']:.3f} instead of {acr['lenet']:.3f} "
         f"({100 * (acr['wide'] / acr['lenet'] - 1):+.1f}%)."
     )
 
