@@ -46,8 +46,8 @@ def _flag(parameter: inspect.Parameter) -> str | None:
     for told in getattr(parameter.annotation, "__metadata__", ()):
         if isinstance(told, OptionInfo):
             # Typer takes the first name for a default and mends that when it builds the command.
-            written = [one for one in (told.default, *(told.param_decls or ())) if str(one).startswith("-")]
-            return next(iter(written), f"--{parameter.name.replace('_', '-')}").partition("/")[0]
+            written = [str(one) for one in (told.default, *(told.param_decls or ())) if str(one).startswith("-")]
+            return [*written, f"--{parameter.name.replace('_', '-')}"][0].partition("/")[0]
     return None
 
 
