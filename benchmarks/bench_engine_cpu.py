@@ -44,7 +44,14 @@ def engine(work: Work) -> Callable[[], None]:
 
     def certify() -> None:
         records = list(
-            rf.certify(work.module, work.inputs, noise=rf.Gaussian(SIGMA), procedure=procedure, execution=execution)
+            rf.certify(
+                work.module,
+                work.inputs,
+                noise=rf.Gaussian(SIGMA),
+                procedure=procedure,
+                precision=work.plan.precision,
+                execution=execution,
+            )
         )
         assert sum(record.draws for record in records) == work.draws
 
@@ -59,7 +66,8 @@ def compiled_engine(work: Work) -> Callable[[], float]:
     procedure = rf.Fixed(alpha=ALPHA, n0=N0, n=work.n)
 
     def certify() -> float:
-        list(rf.certify(work.module, work.inputs, noise=rf.Gaussian(SIGMA), procedure=procedure, execution=execution))
+        options = {"noise": rf.Gaussian(SIGMA), "procedure": procedure, "execution": execution}
+        list(rf.certify(work.module, work.inputs, precision=plan.precision, **options))
         return time.perf_counter() - started[-1]
 
     return certify

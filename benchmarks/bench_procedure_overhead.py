@@ -1,4 +1,4 @@
-"""(4) What the statistics cost per batch of 8,192 draws over 82 inputs: procedures alone, and with the desk."""
+"""(4) What the statistics cost per batch of 8,192 draws over 82 inputs: procedures alone, and with inputs in flight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from common import Bar, Grid, Report, arguments, finish, interleaved
 
 import ringfence as rf
 from ringfence.data import Input
-from ringfence.desk import Desk
+from ringfence.in_flight import InFlight
 from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Given, Procedure
 from ringfence.sampling import Finished
@@ -100,21 +100,21 @@ class CountingEngine:
         return Finished(slots, drawn_votes(draws, self._chance[slots], self._rng))
 
 
-def desk_milliseconds(procedure: Procedure, batches: int) -> float:
-    """Median time of Desk.settle on 82 complete requests, and of opening new inputs for the decided ones."""
+def in_flight_milliseconds(procedure: Procedure, batches: int) -> float:
+    """Median time of InFlight.settle on 82 complete requests, and of opening new inputs for the decided ones."""
     engine = CountingEngine(ROWS, np.random.default_rng(0))
-    desk = Desk(engine, procedure, GIVEN, (neyman_pearson,), rf.Identity())  # type: ignore[arg-type]
+    flight = InFlight(engine, procedure, GIVEN, (neyman_pearson,), rf.Identity())  # type: ignore[arg-type]
     x, opened, times = torch.zeros(1), 0, []
     while engine.free:
-        desk.open(Input(opened, x, 0, ""))
+        flight.open(Input(opened, x, 0, ""))
         opened += 1
     for _ in range(batches):
         finished = engine.step()
         begin = time.perf_counter()
-        for _records in desk.settle(finished):
+        for _records in flight.settle(finished):
             pass
         while engine.free:
-            desk.open(Input(opened, x, 0, ""))
+            flight.open(Input(opened, x, 0, ""))
             opened += 1
         times.append(time.perf_counter() - begin)
     return 1000 * median(times)
@@ -126,10 +126,10 @@ def main() -> int:
     tasks: dict[str, Any] = {}
     for name, procedure in PROCEDURES.items():
         tasks[name] = lambda procedure=procedure: procedure_milliseconds(procedure, batches)
-        tasks[f"{name}, desk"] = lambda procedure=procedure: desk_milliseconds(procedure, batches)
+        tasks[f"{name}, in flight"] = lambda procedure=procedure: in_flight_milliseconds(procedure, batches)
     milliseconds = interleaved(tasks, options.repetitions)
     rows = [
-        [name, f"{median(milliseconds[name]):.3f}", f"{median(milliseconds[f'{name}, desk']):.3f}"]
+        [name, f"{median(milliseconds[name]):.3f}", f"{median(milliseconds[f'{name}, in flight']):.3f}"]
         for name in PROCEDURES
     ]
     grid = Grid(

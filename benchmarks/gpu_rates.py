@@ -78,6 +78,7 @@ def engine(
         noise=rf.Gaussian(SIGMA),
         procedure=procedure,
         num_classes=CLASSES,
+        precision=plan.precision,
         execution=execution,
         **more,
     )

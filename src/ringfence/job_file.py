@@ -132,6 +132,28 @@ def read_job(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
+MAIN = {"classifier": "tree", "data": "source", "procedure": "name"}
+"""The entry that stands for a part which is written as a single word."""
+
+
+def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's mapping with further entries in the place of its own; those that are None say nothing."""
+    found = dict(content)
+    for key, value in more.items():
+        if not isinstance(value, dict):
+            found |= {} if value is None else {key: value}
+            continue
+        told = {name: entry for name, entry in value.items() if entry is not None}
+        main, before = MAIN.get(key), found.get(key)
+        plainly = isinstance(before, Mapping) and (main is None or main in before)
+        whole = dict(before) if plainly and isinstance(before, Mapping) else {main: before}
+        if key == "procedure" and told.get("name", whole.get("name")) != whole.get("name"):
+            whole = {}  # settings of another procedure are not its own
+        both = {name: entry for name, entry in {**whole, **told}.items() if name is not None and entry is not None}
+        found |= {key: both} if both else {}
+    return found
+
+
 def execution_of(content: Any) -> Execution:
     """Device, batch (a number or auto), compile and autotune."""
     given = _mapping("execution", content)
@@ -185,7 +207,8 @@ def _data(content: Any) -> Data:
 
 def _described(content: Any) -> dict[str, Any]:
     """A classifier with what stands beside its tree."""
-    return dict(content) if isinstance(content, Mapping) and "tree" in content else {"tree": content}
+    beside = isinstance(content, Mapping) and ("tree" in content or content.keys() <= {"mean", "std", "classes"})
+    return {"tree": "default", **content} if beside else {"tree": content}
 
 
 def _mapping(name: str, content: Any) -> dict[str, Any]:

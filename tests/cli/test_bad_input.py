@@ -59,7 +59,7 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--data", "minst:somewhere"], ("minst", "known data set", "minst", "mean 'mnist'?")),
     (["--data", "mnist"], ("mnist", "place of the files", "none", "mnist:PATH")),
     (["--data", "nowhere.npz"], ("nowhere.npz", "must exist", "no such file", "Check the path")),
-    (["--batch", 0], ("--batch", "number of rows", "'0'", "auto")),
+    (["--batch", 0], ("--batch", "number of rows", "got 0", "auto")),
     (["--batch", "many"], ("--batch", "number of rows", "'many'", "auto")),
     (["--device", "toaster"], ("device", "auto, cpu, cuda", "toaster", "Use auto")),
     (["--precision", "fp8"], ("precision", "must be one of", "fp8", "Use fp32")),
@@ -88,8 +88,8 @@ def test_settings_are_checked_together_before_anything_is_loaded(
     def load(*args: object, **options: object) -> None:
         raise AssertionError("something was loaded")
 
-    monkeypatch.setattr("ringfence.cli.job.load_model", load)
-    monkeypatch.setattr("ringfence.cli.job.load_dataset", load)
+    monkeypatch.setattr("ringfence.certification.load_model", load)
+    monkeypatch.setattr("ringfence.data.choice.load_dataset", load)
     for options in (["--alpha", 2], ["--seed", 2**64], ["--batch", "x"], ["--radius", 9], ["--mechanism", "x"]):
         refused(call, "certify", *OK, *options, "--out", tmp_path / "run")
 

@@ -47,7 +47,13 @@ def counts(classifier: nn.Module, plan: ForwardPlan, procedure: rf.Fixed, seed: 
     """What the records say: class, bound and draws of every input, in order."""
     execution = rf.Execution(DEVICE, plan=plan)
     found = rf.certify(
-        classifier, INPUTS, noise=rf.Gaussian(SIGMA), procedure=procedure, seed=seed, execution=execution
+        classifier,
+        INPUTS,
+        noise=rf.Gaussian(SIGMA),
+        procedure=procedure,
+        seed=seed,
+        precision=plan.precision,
+        execution=execution,
     )
     return sorted((one.input_id, one.prediction, one.p_a, one.draws) for one in found)
 

@@ -160,27 +160,11 @@ def described(
 def job_of(flags: dict[str, Any], file: Path | None) -> Job:
     """The job of a file, or of none, with what the flags say in its place."""
     from ringfence.errors import ArgumentError
-    from ringfence.job_file import Job, read_job
+    from ringfence.job_file import Job, merged, read_job
 
-    content = read_job(file) if file is not None else {}
-    for key, value in flags.items():
-        if isinstance(value, dict):
-            told = {name: entry for name, entry in value.items() if entry is not None}
-            before = content.get(key) or {}
-            main = {"classifier": "tree", "data": "source", "procedure": "name"}.get(key)
-            whole = before if isinstance(before, dict) and (main is None or main in before) else {main: before or None}
-            if key == "procedure" and "name" in told and told["name"] != whole.get("name"):
-                whole = {}
-            merged = {name: entry for name, entry in {**whole, **told}.items() if entry is not None}
-            if merged:
-                content[key] = merged
-        elif value is not None:
-            content[key] = value
-    content.setdefault("noise", {})
-    if content["noise"] == {}:
+    content = merged(read_job(file) if file is not None else {}, flags)
+    if not content.get("noise"):
         raise ArgumentError("sigma", "is needed, the standard deviation of the noise", "none", "Give e.g. 0.25.")
-    if isinstance(content.get("classifier"), dict) and "tree" in content["classifier"]:
-        content["classifier"].setdefault("tree", "default")
     return Job.of(content)
 
 

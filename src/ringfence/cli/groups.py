@@ -45,8 +45,9 @@ def _flag(parameter: inspect.Parameter) -> str | None:
     """How an option is written; None for what is no option."""
     for told in getattr(parameter.annotation, "__metadata__", ()):
         if isinstance(told, OptionInfo):
-            written = [*(told.param_decls or ())]
-            return next(iter(written), f"--{parameter.name.replace('_', '-')}").partition("/")[0]
+            # Typer takes the first name for a default and mends that when it builds the command.
+            written = [str(one) for one in (told.default, *(told.param_decls or ())) if str(one).startswith("-")]
+            return [*written, f"--{parameter.name.replace('_', '-')}"][0].partition("/")[0]
     return None
 
 

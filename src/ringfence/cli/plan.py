@@ -37,7 +37,8 @@ def plan_command(
         if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
-        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, mechanisms_named(mechanism or "neyman-pearson")[0])
+        chosen = mechanisms_named(mechanism or "neyman-pearson")[0]
+        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, chosen)
         test = build(procedure, settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:

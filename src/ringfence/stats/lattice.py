@@ -1,8 +1,8 @@
 """Noise on a lattice, drawn exactly: which integer a 64-bit word stands for, to the last bit.
 
 The integers are K = round(e/h) for real noise e and a step h, so that X + K is the lattice point next to x + e for
-every lattice point x = hX: a certificate about real noise then speaks of what is computed, and no rounding of a sum is left
-that an attacker could use (Voracek and Hein 2023 attack those of floating point).
+every lattice point x = hX: a certificate about real noise then speaks of what is computed, and no rounding of a sum is
+left that an attacker could use (Voracek and Hein 2023 attack those of floating point).
 """
 
 from __future__ import annotations

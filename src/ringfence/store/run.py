@@ -350,7 +350,7 @@ def read_config(file: Path, content: Any, earlier: bool = False) -> RunConfig:
     except ValidationError as error:
         first = error.errors()[0]
         received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
-    except (ValueError, TypeError, ArithmeticError, RingfenceError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, RingfenceError) as error:
         received = str(error)
     remedy = "Restore config.json from a copy, or start a new run."
     raise StoreError(str(file), "must be a run's settings", received, remedy)
