@@ -17,7 +17,7 @@ from ringfence.analysis.metrics import default_radii
 from ringfence.data import Dataset, Input
 from ringfence.driver import CHECKED_ON
 from ringfence.engines.local import describe, fixed_draws, thumbnail
-from ringfence.errors import ClassifierError
+from ringfence.errors import ClassifierError, DataError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
@@ -78,6 +78,39 @@ def stopping(after: int) -> Dataset:
         return whole.read(position)
 
     return replace(whole, read=one)
+
+
+def failing(*positions: int) -> Dataset:
+    """The data set, some of whose inputs cannot be read."""
+    whole = dataset()
+
+    def one(position: int) -> torch.Tensor:
+        if position in positions:
+            raise OSError("cannot be decoded")
+        return whole.read(position)
+
+    return replace(whole, read=one)
+
+
+def test_an_input_that_cannot_be_read_is_recorded_told_and_tried_again(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True, action="always") as heard:
+        run = into(tmp_path / "run", data=failing(3, 11))
+    said = " ".join(str(one.message) for one in heard)
+    assert f"{COUNT - 2} of {COUNT} inputs are there" in said
+    assert "input 60 failed: cannot be decoded" in said
+    assert run.failed == {60: "cannot be decoded", 220: "cannot be decoded"}
+    assert len(run.done_ids()) == len(run.inputs()) == COUNT - 2
+    assert {(one.input_id, one.what) for one in rf.verify(run)} == {(None, "inputs"), (60, "failed"), (220, "failed")}
+    assert rf.verify(run, partial=True) == []
+    again = into(tmp_path / "run")
+    assert again.failed == {}
+    assert facts(again) == facts(into(tmp_path / "whole"))
+    assert rf.verify(again) == []
+
+
+def test_data_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"inputs that can be read; got cannot be decoded"):
+        into(tmp_path / "run", data=failing(*range(COUNT)))
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 11])
