@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,19 @@ def test_the_default_folder_is_named_after_the_file_and_tiny_has_its_own(
     assert "--data: small.yaml needs a folder with the digits" in told
 
 
+@contextmanager
+def stderr_on_a_terminal() -> Iterator[None]:
+    ours, theirs = pty.openpty()
+    before = os.dup(2)
+    os.dup2(theirs, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        for one in (before, ours, theirs):
+            os.close(one)
+
+
 def test_a_worker_runs_command_after_command_in_one_process(tmp_path: Path) -> None:
     worker = Worker(PROGRAM, tmp_path)
 
@@ -176,10 +191,12 @@ def test_a_worker_runs_command_after_command_in_one_process(tmp_path: Path) -> N
             time.sleep(0.02)
         return found
 
-    assert code("--no-such-option") == 2
+    with stderr_on_a_terminal():
+        assert code("--no-such-option") == 2
     assert "no-such-option" in (tmp_path / "log").read_text()
     process = worker._process
     assert code("--n", "0", "--out", "refused") == 2
+    assert (tmp_path / "log").read_text().startswith("error: "), "no colours in a log"
     assert code("--n", "100", "--out", "one") == 0
     assert (tmp_path / "one" / "summary.json").exists()
     assert worker._process is process

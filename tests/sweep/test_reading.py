@@ -123,6 +123,11 @@ def test_those_that_wait_for_a_wrong_job_are_not_wrong(sweep: Read) -> None:
         sweep("train: [{name: net, settings: {x: wrong}}]\ncertify: [{name: a, settings: {x: 'zoo:sweep/net:0'}}]")
 
 
+def test_a_mistake_in_every_job_of_a_grid_is_told_once(sweep: Read) -> None:
+    with pytest.raises(DataError, match=r"1 problem\nline 1, train a\{i\} \(a1\): x: must not be wrong"):
+        sweep("train: [{name: 'a{i}', each: {i: [1, 2, 3]}, settings: {x: wrong}}]")
+
+
 def test_names_may_be_any_value_of_a_grid(sweep: Read) -> None:
     assert [job.name for job in sweep("train: [{name: '{x}', each: {x: [true, 1.0, a]}}]").jobs] == ["true", "1.0", "a"]
 

@@ -76,7 +76,8 @@ class _Reader:
 
     def __init__(self, document: Lines, commands: Commands, tiny: bool, zoos: list[Path]) -> None:
         self.document, self.problems, self.given = document, list[str](), set[Path]()
-        self._commands, self._tiny, self._zoos, self._makers = commands, tiny, zoos, dict[Path, str]()
+        self._commands, self._tiny, self._zoos = commands, tiny, zoos
+        self._makers, self._first = dict[Path, str](), dict[tuple[int, str], int]()
         self._kinds = {**SWEEP, **dict.fromkeys(commands.names, list)}
         for key in list(document):
             self._typed(document, key, self._kinds, "")
@@ -151,7 +152,9 @@ class _Reader:
             minutes = _minutes(entry["minutes"]) if "minutes" in entry else None
             checked = self._commands.check(words)
         except RingfenceError as error:
-            self.problems.append(f"{where}: {error}")
+            first = self._first.setdefault((entry.line, str(error)), len(self.problems))
+            if first == len(self.problems):  # the same mistake in every job of a grid is told once
+                self.problems.append(f"{where}: {error}")
             self._makers[out] = f"{command} {name}"  # those that wait for it are not wrong
             return
         yield Job(name, command, tuple(words), out, entry["name"], entry.line, needs, minutes, checked)

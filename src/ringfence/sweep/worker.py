@@ -76,7 +76,7 @@ def _started(program: Sequence[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         program,
         cwd=folder,
-        env={**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path},
+        env={**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path, "TERM": "dumb"},  # logs have no colours
         text=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
