@@ -19,7 +19,14 @@ from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
-from ringfence.named_parts import fitted_procedure, mechanisms_of, noise_of, resolved_precision, undivided
+from ringfence.named_parts import (
+    check_whole_numbers,
+    fitted_procedure,
+    mechanisms_of,
+    noise_of,
+    resolved_precision,
+    undivided,
+)
 from ringfence.noise import Noise
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
@@ -113,6 +120,7 @@ class Certification:
         wrong = Collected()
         wrong.ask(lambda: check_seed(self.seed))
         wrong.ask(lambda: ForwardPlan(1, self.precision))
+        wrong.ask(lambda: check_whole_numbers(self.procedure))
         if not self.mechanisms:
             wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman_pearson."))
         if self.classes is not None and (type(self.classes) is not int or self.classes < 2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
@@ -16,6 +16,9 @@ from ringfence.models.grammar import Live, Tree
 from ringfence.noise import Gaussian, Noise
 from ringfence.procedures import PROCEDURES, Procedure
 from ringfence.procedures import procedure as named_procedure
+
+LARGEST = 2**63
+"""Beyond it no array counts."""
 
 NOISES: dict[str, type[Gaussian]] = {Gaussian.name: Gaussian}
 
@@ -31,6 +34,16 @@ def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
     usual = {one.name: one.default for one in fields(asked)}  # type: ignore[arg-type]
     settings = {key: value for key, value in asked.settings().items() if key in known or value != usual[key]}
     return named_procedure(name, {**settings, **implied})
+
+
+def check_whole_numbers(test: Procedure) -> None:
+    """Refuse a procedure whose whole numbers are none, or too large for any count."""
+    types = get_type_hints(type(test))
+    for one in fields(test):  # type: ignore[arg-type]
+        value = getattr(test, one.name)
+        whole = types[one.name] in (int, int | None) and value is not None
+        if whole and (type(value) is not int or value >= LARGEST):
+            raise ArgumentError(one.name, "must be a whole number below 2^63", repr(value), "Usual are 100 to 1000000.")
 
 
 def resolved_precision(name: str) -> Any:

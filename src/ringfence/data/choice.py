@@ -45,7 +45,7 @@ class Data:
     def check(self) -> None:
         """Refuse what no source could be asked for."""
         for name, value in (("skip", self.skip), ("limit", self.limit), ("stop", self.stop), ("size", self.size)):
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and (type(value) is not int or not 1 <= value < 2**63):
                 raise ArgumentError(name, "must be at least 1", value, "Leave it out to take everything.")
         if self.split not in ("test", "train"):
             raise ArgumentError("split", "must be test or train", repr(self.split), "Choose one of those.")
