@@ -147,12 +147,8 @@ class TrainingJob:
         networks = {name: own.pop(name) for name in _OF_NETWORKS}
         plan = {"objective": self.objective.settings(), "schedule": plain_settings(self.schedule), **own}
         arch = {"arch": self.arch, "members": len(self.members)} if self.members else {"arch": None, "members": 0}
-        normalization = {name: None if value is None else list(value) for name, value in self._normalization.items()}
-        return {**arch, **normalization, **networks, "plan": plan}
-
-    @property
-    def _normalization(self) -> dict[str, tuple[float, ...] | None]:
-        return {"mean": self.mean, "std": self.std}
+        mean, std = (None if value is None else list(value) for value in (self.mean, self.std))
+        return {**arch, "mean": mean, "std": std, **networks, "plan": plan}
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> TrainingJob:
