@@ -20,9 +20,9 @@ from ringfence.training.checkpoints import Checkpoints, Progressed, export
 from ringfence.training.data import augment
 from ringfence.training.fabric import make_fabric
 from ringfence.training.in_progress import TrainingInProgress
+from ringfence.training.job import warmth
 from ringfence.training.log import EpochLog, Status
 from ringfence.training.objectives import Catrs, Drt, Gaussian, Reweight, SmoothAdv
-from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
 
 PLAN = TrainingJob(Gaussian(), sigma=0.2, epochs=4, batch=16, schedule=Schedule(lr=0.1), seed=3)

@@ -45,8 +45,8 @@ class TrainCommand(TyperCommand):
 
 def _derived_options() -> list[Any]:
     """Every field as typer makes options of parameters."""
+    from ringfence.training.job import Schedule
     from ringfence.training.options import job_options, named_options, objective_options
-    from ringfence.training.schedule import Schedule
     from ringfence.training.settings import settings_of
 
     rates = [one.option for one in settings_of(Schedule).values()]

@@ -2,12 +2,11 @@
 
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.data import DeviceData, load_device_data
-from ringfence.training.job import TrainingJob
+from ringfence.training.job import Schedule, TrainingJob
 from ringfence.training.log import Status
 from ringfence.training.loop import train, train_together
 from ringfence.training.objectives import register_objective
 from ringfence.training.run import TrainingRun
-from ringfence.training.schedule import Schedule
 from ringfence.training.side_by_side import run_together, run_training
 
 __all__ = [

@@ -18,9 +18,8 @@ from ringfence.classifiers import kinds_of, probabilities
 from ringfence.errors import ArgumentError
 from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, on_host, restore_modules
 from ringfence.training.data import DeviceData
-from ringfence.training.job import TrainingJob
+from ringfence.training.job import TrainingJob, warmth
 from ringfence.training.log import EpochLog, Status
-from ringfence.training.schedule import warmth
 from ringfence.training.stepper import Stepper
 
 WEIGHTS = "sampling.weights"

@@ -1,13 +1,12 @@
 """Training objectives; registered below, in the order in which they are listed to users."""
 
 from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
-from ringfence.training.objectives.agreement import Consistency, Stability
 from ringfence.training.objectives.attacked_noise import Catrs, Reweight
 from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective
 from ringfence.training.objectives.denoise import DenoiseMse, DenoiseStability
 from ringfence.training.objectives.diversity import Adp, Gal
 from ringfence.training.objectives.drt import Drt
-from ringfence.training.objectives.gaussian import Gaussian
+from ringfence.training.objectives.gaussian import Consistency, Gaussian, Stability
 from ringfence.training.objectives.macer import Macer
 from ringfence.training.objectives.registry import (
     OBJECTIVES,

@@ -13,9 +13,8 @@ from ringfence.errors import ArgumentError
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.data import DeviceData
 from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
-from ringfence.training.objectives.agreement import Consistency, Stability
 from ringfence.training.objectives.base import LossTerms, Questions, SingleObjective
-from ringfence.training.objectives.gaussian import Gaussian
+from ringfence.training.objectives.gaussian import Consistency, Gaussian, Stability
 from ringfence.training.objectives.macer import Macer
 from ringfence.training.settings import setting
 from ringfence.types import IntArray
