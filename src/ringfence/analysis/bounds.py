@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +42,9 @@ class RunBounds:
             rule = "must have bounds from which radii follow"
             remedy = "Use ringfence metrics for it, or certify with --procedure two-sided or multinomial."
             raise StoreError(str(path), rule, f"a run that only tried to prove the radius {target:g}", remedy)
-        if not run.config.procedure.startswith(_IMPORTED) and not _claims_radii(run.config):
+        with _believed(path):
+            claiming = run.config.procedure.startswith(_IMPORTED) or _claims_radii(run.config)
+        if not claiming:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
             raise StoreError(str(path), rule, f"a run of {run.config.procedure}, which claims none", remedy)
         lanes = sorted({record.lane for record in records})
@@ -138,7 +142,8 @@ class RunBounds:
             return np.array([record.radii[mechanism.name] for record in self.records])
         self.need_mechanisms()
         self.need_counts(f"for radii by {mechanism.name}")
-        return claims(self._decisions, [mechanism], self._given)[1]
+        with _believed(self.path):
+            return claims(self._decisions, [mechanism], self._given)[1]
 
     @cached_property
     def means(self) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -147,9 +152,10 @@ class RunBounds:
         E0 is the largest share of votes or mean softmax score, E1 the second largest.
         """
         self.need_counts("for empirical means")
-        shares = np.stack([_shares(record, self.config.num_classes) for record in self.records])
-        ordered = np.sort(shares, axis=1)
-        return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
+        with _believed(self.path):
+            shares = np.stack([_shares(record, self.config.num_classes) for record in self.records])
+            ordered = np.sort(shares, axis=1)
+            return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
 
     @property
     def top_1(self) -> float | None:
@@ -175,6 +181,19 @@ class RunBounds:
             cells = {name: np.stack([np.asarray(stage.cells[name]) for stage in stages]) for name in test.needs}
             state[rows] = test.update(state[rows], Tally(cells, np.array([stage.draws for stage in stages])))
         return test.conclude(state)
+
+
+_NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError)
+
+
+@contextmanager
+def _believed(path: str | Path) -> Iterator[None]:
+    """Settings and counts of a folder may be anything; what nobody can compute with is named."""
+    try:
+        yield
+    except _NONSENSE as error:
+        rule, remedy = "must hold settings and counts that fit together", "Ask ringfence verify about it."
+        raise StoreError(str(path), rule, error, remedy) from error
 
 
 def _claims_radii(config: RunConfig) -> bool:
