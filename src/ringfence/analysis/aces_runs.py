@@ -182,7 +182,8 @@ def natural_predictions(run: RunFolder, records: Sequence[Record]) -> IntArray |
     """PREDICT's answers (records,) from a run with a fixed number of draws; None where there is none."""
     if run.config.procedure == Predict.name:
         return np.array([record.prediction for record in records], np.int64)
-    if run.config.procedure not in _FIXED or not all(record.stages for record in records):
+    counted = all(record.stages and "votes" in record.stages[-1].cells for record in records)
+    if run.config.procedure not in _FIXED or not counted:
         return None
     settings = run.config.procedure_settings
     test = Predict(float(settings["alpha"]), int(settings["n"]))
