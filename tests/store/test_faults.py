@@ -26,22 +26,27 @@ CALLS = ("fsync", "replace", "link", "rename", "unlink")
 """What reaches the disk: every one of them may fail."""
 
 
+FOR_GOOD = 10**6
+
+
 class Killed(BaseException):
     """The process ends here: nothing after it is written."""
 
 
 class Disk:
-    """Counts calls, and lets the one with a number fail, or it and all that follow."""
+    """Counts calls, and lets the one with a number fail, and as many that follow as it takes."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, at: int, error: BaseException | None, for_good: bool) -> None:
-        self.calls, self._at, self._error, self._for_good = 0, at, error, for_good
+    def __init__(
+        self, patch: pytest.MonkeyPatch, at: int = 0, error: BaseException | None = None, times: int = 0
+    ) -> None:
+        self.calls, self._failing, self._error = 0, range(at, at + times), error
         for name in CALLS:
             patch.setattr(os, name, self._refusing(getattr(os, name)))
 
     def _refusing(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def refuse(*arguments: Any, **options: Any) -> Any:
             number, self.calls = self.calls, self.calls + 1
-            if self._error and (number == self._at or (self._for_good and number > self._at)):
+            if self._error and number in self._failing:
                 raise self._error
             return None if call.__name__ == "fsync" else call(*arguments, **options)  # only power loss would notice
 
@@ -83,24 +88,24 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def moments(session: Callable[[Path], None], path: Path) -> int:
     """How often a session reaches the disk."""
     with pytest.MonkeyPatch.context() as patch:
-        disk = Disk(patch, -1, None, False)
+        disk = Disk(patch)
         session(path)
     return disk.calls
 
 
 @pytest.mark.parametrize(
-    ("error", "for_good"),
+    ("error", "times"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), True),
-        (OSError(errno.EIO, "Input/output error"), False),
-        (OSError(errno.ESTALE, "Stale file handle"), True),
-        (Killed(), True),
+        pytest.param(OSError(errno.ENOSPC, "No space left on device"), FOR_GOOD, id="full", marks=pytest.mark.slow),
+        pytest.param(OSError(errno.EIO, "Input/output error"), 1, id="once", marks=pytest.mark.slow),
+        pytest.param(OSError(errno.EIO, "Input/output error"), 2, id="twice"),
+        pytest.param(OSError(errno.ESTALE, "Stale file handle"), FOR_GOOD, id="stale", marks=pytest.mark.slow),
+        pytest.param(Killed(), FOR_GOOD, id="killed"),
     ],
-    ids=["full", "once", "stale", "killed"],
 )
 @pytest.mark.filterwarnings("ignore:.*continues in another environment")
 def test_a_failure_at_any_write_loses_and_doubles_nothing(
-    session: Callable[[Path], None], tmp_path: Path, error: BaseException, for_good: bool
+    session: Callable[[Path], None], tmp_path: Path, error: BaseException, times: int
 ) -> None:
     count = moments(session, tmp_path / "whole")
     expected = rows(tmp_path / "whole")
@@ -109,7 +114,7 @@ def test_a_failure_at_any_write_loses_and_doubles_nothing(
     for at in range(count):
         path = tmp_path / f"run-{at}"
         with pytest.MonkeyPatch.context() as patch:
-            Disk(patch, at, error, for_good)
+            Disk(patch, at, error, times)
             failed = None
             try:
                 session(path)
@@ -120,7 +125,7 @@ def test_a_failure_at_any_write_loses_and_doubles_nothing(
         if failed is None:
             assert before == expected, at
         with pytest.MonkeyPatch.context() as patch:
-            Disk(patch, -1, None, False)
+            Disk(patch)
             session(path)
         assert rows(path) == expected, at
         with warnings.catch_warnings(action="error"):

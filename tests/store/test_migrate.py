@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -118,3 +119,16 @@ def test_a_damaged_part_of_schema_1_is_set_aside(old: Path) -> None:
         run = migrate(old)
     assert run.done_ids() == set()
     assert (old / "parts" / f"damaged-{part.name}").exists()
+
+
+def test_a_flipped_bit_in_the_counts_of_schema_1_is_noticed(old: Path) -> None:
+    """No manifest guards them; the checksums of the Parquet pages do."""
+    (part,) = (old / "parts").iterdir()
+    content = bytearray(part.read_bytes())
+    group = pq.ParquetFile(part).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    counts = next(one for one in columns if one.path_in_schema.endswith("value.list.element"))
+    content[counts.data_page_offset + counts.total_compressed_size // 2] ^= 4
+    part.write_bytes(content)
+    with pytest.warns(StoreWarning, match="is damaged"):
+        assert RunFolder.open(old).done_ids() == set()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,11 +86,13 @@ def test_a_broken_config_is_named(tmp_path: Path, text: str, said: str) -> None:
 def test_records_are_sorted_and_the_first_of_a_pair_stays(
     config: RunConfig, make_record: Make, same: Same, tmp_path: Path
 ) -> None:
+    config = config.model_copy(update={"lanes": ["a", "b", "é"]})
     run = RunFolder.create_or_resume(tmp_path, config)
-    first = [make_record(7, "b"), make_record(7, "a"), make_record(2, "b"), make_record(2, "a")]
+    make = partial(make_record, config_hash=config.digest)
+    first = [make(7, "b"), make(7, "a"), make(2, "b"), make(2, "a")]
     run.append(first)
-    run.append([make_record(7, "a", radius=9.0), make_record(1, "é"), make_record(1, "a")])
-    expected = [make_record(1, "a"), make_record(1, "é"), first[3], first[2], first[1], first[0]]
+    run.append([make(7, "a", radius=9.0), make(1, "é"), make(1, "a")])
+    expected = [make(1, "a"), make(1, "é"), first[3], first[2], first[1], first[0]]
     assert all(same(one, other) for one, other in zip(expected, run.read(), strict=True))
     table = run.records(["radius", "input_id"])
     assert table.column_names == ["radius", "input_id"]
@@ -186,3 +189,28 @@ def test_parts_made_alike_are_joined_without_changing_a_record(
     assert named == [(0, -1), (0, 0), (1, -1)]
     run.merge_parts()
     assert run.records().equals(before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"radius": float("nan")}, "radius is outside 0 to"),
+        ({"radius": float("inf")}, "radius is outside 0 to"),
+        ({"seconds": -1.0}, "seconds is outside"),
+        ({"alpha": 2.0}, "alpha is outside 0 to 1"),
+        ({"draws": -1}, "draws is outside"),
+        ({"prediction": 2**40}, "prediction is outside"),
+        ({"label": -2}, "label is outside"),
+        ({"target": float("nan")}, "target is outside"),
+        ({"lane": "c"}, "know no lane 'c'"),
+        ({"classes": 9}, "votes are not those of 10 classes"),
+    ],
+)
+def test_a_part_with_numbers_that_nobody_wrote_is_not_counted(
+    config: RunConfig, make_record: Make, tmp_path: Path, changes: dict[str, float], said: str
+) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config)
+    run.append([make_record(1, "a"), make_record(1, "b")])
+    run.append([make_record(2, "a"), make_record(**{"input_id": 2, "lane": "b", **changes})])
+    with pytest.warns(StoreWarning, match=said):
+        assert run.done_ids() == {1}

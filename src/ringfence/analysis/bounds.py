@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -141,7 +143,8 @@ class RunBounds:
             return np.array([record.radii[mechanism.name] for record in self.records])
         self.need_mechanisms()
         self.need_counts(f"for radii by {mechanism.name}")
-        return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1]
+        with _believed(self.path):
+            return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1]
 
     @cached_property
     def means(self) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -150,9 +153,10 @@ class RunBounds:
         E0 is the largest share of votes or mean softmax score, E1 the second largest.
         """
         self.need_counts("for empirical means")
-        shares = np.stack([_shares(record, self.config.classifier.classes) for record in self.records])
-        ordered = np.sort(shares, axis=1)
-        return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
+        with _believed(self.path):
+            shares = np.stack([_shares(record, self.config.classifier.classes) for record in self.records])
+            ordered = np.sort(shares, axis=1)
+            return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
 
     @property
     def top_1(self) -> float | None:
@@ -167,6 +171,19 @@ class RunBounds:
         """What the counts prove, replayed: an abstention by one mechanism may hide what another certifies."""
         test, given = procedure_in(self.config), given_in(self.config)
         return decided_again(test, given, self.records, self.path).decisions
+
+
+_NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError)
+
+
+@contextmanager
+def _believed(path: str | Path) -> Iterator[None]:
+    """Settings and counts of a folder may be anything; what nobody can compute with is named."""
+    try:
+        yield
+    except _NONSENSE as error:
+        rule, remedy = "must hold settings and counts that fit together", "Ask ringfence verify about it."
+        raise StoreError(str(path), rule, error, remedy) from error
 
 
 def _shares(record: Record, classes: int) -> FloatArray:

@@ -25,7 +25,7 @@ from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
 from ringfence.store.lock import LOCK, locked
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
 from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part, sorted_rows
-from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
+from ringfence.store.schema import RECORD_SCHEMA, from_table, refuse_nonsense, to_table
 from ringfence.store.upgrade import upgrade
 
 _KEYS = ("input_id", "lane", "config_hash")
@@ -206,6 +206,7 @@ class RunFolder:
                 foreign = len(table) - pc.sum(pc.equal(table["config_hash"], self.digest), min_count=0).as_py()
                 if foreign:
                     raise ValueError(f"{foreign} rows are of other settings")
+                refuse_nonsense(table, self.config.num_classes, self.config.lanes)
             except DAMAGE as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 self._tell(name, f"is damaged ({reason})")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ringfence.record import Record, StageTally
 from ringfence.types import IntArray
@@ -75,6 +76,43 @@ def _holes(stages: pa.ListArray) -> bool:
     cells = structs.field("cells")
     inner = [structs, cells, cells.keys, cells.items, cells.items.values]
     return any(array.null_count for array in (*inner, *(structs.field(name) for name in ("stage", "start", "draws"))))
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "prediction": (-1, 2**31),
+    "label": (-1, 2**31),
+    "radius": (0, 1e300),
+    "p_a": (0, 1),
+    "p_b": (0, 1),
+    "alpha": (0, 1),
+    "draws": (0, 2**53),
+    "forwards": (0, 2**53),
+    "seconds": (0, 1e15),
+    "target": (0, 1e300),
+    "lift_norm": (0, 1e300),
+}
+"""What a number can be, both ends included; NaN is nothing of it."""
+
+
+def refuse_nonsense(table: pa.Table, classes: int, lanes: Sequence[str]) -> None:
+    """A ValueError where a row holds what no procedure ever wrote, so that nobody computes with it."""
+    strangers = set(pc.unique(table["lane"]).to_pylist()) - set(lanes)
+    if lanes and strangers:
+        raise ValueError(f"the settings know no lane {min(strangers)!r:.40}")
+    for name in table.column_names:
+        if name in _RANGES:
+            low, high = _RANGES[name]
+            values = table[name].drop_null().to_numpy()
+            if not np.all((values >= low) & (values <= high)):
+                raise ValueError(f"{name} is outside {low:g} to {high:g} in some rows")
+    for chunk in table["stages"].chunks if "stages" in table.column_names else ():
+        structs = chunk.values
+        cells = structs.field("cells")
+        if not np.all(structs.field("draws").to_numpy() > 0) or not np.all(np.diff(cells.offsets.to_numpy()) > 0):
+            raise ValueError("a request without draws or counts")
+        votes = np.array([name == "votes" for name in cells.keys.to_pylist()], np.bool_)
+        if np.any(np.diff(cells.items.offsets.to_numpy())[votes] != classes + 1):
+            raise ValueError(f"votes are not those of {classes} classes")
 
 
 def to_table(records: Sequence[Record]) -> pa.Table:
