@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -114,12 +114,17 @@ class RunFolder:
             found = "a folder without config.json" if os.path.isdir(path) else there
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
-        earlier = _version(file, content) == 1
-        run = cls(path, read_config(file, content, earlier), content_hash(content) if earlier else None)
-        if earlier:
-            return run
+        if _version(file, content) == 1:
+            run = cls(path, read_config(file, content, earlier=True), content_hash(content))
+            return replace(run, config=run.config.model_copy(update={"precision": run._ran_in()}))
+        run = cls(path, read_config(file, content))
         run._files.manifest()
         return run
+
+    def _ran_in(self) -> str:
+        """The precision of a run of schema 1, whose settings could say another than the forwards had."""
+        used = {str(plan.get("precision")) for plan in self.forward_plans()}
+        return used.pop() if len(used) == 1 else self.config.precision
 
     # Trust: what is in the folder and belongs there
 
@@ -206,7 +211,7 @@ class RunFolder:
                 foreign = len(table) - pc.sum(pc.equal(table["config_hash"], self.digest), min_count=0).as_py()
                 if foreign:
                     raise ValueError(f"{foreign} rows are of other settings")
-                refuse_nonsense(table, self.config.num_classes, self.config.lanes)
+                refuse_nonsense(table, self.config.classifier.classes, self.config.classifier.names)
             except DAMAGE as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 self._tell(name, f"is damaged ({reason})")
