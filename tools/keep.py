@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from smooth_reduce_pack import pack as keep_run
+from keep_runs import pack as keep_run
 
 from ringfence.models.zoo import SUMS
 

@@ -37,7 +37,7 @@ class AcesRun:
     def read(cls, run: RunFolder) -> AcesRun:
         """Read all records of a run of an ``aces(...)`` tree."""
         if not is_aces(run):
-            remedy = "Make one: ringfence certify --model 'aces(certify=A, core=B)'."
+            remedy = "Certify the tree aces(certify=A, core=B)."
             raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure.name}", remedy)
         lanes: dict[str, list[Record]] = {}
         for record in run.read():
