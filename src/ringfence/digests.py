@@ -75,6 +75,11 @@ def changes(now: str, then: str) -> str | None:
     return ", ".join(SPOKEN.get(name, name) for name in names) or None
 
 
+def apart(one: str, other: str) -> str | None:
+    """What differs between two digests of which neither came first; None where either scheme knows them as one."""
+    return changes(one, other) and changes(other, one)
+
+
 def difference(what: str, now: str, then: str) -> str | None:
     """The same as a clause about ``the model`` or ``the data``."""
     changed = changes(now, then)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from configs import altered, small_config
 from scipy.stats import rankdata
 from simulated_runs import simulated_run, spread
 
@@ -17,7 +18,7 @@ from ringfence.errors import AlphaError, ArgumentError, StoreError
 from ringfence.mechanisms import MECHANISMS, best_of, neyman_pearson, one_sided, renyi
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Multinomial, Predict, Sequential, Softmax, TwoSided
 from ringfence.record import StageTally
-from ringfence.store import RunFolder, import_cohen
+from ringfence.store import RunConfig, RunFolder, import_cohen
 
 LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
 IDS = np.arange(40) * 3
@@ -70,8 +71,10 @@ def test_w_plus_of_a_contestant_that_never_loses_is_large() -> None:
 
 
 def test_runs_are_paired_only_on_the_same_data_and_their_differences_named() -> None:
-    def one(data: str | None, **classifier: object) -> Radii:
-        return Radii("x", np.arange(3), np.ones(3), True, {"sigma": 0.5, "precision": "fp32"} | classifier, data)
+    def one(data: str | None, **settings: object) -> Radii:
+        reading = {"precision": settings.pop("precision", "fp32")}
+        config = altered(small_config(), {"data_hash": data} | settings)
+        return Radii("x", np.arange(3), np.ones(3), True, config, reading)
 
     first = one("v2 inputs:1 labels:1 v1:77")
     for other in ("v2 inputs:2 labels:1", "v2 inputs:1 labels:3", "78"):
@@ -80,7 +83,21 @@ def test_runs_are_paired_only_on_the_same_data_and_their_differences_named() -> 
     for other in ("v2 inputs:1 labels:1", "77", None):
         assert compare(first, one(other)).differing == compare(one(other), first).differing == ()
     assert compare(first, one(None, precision="bf16")).differing == ("precision",)
-    assert compare(first, one(None, sigma=1.0, lane="b")).differing == ("sigma", "lane")
+    told = compare(first, one(None, sigma=1.0, model="other", precision="bf16")).differing
+    assert told == ("precision", "classifier.tree: 'model' and 'other'", "noise.sigma: 0.5 and 1.0")
+
+
+def test_digests_of_two_schemes_may_name_one_classifier() -> None:
+    """The older digest covered weights alone: whichever run comes first, both know its number."""
+
+    def one(digest: str) -> Radii:
+        return Radii("x", np.arange(3), np.ones(3), True, altered(small_config(), {"weights_hash": digest}))
+
+    old, new = one("1" * 32), one(f"v2 weights:5 ours:6 v1:{'1' * 32}")
+    assert compare(old, new).differing == compare(new, old).differing == ()
+    for other in (one("2" * 32), one("v2 weights:5 ours:6")):
+        assert compare(old, other).differing
+        assert compare(other, old).differing
 
 
 @pytest.mark.parametrize(
@@ -88,7 +105,9 @@ def test_runs_are_paired_only_on_the_same_data_and_their_differences_named() -> 
     [
         ({"precision": "bf16"}, "precision"),
         ({"weights_hash": "v2 weights:2"}, "weights"),
-        ({"model": "other"}, "model"),
+        ({"model": "other"}, "tree: 'simulated' and 'other'"),
+        ({"mean": [0.5], "std": [0.1]}, "mean"),
+        ({"norm": "l1"}, "norm"),
         ({"lift": {"name": "x", "norm_bound": 2.0}}, "lift"),
         ({"sigma": 2.0}, "sigma"),
         ({"data_hash": "v2 inputs:9"}, "same data"),
@@ -98,7 +117,7 @@ def test_the_best_of_runs_about_different_classifiers_is_refused(
     run: RunBounds, change: dict[str, object], named: str
 ) -> None:
     ours = {"weights_hash": "v2 weights:1", "data_hash": "v2 inputs:1"}
-    one, other = (replace(run, config=run.config.model_copy(update=ours | more)) for more in ({}, change))
+    one, other = (replace(run, config=altered(run.config, ours | more)) for more in ({}, change))
     with pytest.raises(ArgumentError, match=named):
         best_of_runs([one, other], 0.5)
     assert best_of_runs([one, one], 0.5).radius.tolist() == run.main_radius.tolist()
@@ -128,9 +147,8 @@ def test_after_smoothing_compares_like_all_others(tmp_path: Path) -> None:
     stages = (StageTally(0, 0, 100, {"member_votes": small.ravel()}),
               StageTally(1, 0, 2000, {"member_votes": members.ravel()}))  # fmt: skip
     base = simulated_run(tmp_path / "fixed", Fixed(n=2000), spread(3), range(3))
-    config = base.config.model_copy(
-        update={"procedure": procedure.name, "procedure_settings": procedure.settings(), "mechanisms": []}
-    )
+    content = base.config.model_dump() | {"procedure": {"name": procedure.name, **procedure.settings()}}
+    config = RunConfig.model_validate(content)
     run = RunFolder.create_or_resume(tmp_path / "after", config)
     blank = {"radii": {}, "config_hash": config.digest, "stages": stages, "procedure": procedure.name}
     run.append([replace(one, prediction=1, radius=0.4, label=1, **blank) for one in base.read()])

@@ -17,7 +17,12 @@ def small_config(**settings: Any) -> RunConfig:
 
 
 PLACES = {
+    "model": ("classifier", "tree"),
+    "mean": ("classifier", "mean"),
+    "std": ("classifier", "std"),
     "sigma": ("noise", "sigma"),
+    "norm": ("norm",),
+    "precision": ("precision",),
     "weights_hash": ("classifier", "digest"),
     "data_hash": ("data", "digest"),
     "lift": ("lift",),

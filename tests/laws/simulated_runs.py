@@ -48,7 +48,7 @@ def simulated_run(
         cells = {"votes": np.pad(votes, ((0, 0), (0, 1)))}
         if "scores" in procedure.needs:
             cells = {"scores": constant_scores(p, wanted)}
-        for row in range(inputs):
+        for row in np.flatnonzero(wanted):
             own = {name: counts[row] for name, counts in cells.items()}
             stages[row].append(StageTally(int(state["stage"][row]), 0, int(wanted[row]), own))
         state = procedure.update(state, Tally(cells, wanted), given)

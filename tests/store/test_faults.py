@@ -66,7 +66,7 @@ def session(config: RunConfig, make_record: Make) -> Callable[[Path], None]:
                 found.add_forward_plan({"batch": 20})
             for one in range(INPUTS):
                 if one not in done:
-                    writer.add([make_record(one, lane) for lane in config.lanes])
+                    writer.add([make_record(one, lane) for lane in config.classifier.names])
             writer.flush()
             found.set_damaged_aside()
             found.merge_parts()
@@ -150,7 +150,7 @@ with RecordWriter(run, records=2, seconds=1e9) as writer:
             tally = StageTally(0, 0, 10, {"votes": np.array([i, 10 - i])})
             ours = {"config_hash": run.config.digest, "stages": (tally,)}
             writer.add([Record(i, lane, 0, 0, i / 7, 0.9, 0.1, 0.001, "fixed", True, 0, 1, 1, 0.0, **ours)
-                        for lane in run.config.lanes])
+                        for lane in run.config.classifier.names])
     writer.flush()
     run.merge_parts()
 """

@@ -61,6 +61,7 @@ def use_log(path: Path) -> None:
 @example(rows=["1\t1\t1\t1e308\t1\t1.0"], header=COHEN)
 @example(rows=["1\t1\t1\t0.5\t1\t" + "9" * 400 + ":00:00"], header=COHEN)
 @example(rows=["1\t-1\t-1\t0\t0\t1.0"], header=COHEN)
+@example(rows=[f"1\t{2**63 - 1}\t1\t0.5\t0\t1.0"], header=COHEN)
 def test_cohen_logs(tmp_path_factory: pytest.TempPathFactory, rows: list[str], header: str) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "log"
     path.write_text("\n".join([header, *rows]), encoding="utf-8", errors="surrogatepass")

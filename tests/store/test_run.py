@@ -86,7 +86,7 @@ def test_a_broken_config_is_named(tmp_path: Path, text: str, said: str) -> None:
 def test_records_are_sorted_and_the_first_of_a_pair_stays(
     config: RunConfig, make_record: Make, same: Same, tmp_path: Path
 ) -> None:
-    config = config.model_copy(update={"lanes": ["a", "b", "é"]})
+    config = altered(config, {"lanes": ["a", "b", "é"]})
     run = RunFolder.create_or_resume(tmp_path, config)
     make = partial(make_record, config_hash=config.digest)
     first = [make(7, "b"), make(7, "a"), make(2, "b"), make(2, "a")]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from configs import altered
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
@@ -31,7 +32,7 @@ def run(config: RunConfig, make_record: Callable[..., Record], tmp_path: Path) -
     with RecordWriter(found, records=2, seconds=1e9) as writer:
         found.note_inputs(3, {})
         for one in range(3):
-            writer.add([make_record(one, lane) for lane in config.lanes])
+            writer.add([make_record(one, lane) for lane in config.classifier.names])
         writer.flush()
         found.write_inputs([InputInfo(one, None, "name", np.zeros((2, 2, 3), np.uint8)) for one in range(3)])
         found.write_summary({"acr": 0.5})
@@ -136,7 +137,7 @@ def test_a_part_of_another_run_with_the_same_settings_is_not_counted(
     config: RunConfig, run: RunFolder, make_record: Callable[..., Record], tmp_path: Path
 ) -> None:
     other = RunFolder.create_or_resume(tmp_path / "other", config)
-    part = other.append([make_record(9, lane) for lane in config.lanes])
+    part = other.append([make_record(9, lane) for lane in config.classifier.names])
     shutil.copy(part, run.path / "parts" / "part-000003.parquet")
     with pytest.warns(StoreWarning, match="was not written by this run"):
         assert run.done_ids() == {0, 1, 2}
@@ -197,7 +198,7 @@ def test_the_manifest_counts_rows(run: RunFolder) -> None:
 
 
 def test_settings_other_than_the_manifests_are_named(run: RunFolder, config: RunConfig) -> None:
-    other = config.model_copy(update={"seed": 5})
+    other = altered(config, {"seed": 5})
     content = json.dumps(other.model_dump()).encode()
     (run.path / "config.json").write_bytes(content)
     files = Guarded(run.path)

@@ -47,7 +47,7 @@ class RunBounds:
         test = procedure_of(run.config)
         if test is not None and not test.claims_radius:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
-            raise StoreError(str(path), rule, f"a run of {run.config.procedure}, which claims none", remedy)
+            raise StoreError(str(path), rule, f"a run of {run.config.procedure.name}, which claims none", remedy)
         lanes = sorted({record.lane for record in records})
         chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
         if chosen not in lanes:
@@ -69,12 +69,11 @@ class RunBounds:
         return None if draws is None else int(draws)
 
     @property
-    def classifier(self) -> dict[str, object]:
-        """What the certificates are about; the mean softmax and the majority vote are two smoothed classifiers."""
-        config, test = self.config, procedure_of(self.config)
+    def reading(self) -> dict[str, object]:
+        """How the config's classifier was read; mean softmax and majority vote are two smoothed classifiers."""
+        test = procedure_of(self.config)
         asked = ("votes",) if test is None else test.needs
-        model = {"model": config.classifier.tree, "weights": config.classifier.digest, "lane": self.records[0].lane}
-        return {**model, "noise": config.noise, "lift": config.lift, "readout": asked}
+        return {"lane": self.records[0].lane, "readout": asked, "precision": self.config.precision}
 
     @property
     def has_mechanisms(self) -> bool:
@@ -100,7 +99,7 @@ class RunBounds:
                 "must have bounds of one classifier for a mechanism",
                 "Compare its own radii with other runs.",
             )
-            raise StoreError(self.path, rule, f"a run of {self.config.procedure}", remedy)
+            raise StoreError(self.path, rule, f"a run of {self.config.procedure.name}", remedy)
 
     @cached_property
     def ids(self) -> IntArray:

@@ -12,11 +12,12 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
-from ringfence.digests import changes
+from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError
 from ringfence.mechanisms import MECHANISMS, Mechanism
 from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
+from ringfence.store import RunConfig
 from ringfence.types import FloatArray, IntArray
 
 ABOVE = 0.05
@@ -30,24 +31,23 @@ _EQUAL = 1e-6
 class Radii:
     """Radii (inputs,) of one contestant on the inputs with these ids.
 
-    classifier: what they are about, precision among it; data: the digest of the inputs, None where it is not known.
+    config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision.
     """
 
     name: str
     ids: IntArray
     radius: FloatArray
     sound: bool = True
-    classifier: Mapping[str, object] = field(default_factory=dict)
-    data: str | None = None
+    config: RunConfig | None = None
+    reading: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
         """The run's own radii, or those by the mechanism from the same bounds."""
-        about = {**run.classifier, "precision": run.config.precision}
         name, radius = run.path, run.main_radius
         if mechanism is not None:
             name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
-        return cls(name, run.ids, radius, run.sound, about, run.config.data.digest)
+        return cls(name, run.ids, radius, run.sound, run.config, run.reading)
 
 
 @final
@@ -58,8 +58,8 @@ class Comparison:
     Gains are radii of name minus radii of against; percentages are taken where the latter is positive, and where it
     is 0 and the former is not the gain exceeds every percentage. statistic and p_value: W+ of Wilcoxon's signed-rank
     test, the ranks of the gains added up, zeros ranked as Pratt does; p one-sided, small where name gains.
-    gaining: x -> share of inputs that gain more than x percent. differing: in what the two smoothed classifiers do
-    (model, weights, lane, sigma, noise, lift, readout), and precision. All inputs count, right or wrong: the
+    gaining: x -> share of inputs that gain more than x percent. differing: lane, readout and precision where they
+    do, and every setting in which the two smoothed classifiers do. All inputs count, right or wrong: the
     comparison is between certificates, not between classifiers.
     """
 
@@ -87,7 +87,7 @@ class Comparison:
     def row(self) -> dict[str, Any]:
         """One flat row, for CSV and JSON."""
         flat = asdict(self)
-        flat["differing"] = " ".join(self.differing)
+        flat["differing"] = "; ".join(self.differing)
         flat |= {f"gaining_more_than_{x:g}_percent": share for x, share in flat.pop("gaining").items()}
         return flat
 
@@ -134,24 +134,17 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
 
 def check_data(ours: Radii, theirs: Radii) -> None:
     """Refuse pairs of inputs that are not the same ones; a run whose data has no digest is taken at its word."""
-    changed = None
-    if ours.data is not None and theirs.data is not None:
-        changed = changes(ours.data, theirs.data) and changes(theirs.data, ours.data)
-    if changed:
+    one, other = (each.config and each.config.data.digest for each in (ours, theirs))
+    if one is not None and other is not None and (changed := apart(one, other)):
         rule = "runs must be of the same data to be paired"
         raise ArgumentError(f"{ours.name}, {theirs.name}", rule, f"other {changed}", "Certify the same data.")
 
 
 def differing(ours: Radii, theirs: Radii) -> tuple[str, ...]:
     """In what two smoothed classifiers differ, and the precision they ran in."""
-
-    def apart(name: str) -> bool:
-        one, other = ours.classifier.get(name), theirs.classifier.get(name)
-        if name == "weights" and isinstance(one, str) and isinstance(other, str):
-            return bool(changes(one, other) and changes(other, one))  # digests of two schemes may say the same
-        return one != other
-
-    return tuple(name for name in {**ours.classifier, **theirs.classifier} if apart(name))
+    names = {**ours.reading, **theirs.reading}
+    read = [name for name in names if ours.reading.get(name) != theirs.reading.get(name)]
+    return (*read, *(ours.config.same_classifier(theirs.config) if ours.config and theirs.config else ()))
 
 
 def _wilcoxon(gain: FloatArray) -> tuple[float, float]:
@@ -248,7 +241,7 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
         check_data(first, other)
         if different := differing(first, other):
             rule = "the best of several runs must be about one smoothed classifier"
-            received = f"runs that differ in {', '.join(different)}"
+            received = f"runs that differ in {'; '.join(different)}"
             raise ArgumentError("--best", rule, received, "Compare them without --best.")
     ledger = AlphaLedger(alpha)
     for run in runs:
@@ -268,7 +261,7 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
     radii = [run.main_radius[np.isin(run.ids, common)] for run in runs]
     name = f"best of {len(runs)} runs (alpha {alpha:g})"
     sound = all(one.sound for one in contestants)
-    return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.classifier, first.data)
+    return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading)
 
 
 @final

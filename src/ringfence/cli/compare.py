@@ -197,7 +197,7 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
         (f"above {above:g} B", [_share(one.above_against) for one in found]),
         ("Wilcoxon W+", [f"{one.statistic:,.0f}" for one in found]),
         ("p (one-sided)", [f"{one.p_value:.1g}" for one in found]),
-        ("differ in", [", ".join(one.differing) or "-" for one in found]),
+        ("differ in", ["; ".join(one.differing) or "-" for one in found]),
         *((f"gain > {x:g}%", [_share(one.gaining[x]) for one in found]) for x in found[0].gaining),
     ]
     for name, cells in rows:

@@ -12,12 +12,14 @@ import numpy as np
 
 from ringfence.errors import StoreError
 from ringfence.store.atomic import read_file
+from ringfence.store.schema import RANGES
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray
 
 COMMENT = "#"
 """Begins lines above the header, which become notes."""
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+_CLASSES = 2**31
 _CLOCK = re.compile(r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d(?:\.\d+)?)")
 _EXPECTED = "must be a certification log (tab-separated: idx label predict radius correct time)"
 
@@ -121,10 +123,10 @@ def _parse(line: str, places: dict[str, int], cut: bool) -> _Row:
         raise
     idx, label, predict, correct = (_whole(text[name]) for name in ("idx", "label", "predict", "correct"))
     row = _Row(idx, label, predict, float(text["radius"]), correct, seconds)
-    if not 0 <= row.radius < math.inf:
+    if not 0 <= row.radius <= RANGES["radius"][1]:
         raise ValueError("the radius must be a finite number that is not negative")
-    if row.predict < ABSTAIN or row.label < -1:
-        raise ValueError("classes count from 0, and -1 stands for none")
+    if not (ABSTAIN <= row.predict < _CLASSES and -1 <= row.label < _CLASSES):
+        raise ValueError(f"classes count from 0 to below {_CLASSES}, and -1 stands for none")
     return row
 
 
@@ -142,7 +144,7 @@ def _seconds(text: str) -> float:
     if match:
         days, hours, minutes, seconds = match.groups(default="0")
         return int(days) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-    if ":" in text or not math.isfinite(float(text)):
+    if ":" in text or not 0 <= float(text) <= RANGES["seconds"][1]:
         raise ValueError(f"the time {text!r} is neither seconds nor H:MM:SS")
     return float(text)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from ringfence.digests import difference
+from ringfence.digests import apart
 from ringfence.record import Lane
 
 SCHEMA_VERSION = 2
@@ -200,8 +200,8 @@ class RunConfig(_Part):
         found = []
         for key, ours, theirs in self.differences(other):
             if key == "classifier.digest":
-                if changed := difference("the model", str(ours), str(theirs)):
-                    found.append(changed)
+                if changed := apart(str(ours), str(theirs)):
+                    found.append(f"{key}: {changed}")
             elif key.startswith(claimed):
                 found.append(f"{key}: {ours!r} and {theirs!r}")
         return found

@@ -46,7 +46,7 @@ def import_cohen(
     log = read_cohen(path)
     config = RunConfig(
         classifier=ClassifierConfig(
-            tree="imported", classes=int(max(log.label.max(), log.predict.max())) + 1, lanes=[Lane("")]
+            tree="imported", classes=int(max(0, log.label.max(), log.predict.max())) + 1, lanes=[Lane("")]
         ),
         data=DataConfig(source=log.path.name),
         noise=NoiseConfig(sigma=sigma),

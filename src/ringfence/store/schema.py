@@ -78,7 +78,7 @@ def _holes(stages: pa.ListArray) -> bool:
     return any(array.null_count for array in (*inner, *(structs.field(name) for name in ("stage", "start", "draws"))))
 
 
-_RANGES: dict[str, tuple[float, float]] = {
+RANGES: dict[str, tuple[float, float]] = {
     "prediction": (-1, 2**31),
     "label": (-1, 2**31),
     "radius": (0, 1e300),
@@ -100,8 +100,8 @@ def refuse_nonsense(table: pa.Table, classes: int, lanes: Sequence[str]) -> None
     if lanes and strangers:
         raise ValueError(f"the settings know no lane {min(strangers)!r:.40}")
     for name in table.column_names:
-        if name in _RANGES:
-            low, high = _RANGES[name]
+        if name in RANGES:
+            low, high = RANGES[name]
             values = table[name].drop_null().to_numpy()
             if not np.all((values >= low) & (values <= high)):
                 raise ValueError(f"{name} is outside {low:g} to {high:g} in some rows")
