@@ -14,7 +14,8 @@ from typing import Any
 
 from common import ROOT, Bar, Grid, Report, arguments, finish
 
-from ringfence.report.page import load, report_page
+from ringfence.report.page import report_page
+from ringfence.report.reading import load
 
 ACTIONS = {
     "next page": "document.getElementById('next').click()",

@@ -89,44 +89,44 @@ class Run:
     @property
     def sigma(self) -> float:
         """Noise level."""
-        return self.config.sigma
+        return self.config.noise.sigma
 
     @property
     def procedure(self) -> str:
         """Its name."""
-        return self.config.procedure
+        return self.config.procedure.name
 
     @property
     def n(self) -> int | None:
         """Draws that bound the class, where the procedure fixes them."""
-        draws = self.config.procedure_settings.get("n")
+        draws = self.config.procedure.settings.get("n")
         return None if draws is None else int(draws)
 
     @property
     def n0(self) -> int:
         """Draws that choose the class."""
-        return int(self.config.procedure_settings.get("n0", 0))
+        return int(self.config.procedure.settings.get("n0", 0))
 
     @property
     def alpha(self) -> float:
         """Failure probability."""
-        return float(self.config.procedure_settings["alpha"])
+        return float(self.config.procedure.settings["alpha"])
 
     @property
     def radius(self) -> float | None:
         """The radius that was to be proved, where there was one."""
-        known = self.config.procedure_settings.get("radius")
+        known = self.config.procedure.settings.get("radius")
         return None if known is None else float(known)
 
     @property
     def stages(self) -> list[int]:
         """Draws of the stages of a staged run."""
-        return list(self.config.procedure_settings.get("stages", ()))
+        return list(self.config.procedure.settings.get("stages", ()))
 
     @property
     def inputs(self) -> int:
         """How many."""
-        return int(self.config.extra["count"])
+        return int(self.config.data.count or 0)
 
     @property
     def draws(self) -> str:
@@ -136,12 +136,12 @@ class Run:
     @property
     def model(self) -> str:
         """The classifier as written."""
-        return self.config.model
+        return self.config.classifier.tree
 
     @property
     def data(self) -> str:
         """Kind of the data, without its place."""
-        return self.config.data.partition(":")[0]
+        return self.config.data.source.partition(":")[0]
 
     @property
     def members(self) -> list[str]:
@@ -158,23 +158,23 @@ class Run:
     def agree(self) -> int | None:
         """K of a K-consensus that is the run's only lane."""
         asked = list(self.config.ensemble.get("consensus", ()))
-        return int(asked[0]) if asked and self.config.lanes == ["main"] else None
+        return int(asked[0]) if asked and self.lane_names == ["main"] else None
 
     @property
     def lane_names(self) -> list[str]:
         """In the order of the classifier's answers."""
-        return list(self.config.lanes)
+        return self.config.classifier.names
 
     @property
     def weights(self) -> list[float]:
         """Of the weighted vote, if there is one."""
-        return [float(one) for one in self.config.ensemble.get("weights", ())]
+        tree = as_tree(self.model)
+        stored = tree.settings.get("weights") if isinstance(tree, Node) else None
+        return [] if stored is None else [float(one) for one in str(stored).split("/")]
 
     @property
     def reducing(self) -> dict[str, Any] | None:
         """How ``crops`` or ``clips`` are cut, the frames of a ``chunk``, how to ``reduce``; None for other runs."""
-        if (kept := self.config.extra.get("smooth_reduce")) is not None:
-            return dict(kept)
         tree, chunk = as_tree(self.model), None
         cut = tree if isinstance(tree, Node) and tree.name in ("patches", "clips") else None
         inner = cut.models[0] if cut else tree
@@ -189,18 +189,18 @@ class Run:
     @property
     def mode(self) -> str:
         """Where noise enters."""
-        name = str(self.config.lift["name"])
+        name = self.config.lift.name
         return "input" if name == "identity" else name
 
     @property
     def factor(self) -> float:
         """What every radius is divided by."""
-        return float(self.config.lift["norm_bound"])
+        return self.config.lift.norm_bound
 
     @property
     def factor_left_out(self) -> float | None:
         """What a published form should have divided by and did not."""
-        found = self.config.lift.get("norm_left_out")
+        found = (self.config.lift.model_extra or {}).get("norm_left_out")
         return None if found is None else float(found)
 
     @cached_property

@@ -94,7 +94,7 @@ def test_the_command_reference_is_what_the_commands_say() -> None:
 
 
 def test_the_references_name_every_source_of_a_report() -> None:
-    from ringfence.report.sources import SOURCES
+    from ringfence.report.references import papers
 
     page = (ROOT / "docs" / "references.md").read_text()
-    assert [source.text for source in SOURCES if source.text not in page] == []
+    assert [paper.text for paper in papers() if paper.text not in page] == []

@@ -55,8 +55,8 @@ def table_2(runs: Runs, numbers: Any) -> list[str]:
         "which hold for the top class and the runner-up together. Ours at sigma 1: a ResNet-20 where no network is",
         "named; the paper: a ResNet-110 and bounds of a form that is not proved",
         "([docs/simplex.md](../../docs/simplex.md)), so a smaller network and wider bounds, since they are proved, are",
-        "known reasons of gaps. Columns: Wilcoxon's p and statistic, percent of inputs with a larger radius, median",
-        "and mean gain, absolute and in percent of Cohen's radius where that is positive.",
+        "known reasons of gaps. Columns: Wilcoxon's p (one-sided) and W+, percent of inputs with a larger radius,",
+        "median and mean gain, absolute and in percent of Cohen's radius where that is positive.",
     ]
     return section("Table 2: mechanisms on CIFAR-10", about, *tables)
 
@@ -157,7 +157,7 @@ def gaining() -> list[str]:
 
 def as_fixed(run: RunBounds) -> RunBounds:
     """What ``--procedure fixed`` makes of a two-sided run's counts: with one seed the two use the very same draws."""
-    settings = {key: run.config.procedure_settings[key] for key in ("alpha", "n0", "n")}
+    settings = {key: run.config.procedure.settings[key] for key in ("alpha", "n0", "n")}
     return redecided(run, f"{run.path}, fixed", "fixed", settings, run.records)
 
 
@@ -232,8 +232,8 @@ def pages() -> dict[Path, str]:
 
 def figures() -> None:
     """The paper's figures 2 and 3 again, and a scatter per sigma."""
-    from matplotlib.figure import Figure
-    from ringfence.analysis.simplex_plots import plot_map, plot_points
+    from ringfence.report.rendering import save_picture
+    from ringfence.report.simplex_drawing import simplex_specification
 
     shown = {
         "figure2": ("one-sided", "renyi", "difference"),
@@ -242,12 +242,9 @@ def figures() -> None:
         "tight": ("neyman-pearson", ENSEMBLE, "ratio"),
     }
     for name, (left, right, statistic) in shown.items():
-        figure = Figure(figsize=(6.4, 3.4), dpi=90, layout="constrained")
-        plot_map(simplex_map(left, right, statistic), figure.add_subplot())  # type: ignore[arg-type]
-        figure.savefig(DOCS / "img" / f"simplex-{name}.png")
+        drawn = simplex_specification(simplex_map(left, right, statistic))  # type: ignore[arg-type]
+        save_picture(drawn, DOCS / "img" / f"simplex-{name}.png", scale=1.0)
     for run in [*digits("multinomial"), *digits("softmax")]:
-        figure = Figure(figsize=(6.4, 3.4), dpi=90, layout="constrained")
-        ax = figure.add_subplot()
-        plot_map(simplex_map(ENSEMBLE, "one-sided", "difference", run.sigma), ax)
-        plot_points(simplex_points(run, "one-sided", "renyi+analytic-dp"), ax)
-        figure.savefig(DOCS / "img" / f"simplex-scatter-{Path(run.path).name}.png")
+        points = simplex_points(run, "one-sided", "renyi+analytic-dp")
+        drawn = simplex_specification(simplex_map(ENSEMBLE, "one-sided", "difference", run.sigma), points)
+        save_picture(drawn, DOCS / "img" / f"simplex-scatter-{Path(run.path).name}.png", scale=1.0)

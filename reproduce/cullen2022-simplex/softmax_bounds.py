@@ -16,7 +16,11 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.mechanisms import MECHANISMS
+from ringfence.procedures import claims
+from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
+from ringfence.store.claimed import given_in, procedure_in
+from ringfence.store.config import ProcedureConfig
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "simplex"
 SOFT_BOUNDS = (("betting", "sound"), ("bernstein", "sound"), ("hoeffding", "sound"), ("hoeffding", "paper"))
@@ -25,9 +29,13 @@ SOFT_BOUNDS = (("betting", "sound"), ("bernstein", "sound"), ("hoeffding", "soun
 def redecided(
     run: RunBounds, name: str, procedure: str, settings: dict[str, Any], records: Sequence[Record]
 ) -> RunBounds:
-    """The same counts under another procedure or bound; stored radii are left out, so that they are computed again."""
-    config = run.config.model_copy(update={"procedure": procedure, "procedure_settings": settings})
-    return RunBounds(name, config, [replace(one, radii={}) for one in records])
+    """The same counts under another procedure or bound, with the radii that they give by every mechanism."""
+    config = run.config.model_copy(update={"procedure": ProcedureConfig(name=procedure, **settings)})
+    given = given_in(config)
+    decided = decided_again(procedure_in(config), given, records, name).decisions
+    found = {one.name: claims(decided, replace(given, mechanism=one))[1] for one in MECHANISMS.values()}
+    radii = [{key: float(values[row]) for key, values in found.items()} for row in range(len(records))]
+    return RunBounds(name, config, [replace(one, radii=own) for one, own in zip(records, radii, strict=True)])
 
 
 def study_softmax(path: Path) -> None:
@@ -35,10 +43,10 @@ def study_softmax(path: Path) -> None:
     run = RunBounds.load(path)
     rows = []
     for bound, form in SOFT_BOUNDS:
-        settings = run.config.procedure_settings | {"bound": bound, "form": form}
+        settings = run.config.procedure.settings | {"bound": bound, "form": form}
         # The paper's form knows no selection stage: it sees the n draws alone.
         records = [replace(one, stages=one.stages[-1:]) for one in run.records] if form == "paper" else run.records
-        again = redecided(run, f"{bound}, {form}", run.config.procedure, settings, records)
+        again = redecided(run, f"{bound}, {form}", run.config.procedure.name, settings, records)
         for name, one in MECHANISMS.items():
             radius = again.radius(one)
             shown = {"median_radius": float(np.median(radius)), "mean_radius": float(radius.mean())}

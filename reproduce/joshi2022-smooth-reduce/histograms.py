@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ringfence.sampling.seeds import CHUNK, chunk_key
 from torch import Tensor, nn
 
 from ringfence.classifiers import kinds_of, probabilities
@@ -24,6 +23,7 @@ from ringfence.data import Input, load_dataset
 from ringfence.models import load_model
 from ringfence.noise import Gaussian
 from ringfence.operators import Crops
+from ringfence.sampling.draws import CHUNK, chunk_key
 
 BINS, DRAWS = 40, 1000
 STAGE = -2

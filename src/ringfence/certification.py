@@ -380,5 +380,5 @@ def certify(
         yield from value.stream(execution)
         return
     started = value.start(out, execution)
-    yield from started.run.read()
+    yield from started.run.so_far()
     yield from started.records()

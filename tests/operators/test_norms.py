@@ -1,4 +1,4 @@
-"""Certified norms: never below a dense singular value, above it by less than 1e-6; METHODS 8's known values."""
+"""Certified norms: never below a dense singular value, above it by less than 1e-6; values known in closed form."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from paper_runs import Run, Runs
 from paper_tables import filled, published
 
 from ringfence.analysis.metrics import metrics
-from ringfence.classifiers import lane_names
+from ringfence.classifiers.lanes import vote_lanes
 from ringfence.engines.local import summarise
 from ringfence.lift import Identity
 from ringfence.procedures import Fixed, Multinomial, Procedure, Sequential, Staged
@@ -28,6 +28,10 @@ TRAININGS = {
     "gaussian-deep": ("resnet110", "gaussian"),
     "consistency-deep": ("resnet110", "consistency"),
 }
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*the run is not whole, 12 of")
+"""Runs that say 500 or 10,000 inputs hold twelve, which is enough for a page."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, fake_run: Callable[..., RunFo
     ) -> None:
         specs = [f"zoo:cifar10/{training}:{i}" for i in range(members)]
         votes = members > 1 and not agree and not procedure.settings().get("radius")
-        lanes = lane_names(members, ("soft", "softmax", "hard"), True, True, (2, 3, 5)) if votes else ("main",)
+        every = vote_lanes(members, ("soft", "softmax", "hard"), True, True, (2, 3, 5))
+        lanes = [lane.name for lane in every] if votes else ["main"]
         ensemble = {"members": specs, "consensus": list(agree), "weights": []} if members > 1 else None
         made = fake_run(
             folder / f"run-{next(number):03}",

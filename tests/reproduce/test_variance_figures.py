@@ -19,6 +19,7 @@ from variance_figures import (
 
 from ringfence.analysis.variance import MarginModel, expected_radius
 from ringfence.errors import ArgumentError
+from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Given, Staged
 from ringfence.types import FloatArray, Tally
 
@@ -57,7 +58,7 @@ def test_figure3_matches_the_procedure_on_simulated_counts() -> None:
     rng = np.random.default_rng(0)
     procedure = Staged(radius=0.25, beta=0.01, stages=stages)
     for index, p in enumerate(success):
-        state = procedure.start(rows, Given(2, 0.25))
+        state = procedure.start(rows, Given(2, 0.25, neyman_pearson))
         draws = np.zeros(rows)
         while (wanted := procedure.request(state)).any():
             first = state["stage"] == 0

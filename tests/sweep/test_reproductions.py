@@ -27,7 +27,7 @@ def test_the_program_takes_every_job(file: Path, tiny: bool) -> None:
         for word in job.words:  # settings that a run keeps name no machine
             assert not any(part.startswith("/") for part in word.replace("@", ":").replace("(", ":").split(":")), word
         if job.command == "train" and file.stem not in NESTEROV:
-            assert job_of(job.words).plan(0).nesterov is False, job.name
+            assert job_of(job.words).job.nesterov is False, job.name
     makers = {job.key for job in found.jobs}
     assert all(set(job.needs) <= makers for job in found.jobs)
     used = [job for job in found.jobs if job.command != "train" and "zoo" in " ".join(job.words[:-1])]
