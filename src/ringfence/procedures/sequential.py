@@ -38,7 +38,7 @@ class Sequential(SequentialLooks, Voted):
     def __post_init__(self) -> None:
         super().__post_init__()
         if any(a >= b for a, b in pairwise(self.targets)):
-            rule = f"must ascend from the radius {self.radius:g}"
+            rule = f"must be above the radius {self.radius:g}, and ascend"
             raise ArgumentError("larger", rule, self.larger, f"Write e.g. {2 * self.radius or 0.25:g}.")
 
     @property

@@ -120,7 +120,7 @@ class Setting:
                 raise ArgumentError(self.name, rule, repr(value), remedy)
             return value
         if not isinstance(value, Integral if self.kind is int else Real) or isinstance(value, bool):
-            rule = "must be a whole number" if self.kind is int else "must be a number"
+            rule = f"must be {'' if self.many else 'a '}{'whole ' if self.kind is int else ''}number{'s' * self.many}"
             raise ArgumentError(self.name, rule, repr(value), self._remedy)
         if not self._inside(float(value)):
             raise ArgumentError(self.name, self._rule, value, self._remedy)
