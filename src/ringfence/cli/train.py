@@ -24,9 +24,9 @@ class TrainCommand(DerivedCommand):
 
     def derived(self) -> list[Parameter]:
         """Every field as typer makes options of parameters."""
+        from ringfence.settings import settings_of
         from ringfence.training.options import job_options, named_options, objective_options
         from ringfence.training.schedule import Schedule
-        from ringfence.training.settings import settings_of
 
         rates = [one.option for one in settings_of(Schedule).values()]
         found = [parameter(name, str, f"--{name}", help=help) for name, help in named_options().items()]

@@ -13,7 +13,7 @@ from ringfence.errors import ArgumentError
 from ringfence.procedures.base import Decisions, Given, State, check_reachable
 from ringfence.procedures.predict import Voted
 from ringfence.procedures.sequential_looks import SequentialLooks
-from ringfence.procedures.settings import distance
+from ringfence.settings import distance
 from ringfence.stats import AlphaLedger
 from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 

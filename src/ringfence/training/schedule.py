@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from ringfence.training.settings import check_settings, setting
+from ringfence.settings import check_settings, setting
 
 
 @final

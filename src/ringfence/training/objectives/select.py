@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ringfence.errors import ArgumentError
+from ringfence.settings import setting
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.data import DeviceData
 from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
@@ -17,7 +18,6 @@ from ringfence.training.objectives.agreement import Consistency, Stability
 from ringfence.training.objectives.base import LossTerms, Questions, SingleObjective
 from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.training.objectives.macer import Macer
-from ringfence.training.settings import setting
 from ringfence.types import IntArray
 
 BASES = (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix)
