@@ -49,10 +49,14 @@ def test_importing_ringfence_loads_nothing_heavy() -> None:
     assert loaded_after("import ringfence") & HEAVY == set()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["certify", "--help"], ["metrics", "--help"], ["--version"]])
+@pytest.mark.parametrize("words", [["--help"], ["metrics", "--help"], ["--version"]])
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     statement = f"from ringfence.cli import app; app({words!r})"
     assert loaded_after(statement) & HEAVY == set()
+
+
+def test_options_of_procedures_are_told_without_torch() -> None:
+    assert loaded_after("from ringfence.cli import app; app(['certify', '--help'])") & {"torch", "pyarrow"} == set()
 
 
 def test_commands_start_without_the_compiler() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import pytest
+import typer
 from click.testing import Result
 
+from ringfence.cli import app
 from ringfence.procedures import PROCEDURES, setting
 from ringfence.procedures.fixed import SelectThenEstimate
 from ringfence.types import FloatArray, IntArray
@@ -55,7 +58,41 @@ def test_a_field_of_a_new_procedure_is_an_option(call: Call, careful: None) -> N
     assert 0 < wide["largest_radius"] < narrow["largest_radius"]
     assert wide["most_draws"] == 1100
     message = call("plan", "--sigma", 1, "--procedure", "careful", "--least-margin", 2, code=2).stderr
-    assert "least_margin: must lie in [0, 1]" in message
+    assert "--least-margin: must lie in [0, 1]" in message
+
+
+def test_certify_takes_it_too_and_the_run_keeps_it(call: Call, careful: None, tmp_path: Path) -> None:
+    told = " ".join(call("certify", "--help").stdout.split())
+    assert "--least-margin" in told
+    assert "careful" in told
+    words = ["certify", "--procedure", "careful", "--sigma", 0.5, "--limit", 2, "--least-margin", 0.3, "--quiet"]
+    call(*words, "--n", 50, "--out", tmp_path / "run")
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["procedure"]
+    assert stored == {"name": "careful", "alpha": 0.001, "n0": 100, "n": 50, "least_margin": 0.3}
+    call(*words, "--save", tmp_path / "job.yaml")
+    assert "least_margin: 0.3" in (tmp_path / "job.yaml").read_text()
+    other = call("certify", "--sigma", 0.5, "--least-margin", 0.3, "--out", tmp_path / "no", code=2).stderr
+    assert "--least-margin: is no setting of the fixed procedure" in other
+    assert "careful" in [one.value for one in completed("--procedure")("ca")]
+
+
+def completed(flag: str) -> Callable[[str], list[Any]]:
+    """What a shell offers behind an option of certify."""
+    command = typer.main.get_command(app).commands["certify"]  # type: ignore[attr-defined]
+    option = next(one for one in command.params if flag in one.opts)
+    return lambda begun: list(option.shell_complete(typer.Context(command), begun))
+
+
+def test_a_word_for_a_setting_completes() -> None:
+    assert [one.value for one in completed("--bound")("be")] == ["bernstein", "betting"]
+    assert "renyi" in [one.value for one in completed("--mechanism")("")]
+
+
+def test_settings_of_predict_are_its_own(call: Call) -> None:
+    told = call("predict", "--help").stdout
+    assert "--N" in told
+    assert "--n0" not in told
+    assert "--procedure" not in told
 
 
 def test_without_it_the_option_is_unknown(call: Call) -> None:
@@ -67,7 +104,7 @@ def test_settings_reach_the_procedure_as_they_are_meant(call: Call) -> None:
     assert found["most_draws"] == 1107
     assert planned(call, "--N", 100, "--N0", 5)["most_draws"] == 105
     message = call("plan", "--sigma", 1, "--n", "many", code=2).stderr
-    assert "n: must be a whole number; got 'many'" in message
+    assert "--n: must be a whole number; got 'many'" in message
 
 
 def test_the_mechanism_decides_what_is_in_reach(call: Call) -> None:

@@ -127,7 +127,7 @@ ACES = "aces(certify=default, core=default:1"
         (("--members", f"default,{ACES})"), "several thetas"),
         (("--members", "default,lanes(default, default:1)"), "one with lanes: soft-2"),
         (("--radius", "0.5", "--larger", "0.25"), "--larger: must be above the radius 0.5"),
-        (("--larger", "0.25"), "--larger: needs --radius"),
+        (("--larger", "0.25"), "--larger: is no setting of the fixed procedure"),
     ],
 )
 def test_mistakes_are_named_as_they_were_written(call: Call, tmp_path: Path, words: tuple[str, ...], said: str) -> None:

@@ -13,7 +13,7 @@ from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
 from ringfence.cli.plan import plan_command
-from ringfence.cli.procedure_options import ProcedureCommand
+from ringfence.cli.procedure_options import PredictCommand, ProcedureCommand
 from ringfence.cli.rank import rank_command
 from ringfence.cli.report import plot_command, report_command
 from ringfence.cli.simplex import simplex_app
@@ -49,8 +49,8 @@ def _root(
     """Options before the command."""
 
 
-app.command("certify")(certify_command)
-app.command("predict")(predict_command)
+app.command("certify", cls=ProcedureCommand)(certify_command)
+app.command("predict", cls=PredictCommand)(predict_command)
 app.command("metrics")(metrics_command)
 app.command("compare")(compare_command)
 app.command("report")(report_command)

@@ -12,6 +12,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers, written_numbers
 from ringfence.cli.groups import InputOptions, RunningOptions, grouped
+from ringfence.cli.procedure_options import given_settings, named_procedure
 from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
@@ -42,59 +43,14 @@ class EnsembleOptions:
     singles: o.Singles = False
 
 
-@dataclass(frozen=True)
-class ProcedureOptions:
-    """The procedure and its settings; those left out have the procedure's defaults."""
-
-    procedure: Annotated[
-        str | None,
-        typer.Option(
-            help="fixed, two-sided, multinomial, softmax, staged, sequential, anytime or after-smoothing "
-            "(default fixed; sequential with a radius)."
-        ),
-    ] = None
-    radius: Annotated[float | None, typer.Option(help="The radius to prove, for staged and sequential.")] = None
-    n0: Annotated[int | None, typer.Option("--n0", "--N0", help="Draws that choose the class (default 100).")] = None
-    n: Annotated[
-        int | None, typer.Option("--n", "--N", help="Draws that bound it (default 100000; sequential 110000).")
-    ] = None
-    alpha: o.AlphaUnlessFile = None
-    beta: Annotated[float | None, typer.Option(help="Give-up error (default: sequential .001, staged .0001).")] = None
-    stages: Annotated[str | None, typer.Option(help="Draws per stage (default 1000,10000,125000).")] = None
-    look: Annotated[
-        int | None, typer.Option(help="Draws between the first looks of sequential and anytime (default 100).")
-    ] = None
-    larger: Annotated[
-        str | None,
-        typer.Option(help="Further radii above --radius that sequential goes on to prove, on the same draws."),
-    ] = None
-    tolerance: Annotated[
-        float | None, typer.Option(help="Anytime: stop once the radius is known this well, e.g. 0.02.")
-    ] = None
-    seconds: Annotated[float | None, typer.Option(help="Anytime: stop after this time per input.")] = None
-    form: Annotated[
-        str | None,
-        typer.Option(help="multinomial: two-sided, one-sided or paper; softmax: sound or paper; aces: sharp or paper."),
-    ] = None
-    bound: Annotated[str | None, typer.Option(help="softmax: betting, bernstein or hoeffding.")] = None
-
-    def settings(self) -> dict[str, Any]:
-        """What was said of the procedure."""
-        name = self.procedure or (None if self.radius is None else "sequential")
-        stages = whole_numbers(self.stages, "--stages") if self.stages else None
-        given = {**vars(self), "stages": stages, "larger": larger_radii(self.larger, self.radius), "name": name}
-        return {key: value for key, value in given.items() if value is not None and key != "procedure"}
-
-
 @grouped
 def certify_command(
+    ctx: typer.Context,
     job: JobFile = None,
     sigma: o.SigmaUnlessFile = None,
     out: o.OutUnlessFile = None,
     model: o.ModelUnlessMembers = None,
     data: o.DataUnlessFile = None,
-    test: ProcedureOptions = ProcedureOptions(),
-    mechanism: o.MechanismName = None,
     weights: o.Weights = None,
     inputs: InputOptions = InputOptions(),
     running: RunningOptions = RunningOptions(),
@@ -108,22 +64,22 @@ def certify_command(
 ) -> None:
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
-        procedure = test.settings()
-        after = procedure.get("name") == "after-smoothing"
+        name = named_procedure(ctx)
+        after = name == "after-smoothing"
         flags = described(sigma, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
-        flags |= {"procedure": procedure, "mechanisms": mechanism, "split_alpha": split_alpha or None}
+        flags["procedure"] = {"name": name, **given_settings(ctx)}
+        flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
         run_or_save(job_of(flags, job), save, as_json, quiet, strict, unlocked)
 
 
 @grouped
 def predict_command(
+    ctx: typer.Context,
     job: JobFile = None,
     sigma: o.SigmaUnlessFile = None,
     out: o.OutUnlessFile = None,
     model: o.ModelUnlessMembers = None,
     data: o.DataUnlessFile = None,
-    n: Annotated[int | None, typer.Option("--n", "--N", help="Draws per input (default 1000).")] = None,
-    alpha: o.AlphaUnlessFile = None,
     weights: o.Weights = None,
     inputs: InputOptions = InputOptions(),
     running: RunningOptions = RunningOptions(),
@@ -135,7 +91,7 @@ def predict_command(
     """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
     with friendly("Run the same command again to continue."):
         flags = described(sigma, out, chosen_tree(model, weights, ensemble), data, inputs, running)
-        flags["procedure"] = {"name": "predict", "n": n, "alpha": alpha}
+        flags["procedure"] = {"name": "predict", **given_settings(ctx)}
         run_or_save(job_of(flags, job), save, as_json, quiet)
 
 
@@ -166,21 +122,6 @@ def job_of(flags: dict[str, Any], file: Path | None) -> Job:
     if not content.get("noise"):
         raise ArgumentError("sigma", "is needed, the standard deviation of the noise", "none", "Give e.g. 0.25.")
     return Job.of(content)
-
-
-def larger_radii(text: str | None, radius: float | None) -> tuple[float, ...] | None:
-    """The radii of --larger, which are above --radius and ascend."""
-    from ringfence.errors import ArgumentError
-
-    if not text:
-        return None
-    if radius is None:
-        raise ArgumentError("--larger", "needs --radius, the radius proved first", text, "Add e.g. --radius 0.25.")
-    found = tuple(numbers(text, "--larger"))
-    if any(one <= radius for one in found):
-        rule = f"must be above the radius {radius:g}"
-        raise ArgumentError("--larger", rule, text, f"Write e.g. --larger {2 * radius or 0.25:g}.")
-    return found
 
 
 def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions, after: bool = False) -> str | None:

@@ -28,9 +28,6 @@ SigmaUnlessFile = Annotated[
 ]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
-AlphaUnlessFile = Annotated[
-    float | None, typer.Option("--alpha", help="Allowed failure probability per input (default 0.001).")
-]
 Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]
 SkipUnlessFile = Annotated[int | None, typer.Option("--skip", help="Every so many-th input, from index 0 (default 1).")]
 Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after skipping.")]
@@ -66,12 +63,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks
 Radii = Annotated[
     str | None,
     typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1.0, as far as a run can tell)."),
-]
-MechanismName = Annotated[
-    str | None,
-    typer.Option(
-        "--mechanism", help="neyman-pearson (default), one-sided, renyi, pixeldp, analytic-dp, best-of:a+b, or all."
-    ),
 ]
 Out = Annotated[Path, typer.Option(help="The run folder; the same command again continues it.")]
 Unlocked = Annotated[

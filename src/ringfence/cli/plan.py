@@ -9,16 +9,12 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results
-from ringfence.cli.procedure_options import given_settings
+from ringfence.cli.procedure_options import given_settings, named_procedure
 
 
 def plan_command(
     ctx: typer.Context,
     sigma: o.Sigma,
-    procedure: Annotated[
-        str | None, typer.Option(help="By its name; sequential with a radius, fixed without one.")
-    ] = None,
-    mechanism: o.MechanismName = "neyman-pearson",
     inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
     data: o.Data = "default",
@@ -37,9 +33,9 @@ def plan_command(
         if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
-        chosen = mechanisms_named(mechanism or "neyman-pearson")[0]
+        chosen = mechanisms_named(ctx.obj["mechanism"] or "neyman-pearson")[0]
         radius, given = settings["radius"], Given(2, Gaussian(sigma).law, chosen)
-        test = build(procedure, settings, unless_known=("radius",))
+        test = build(named_procedure(ctx), settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:
             answer |= _time(model, data, weights, device, answer["most_draws"] * inputs)

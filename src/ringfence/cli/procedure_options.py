@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, final
 
 import typer
-from typer.core import TyperCommand
+
+from ringfence.cli.derived import DerivedCommand, parameter
 
 if TYPE_CHECKING:
     from ringfence.procedures import Setting
@@ -14,65 +16,72 @@ if TYPE_CHECKING:
 COHENS = {"n": "--N", "n0": "--N0"}
 """Names of Cohen's program, which are accepted too."""
 
-_KEPT = "ringfence.settings"
+
+@final
+class ProcedureCommand(DerivedCommand):
+    """A command that takes a procedure and a mechanism by name, and the settings of all procedures."""
+
+    def derived(self) -> list[Parameter]:
+        """--procedure, --mechanism and one option per setting."""
+        from ringfence.mechanisms import MECHANISMS
+        from ringfence.procedures import PROCEDURES
+
+        proofs = [name.replace("_", "-") for name in MECHANISMS]
+        tests = f"{', '.join(PROCEDURES)}; without it, sequential with a radius and fixed without one."
+        return [
+            parameter("procedure", str, help=tests, words=list(PROCEDURES)),
+            parameter(
+                "mechanism",
+                str,
+                help=f"{', '.join(proofs)}, best-of:a+b, or all (default {proofs[0]}).",
+                words=[*proofs, "best-of:", "all"],
+            ),
+            *_parameters(PROCEDURES),
+        ]
 
 
-class ProcedureCommand(TyperCommand):
-    """A command to which the settings of all procedures are given; ``given_settings`` hands them over.
+@final
+class PredictCommand(DerivedCommand):
+    """A command with the settings of PREDICT."""
 
-    The options are made when the command is parsed or explained, not when the program starts: reading procedures
-    takes longer than all the rest of ``ringfence --help``.
-    """
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The command's own parameters, and the procedures'."""
-        *own, helping = super().get_params(ctx)
-        return [*own, *_options(), helping]
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Settings are taken out of the parameters, so that the command's function need not list them."""
-        rest = super().parse_args(ctx, args)
-        ctx.meta[_KEPT] = {name: ctx.params.pop(name) for name in _declared()}
-        return rest
+    def derived(self) -> list[Parameter]:
+        """One option per setting."""
+        return _parameters(["predict"])
 
 
 def given_settings(ctx: typer.Context) -> dict[str, Any]:
     """What was given on the command line, as numbers where those are meant; None where an option was left out."""
-    texts, declared = ctx.meta[_KEPT], _declared()
-    return {
-        name: None if text is None else next(iter(declared[name].values())).parse(text) for name, text in texts.items()
-    }
+    from ringfence.procedures import PROCEDURES
+
+    found = {}
+    for name, each in _declared(PROCEDURES).items():
+        text, meant = ctx.obj.get(name), each.get(ctx.obj.get("procedure") or "", next(iter(each.values())))
+        found[name] = None if text is None else meant.parse(text)
+    return found
 
 
-def _declared() -> dict[str, dict[str, Setting]]:
+def named_procedure(ctx: typer.Context) -> str | None:
+    """The procedure asked for; a radius alone asks for the sequential test. None: nothing says."""
+    name: str | None = ctx.obj["procedure"] or (None if ctx.obj["radius"] is None else "sequential")
+    return name
+
+
+def _declared(procedures: Iterable[str]) -> dict[str, dict[str, Setting]]:
     """Every setting by name, then by the procedure that has it; alike wherever it occurs but for default and help."""
-    from ringfence.procedures import PROCEDURES, declared
+    from ringfence.procedures import declared
 
     found: dict[str, dict[str, Setting]] = {}
-    for procedure in PROCEDURES:
+    for procedure in procedures:
         for one in declared(procedure):
             found.setdefault(one.name, {})[procedure] = one
     return found
 
 
-def _options() -> list[Any]:
-    """One option per setting, made by typer from a signature."""
-
-    def command(**given: str | None) -> None:
-        """Never called."""
-
-    made = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, _option(name, each)])
-        for name, each in _declared().items()
-    ]
-    command.__signature__ = Signature(made)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in made}
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    return list(typer.main.get_command(app).params)
+def _parameters(procedures: Iterable[str]) -> list[Parameter]:
+    return [_option(name, each) for name, each in _declared(procedures).items()]
 
 
-def _option(name: str, each: dict[str, Setting]) -> Any:
+def _option(name: str, each: dict[str, Setting]) -> Parameter:
     """Flags and help, which says for which procedures the setting means what."""
     told: dict[str, dict[str, list[str]]] = {}
     for procedure, one in each.items():
@@ -83,14 +92,12 @@ def _option(name: str, each: dict[str, Setting]) -> Any:
         named = [", ".join(names) + (f": {value}" if value else "") for value, names in usual.items()]
         lines.append(f"{words} ({'; '.join(named)})")
     flags = [f"--{name.replace('_', '-')}", *([COHENS[name]] if name in COHENS else [])]
-    metavar = next(iter(each.values())).metavar
-    choices = sorted({word for one in each.values() for word in one.choices})
-    return typer.Option(
+    return parameter(
+        name,
+        str,
         *flags,
-        metavar=metavar,
         help=". ".join(lines) + ".",
-        autocompletion=(lambda incomplete: [word for word in choices if word.startswith(incomplete)])
-        if choices
-        else None,
-        rich_help_panel="Settings of procedures",
+        panel="Settings of procedures",
+        metavar=next(iter(each.values())).metavar,
+        words=sorted({word for one in each.values() for word in one.choices}),
     )

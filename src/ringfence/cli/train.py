@@ -2,69 +2,41 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, final
 
 import typer
-import typer.main
-from typer.core import TyperCommand
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, say
+from ringfence.cli.derived import DerivedCommand, parameter
 from ringfence.cli.ready import ready
 from ringfence.errors import ArgumentError, DataError, ModelError
 
 
-class TrainCommand(TyperCommand):
-    """Options that come from fields are made when they are asked for: that imports torch."""
+@final
+class TrainCommand(DerivedCommand):
+    """The fields of a job, of its schedule and of the objectives."""
 
-    _params: list[Any]
-    _derived: list[Any]
+    def derived(self) -> list[Parameter]:
+        """Every field as typer makes options of parameters."""
+        from ringfence.settings import settings_of
+        from ringfence.training.job import Schedule
+        from ringfence.training.options import job_options, named_options, objective_options
 
-    @property
-    def params(self) -> list[Any]:
-        """Those of the function, and those of the fields: one list, which the parser changes."""
-        if not self._derived:
-            self._derived = _derived_options()
-            self._params += self._derived
-        return self._params
-
-    @params.setter
-    def params(self, written: list[Any]) -> None:
-        self._params, self._derived = written, []
-
-    def invoke(self, ctx: Any) -> Any:
-        """Call the function; what the fields got is the context's object."""
-        ctx.obj = {one.name: ctx.params.pop(one.name) for one in self._derived}
-        return super().invoke(ctx)
-
-
-def _derived_options() -> list[Any]:
-    """Every field as typer makes options of parameters."""
-    from ringfence.training.job import Schedule
-    from ringfence.training.options import job_options, named_options, objective_options
-    from ringfence.training.settings import settings_of
-
-    rates = [one.option for one in settings_of(Schedule).values()]
-    found = [_parameter(name, str, f"--{name}", help, None) for name, help in named_options().items()]
-    for name, one in job_options().items():
-        default = "" if one.default in (None, False, "") else f"default {one.default}"
-        panel = "Learning rate" if name in rates else "Training"
-        found += [] if name == "data" else [_parameter(name, one.kind, one.flag, _told(one, one.help, default), panel)]
-    for name, (one, help) in objective_options().items():
-        found.append(_parameter(name, one.kind, one.flag, _told(one, help), "Settings of the objective"))
-
-    def fields(**given: Any) -> None:
-        """Only its signature counts."""
-
-    fields.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
-    made = typer.Typer(add_completion=False)
-    made.command()(fields)
-    return list(typer.main.get_command(made).params)
+        rates = [one.option for one in settings_of(Schedule).values()]
+        found = [parameter(name, str, f"--{name}", help=help) for name, help in named_options().items()]
+        for name, one in job_options().items():
+            default = "" if one.default in (None, False, "") else f"default {one.default}"
+            panel = "Learning rate" if name in rates else "Training"
+            found.append(_parameter(name, one, _told(one, one.help, default), panel))
+        for name, (one, help) in objective_options().items():
+            found.append(_parameter(name, one, _told(one, help), "Settings of the objective"))
+        return found
 
 
 def _told(one: Any, help: str, default: str = "") -> str:
@@ -73,11 +45,10 @@ def _told(one: Any, help: str, default: str = "") -> str:
     return f"{help.removesuffix('.')} ({more})." if more else help
 
 
-def _parameter(name: str, kind: Any, flag: str, help: str, panel: str | None) -> inspect.Parameter:
-    """An option without a default of its own, so that a recipe's value is not overridden."""
-    flag = f"{flag}/{flag.replace('--', '--no-', 1)}" if kind is bool else flag
-    annotation = Annotated[kind | None, typer.Option(flag, help=help, rich_help_panel=panel)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def _parameter(name: str, one: Any, help: str, panel: str) -> Parameter:
+    """An option of a field; a switch can be turned off too."""
+    flag = f"{one.flag}/{one.flag.replace('--', '--no-', 1)}" if one.kind is bool else one.flag
+    return parameter(name, one.kind, flag, help=help, panel=panel)
 
 
 def train_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,9 +17,9 @@ from ringfence.procedures.fixed import Fixed, TwoSided
 from ringfence.procedures.multinomial import Multinomial
 from ringfence.procedures.predict import Predict
 from ringfence.procedures.sequential import Sequential
-from ringfence.procedures.settings import Setting, fitting, setting, settings_of
 from ringfence.procedures.softmax import Softmax
 from ringfence.procedures.staged import Staged
+from ringfence.settings import Setting, setting, settings_of
 
 PROCEDURES: dict[str, type[Procedure]] = {
     kind.name: kind
@@ -72,9 +73,26 @@ def procedure(name: str | None, settings: Mapping[str, Any], unless_known: Seque
     Settings that are None keep their defaults, unknown ones are refused together, but for those in unless_known.
     """
     kind = _kind(name or (Fixed.name if settings.get("radius") is None else Sequential.name))
-    known = {one.name for one in settings_of(kind)}
+    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     asked = {key: value for key, value in settings.items() if key in known or key not in unless_known}
-    return kind(**fitting(kind, kind.name, asked))
+    return kind(**_fitting(kind, asked))
+
+
+def _fitting(kind: type[Procedure], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are given, None being none; all that this procedure does not know or lacks in one error."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    own = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
+    unknown = [key for key in given if key not in own]
+    missing = [name for name, one in own.items() if one.default is MISSING and name not in given]
+    if unknown:
+        received = ", ".join(str(given[key]) for key in unknown)
+        noun = "is no setting" if len(unknown) == 1 else "are no settings"
+        remedy = f"It knows {', '.join(own)}."
+        raise ArgumentError(", ".join(unknown), f"{noun} of the {kind.name} procedure", received, remedy)
+    if missing:
+        remedy = f"Give {', '.join(missing)}, or another procedure."
+        raise ArgumentError(", ".join(missing), f"is needed by the {kind.name} procedure", "none", remedy)
+    return given
 
 
 def foreseen(test: Procedure, given: Given, radius: float | None = None) -> dict[str, Any]:
@@ -100,7 +118,7 @@ def foreseen(test: Procedure, given: Given, radius: float | None = None) -> dict
 
 def declared(name: str) -> tuple[Setting, ...]:
     """The settings of the procedure of that name: what they mean, and what they may be."""
-    return settings_of(_kind(name))
+    return tuple(settings_of(_kind(name)).values())
 
 
 def _kind(name: str) -> type[Procedure]:

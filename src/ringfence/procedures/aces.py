@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, final
 import numpy as np
 
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, Procedure, State, new_state, strongest_rival
-from ringfence.procedures.settings import count, setting, share
+from ringfence.settings import count, setting, share
 from ringfence.stats import AlphaLedger, clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 

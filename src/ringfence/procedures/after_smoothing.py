@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state
-from ringfence.procedures.settings import count, share
+from ringfence.settings import count, share
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import ABSTAIN, Tally
 

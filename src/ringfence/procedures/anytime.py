@@ -11,7 +11,7 @@ import numpy as np
 
 from ringfence.procedures.base import Decisions, Given, State, new_state
 from ringfence.procedures.predict import Voted
-from ringfence.procedures.settings import count, distance, setting, share
+from ringfence.settings import count, distance, setting, share
 from ringfence.stats import AlphaLedger, SpendingClopperPearson, look_schedule
 from ringfence.types import BoolArray, IntArray, Tally
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import Mechanism
-from ringfence.procedures.settings import check_settings
+from ringfence.settings import check_settings
 from ringfence.stats import NoiseLaw, as_law
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state, strongest_rival
 from ringfence.procedures.predict import Voted
-from ringfence.procedures.settings import count, share
+from ringfence.settings import count, share
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import FloatArray, IntArray, Tally
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ringfence.procedures.base import Decisions, Given, State
 from ringfence.procedures.predict import TopTwo, Voted
-from ringfence.procedures.settings import count, setting, share
+from ringfence.settings import count, setting, share
 from ringfence.stats import AlphaLedger, ClopperPearson, rank_test
 from ringfence.types import ABSTAIN, FloatArray, IntArray
 

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from ringfence.procedures.base import Decisions, Given, Procedure, State, new_state, strongest_rival
-from ringfence.procedures.settings import count, share
+from ringfence.settings import count, share
 from ringfence.stats import AlphaLedger, rank_test
 from ringfence.types import ABSTAIN, IntArray, Tally
 

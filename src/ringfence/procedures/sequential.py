@@ -13,7 +13,7 @@ from ringfence.errors import ArgumentError
 from ringfence.procedures.base import Decisions, Given, State, check_reachable
 from ringfence.procedures.predict import Voted
 from ringfence.procedures.sequential_looks import SequentialLooks
-from ringfence.procedures.settings import distance
+from ringfence.settings import distance
 from ringfence.stats import AlphaLedger
 from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 
@@ -38,7 +38,7 @@ class Sequential(SequentialLooks, Voted):
     def __post_init__(self) -> None:
         super().__post_init__()
         if any(a >= b for a, b in pairwise(self.targets)):
-            rule = f"must ascend from the radius {self.radius:g}"
+            rule = f"must be above the radius {self.radius:g}, and ascend"
             raise ArgumentError("larger", rule, self.larger, f"Write e.g. {2 * self.radius or 0.25:g}.")
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ringfence.procedures.base import Given, Procedure, State, check_reachable, new_state
-from ringfence.procedures.settings import count, distance, setting, share
+from ringfence.settings import count, distance, setting, share
 from ringfence.stats import GroupSequentialDesign, group_sequential_design
 from ringfence.types import IntArray
 

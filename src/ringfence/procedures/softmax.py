@@ -10,7 +10,7 @@ import numpy as np
 
 from ringfence.errors import ArgumentError
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state
-from ringfence.procedures.settings import count, setting, share
+from ringfence.settings import count, setting, share
 from ringfence.stats import AlphaLedger, MeanBound, histogram_lower, histogram_upper
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, FloatArray, IntArray, Tally
 

@@ -15,7 +15,7 @@ from scipy.special import bdtr
 from ringfence.errors import ArgumentError
 from ringfence.procedures.base import Decisions, Given, State, check_reachable, new_state
 from ringfence.procedures.predict import Voted
-from ringfence.procedures.settings import MOST_DRAWS, count, distance, setting, share
+from ringfence.settings import MOST_DRAWS, count, distance, setting, share
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 

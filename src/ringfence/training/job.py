@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Any, Literal, final
 
 from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.settings import check_settings, plain_settings, setting
 from ringfence.training.objectives import Objective, default_objective, stored_objective
-from ringfence.training.settings import check_settings, plain_settings, setting
 
 _OF_NETWORKS = ("data", "init", "classifier", "classes", "holdout", "limit", "keep", "recipe")
 """Settings that a config keeps beside its ``plan``, as do architecture, members, mean and std."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ringfence.errors import ArgumentError
+from ringfence.settings import Setting, plain_settings, settings_of
 from ringfence.training.job import Schedule, TrainingJob, member_names
 from ringfence.training.objectives import OBJECTIVES, bases_of, build_objective
 from ringfence.training.recipes import find_recipe
-from ringfence.training.settings import Setting, plain_settings, settings_of
 
 DEFAULT_ARCH = "lenet"
 

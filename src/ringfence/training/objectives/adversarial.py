@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from ringfence.attacks import ATTACKS, gradient_of_loss, log_mean_softmax, norms, unit
 from ringfence.errors import ArgumentError
+from ringfence.settings import setting
 from ringfence.training.batch import Batch, TrainingNoise, rows
 from ringfence.training.objectives.base import LossTerms, SingleObjective, noise_copies, penalty
 from ringfence.training.objectives.formulas import evaluating, plain_loss, wide
-from ringfence.training.settings import setting
 
 
 @final

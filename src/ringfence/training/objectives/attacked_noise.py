@@ -17,13 +17,13 @@ from torch.special import ndtri
 
 from ringfence.attacks import norms, unit
 from ringfence.errors import ArgumentError, DataError
+from ringfence.settings import setting
 from ringfence.stats.binomial import clopper_pearson_lower
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.data import DeviceData
 from ringfence.training.objectives.base import LossTerms, Objective, Questions, SingleObjective, noise_copies, penalty
 from ringfence.training.objectives.formulas import evaluating, plain_loss, share_right, wide
 from ringfence.training.objectives.gaussian import Gaussian
-from ringfence.training.settings import setting
 from ringfence.types import IntArray
 
 DROP_DRAWS, WEIGHT_DRAWS = 100, 16

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import LOGITS, as_logits, kinds_of
 from ringfence.errors import ArgumentError, DataError
+from ringfence.settings import check_settings, plain_settings, setting
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.data import DeviceData
-from ringfence.training.settings import check_settings, plain_settings, setting
 from ringfence.types import IntArray
 
 Members = Sequence[nn.Module]

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ringfence.settings import setting
 from ringfence.training.batch import Batch, TrainingNoise, rows
 from ringfence.training.objectives.adversarial import SmoothAdv
 from ringfence.training.objectives.base import Grouping, LossTerms, Members, Objective, logits_of, penalty
 from ringfence.training.objectives.formulas import eager, masked_mean, safe_norm
 from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.training.objectives.second_order import SecondOrder
-from ringfence.training.settings import setting
 
 
 @final

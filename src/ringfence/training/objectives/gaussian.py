@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from ringfence.attacks import log_mean_softmax
+from ringfence.settings import setting
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.objectives.base import LossTerms, SingleObjective, noise_copies, penalty
 from ringfence.training.objectives.formulas import entropy, plain_loss, share_right
-from ringfence.training.settings import setting
 
 
 @final

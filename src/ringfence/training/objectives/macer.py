@@ -10,10 +10,10 @@ from torch import nn
 from torch.special import ndtri
 
 from ringfence.attacks import log_mean_softmax
+from ringfence.settings import setting
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective, noise_copies, penalty
 from ringfence.training.objectives.formulas import share_right
-from ringfence.training.settings import setting
 
 
 @final

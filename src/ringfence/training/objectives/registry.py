@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from ringfence.errors import ArgumentError
+from ringfence.settings import settings_of
 from ringfence.training.objectives.base import Objective
-from ringfence.training.settings import settings_of
 
 OBJECTIVES: dict[str, type[Objective]] = {}
 """Every registered objective; the first is the default."""
@@ -74,4 +74,4 @@ def _named(name: str) -> type[Objective]:
 
 
 def _value(known: Any, value: Any) -> Any:
-    return known.parsed(value) if isinstance(value, str) and known.kind is not str else value
+    return known.parse(value) if isinstance(value, str) else value

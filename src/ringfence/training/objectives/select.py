@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from ringfence.errors import ArgumentError
+from ringfence.settings import setting
 from ringfence.training.batch import Batch, TrainingNoise
 from ringfence.training.data import DeviceData
 from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
 from ringfence.training.objectives.base import LossTerms, Questions, SingleObjective
 from ringfence.training.objectives.gaussian import Consistency, Gaussian, Stability
 from ringfence.training.objectives.macer import Macer
-from ringfence.training.settings import setting
 from ringfence.types import IntArray
 
 BASES = (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix)

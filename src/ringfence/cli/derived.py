@@ -1,0 +1,73 @@
+"""Commands whose options come from declared fields: of procedures, of trainings and their objectives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from inspect import Parameter, Signature
+from typing import Annotated, Any
+
+import typer
+import typer.main
+from typer.core import TyperCommand
+
+
+class DerivedCommand(TyperCommand, ABC):
+    """A command with further options; what they got is the context's object, a dictionary by their names.
+
+    They are made when somebody asks for them, not when the program starts: reading the fields imports more than all
+    the rest of ``ringfence --help``.
+    """
+
+    _params: list[Any]
+    _derived: list[Any]
+
+    @abstractmethod
+    def derived(self) -> list[Parameter]:
+        """The further options, as parameters that typer reads; None where they are left out."""
+
+    @property
+    def params(self) -> list[Any]:
+        """Those of the function, and those of the fields: one list, which the parser changes."""
+        if not self._derived:
+            own = {one.name for one in self._params}  # a field that is called like one of them keeps its default
+            self._derived = _options([one for one in self.derived() if one.name not in own])
+            self._params += self._derived
+        return self._params
+
+    @params.setter
+    def params(self, written: list[Any]) -> None:
+        self._params, self._derived = written, []
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the function, which need not list the fields."""
+        ctx.obj = {one.name: ctx.params.pop(one.name) for one in self._derived}
+        return super().invoke(ctx)
+
+
+def parameter(
+    name: str,
+    kind: Any,
+    *flags: str,
+    help: str,
+    panel: str | None = None,
+    metavar: str | None = None,
+    words: Sequence[str] = (),
+) -> Parameter:
+    """An option without a default of its own, so that what stands behind it keeps its; words: completes to these."""
+    completed = (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
+    told = typer.Option(*flags, help=help, metavar=metavar, autocompletion=completed, rich_help_panel=panel)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, told])
+
+
+def _options(parameters: Sequence[Parameter]) -> list[Any]:
+    """Options as typer makes them of a signature."""
+
+    def fields(**given: Any) -> None:
+        """Only its signature counts."""
+
+    fields.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    fields.__annotations__ = {one.name: one.annotation for one in parameters}
+    made = typer.Typer(add_completion=False)
+    made.command()(fields)
+    return list(typer.main.get_command(made).params)

@@ -1,0 +1,210 @@
+"""Settings: fields of a dataclass that say what they mean and which values they take.
+
+    sigma: float = setting(0.5, "Noise level.", above=0)
+
+Checks, configs, the options of the command line, their help and completion all come from them: ``check_settings`` in
+``__post_init__`` refuses what does not fit, ``settings_of`` lists them. A field without a help is no setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import MISSING, dataclass
+from difflib import get_close_matches
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, Final, Literal, final, get_args, get_origin, get_type_hints
+
+from ringfence.errors import ArgumentError
+
+MOST_DRAWS: Final = 10**12
+"""More draws than this no machine makes, and counts of more would not be exact."""
+
+_BOUNDS = ("low", "high", "above", "below")
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_NAMED = {int: "whole number", float: "number", bool: "truth value", str: "text"}
+
+
+def setting(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    option: str | None = None,
+    remedy: str | None = None,
+) -> Any:
+    """A field with what it means: low and high belong to the allowed values, above and below do not.
+
+    option: its name among options, where it is not the field's. remedy: what the sources use, told with an error.
+    """
+    bounds = {"low": low, "high": high, "above": above, "below": below}
+    return dataclasses.field(default=default, metadata={"help": help, "option": option, "remedy": remedy, **bounds})
+
+
+def share(default: float, *, help: str) -> Any:
+    """A probability strictly between 0 and 1."""
+    return setting(default, help=help, above=0, below=1)
+
+
+def count(default: int, *, help: str) -> Any:
+    """A number of draws."""
+    return setting(default, help=help, low=1, high=MOST_DRAWS)
+
+
+def distance(default: Any = MISSING, *, help: str) -> Any:
+    """A radius, or several."""
+    return setting(default, help=help, low=0)
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """One setting: kind is int, float, bool or str; many: several of them; choices: the words it may be.
+
+    option: its name among options and in errors.
+    """
+
+    name: str
+    option: str
+    kind: type
+    default: Any
+    help: str
+    remedy: str | None = None
+    many: bool = False
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is MISSING
+
+    @property
+    def flag(self) -> str:
+        """How the command line writes it."""
+        return f"--{self.option.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        """How a command line writes what is wanted."""
+        kind = {int: "WHOLE NUMBER", float: "NUMBER", str: "WORD"}.get(self.kind, "VALUE")
+        return f"{kind},..." if self.many else kind
+
+    @property
+    def usual(self) -> str:
+        """The default as a command line would write it; empty where there is none."""
+        if self.required or self.default in (None, ()):
+            return ""
+        return ",".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
+
+    def check(self, value: Any) -> Any:
+        """The value as it is kept (lists become tuples, whole numbers floats where those are meant), or an error."""
+        if (value is None and self.optional) or self.kind not in _NAMED:
+            return value  # a class of one's own may have fields of other kinds, which it checks itself
+        if not self.many:
+            return self._one(value)
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
+            self._refuse("must be a list of numbers", value)
+        return tuple(self._one(one) for one in value)
+
+    def parse(self, text: str) -> Any:
+        """What a command line gives as text, several separated by commas; what is none is left to the check."""
+        if self.many:
+            return tuple(self._read(part) for part in text.split(",") if part.strip())
+        return self._read(text)
+
+    def _read(self, text: str) -> Any:
+        if self.kind is bool:
+            return _WORDS.get(text.lower(), text)
+        if self.kind not in (int, float):
+            return text
+        try:
+            value = float(text)
+        except ValueError:
+            return text
+        whole = self.kind is int and value.is_integer()  # 1e4 is one
+        return (int(text) if text.strip().lstrip("+-").isdecimal() else int(value)) if whole else value
+
+    def _one(self, value: Any) -> Any:
+        if self.choices and value not in self.choices:
+            near = get_close_matches(str(value), self.choices, n=1)
+            self._refuse(self.rule, value, f"Did you mean {near[0]}?" if near else None)
+        wanted: tuple[type, ...] = {int: (Integral,), float: (Real,)}.get(self.kind, (self.kind,))
+        if not isinstance(value, wanted) or (isinstance(value, bool) and self.kind is not bool):
+            self._refuse(f"must be a {_NAMED[self.kind]}", value)
+        if self.kind in (int, float) and not self._inside(float(value)):
+            self._refuse(self.rule, value)
+        return self.kind(value)
+
+    def _inside(self, value: float) -> bool:
+        return (
+            math.isfinite(value)
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    @property
+    def rule(self) -> str:
+        """What its values must be."""
+        if self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        if self.above is not None and self.below is not None:
+            return f"must lie strictly between {self.above:g} and {self.below:g}"
+        if all(getattr(self, bound) is None for bound in _BOUNDS):
+            return f"must be a finite {_NAMED[self.kind]}"
+        least = f"[{self.low:g}" if self.low is not None else f"({self.above or 0:g}"
+        if self.below is not None or self.high not in (None, MOST_DRAWS):
+            return f"must lie in {least}, " + (f"{self.high:g}]" if self.high is not None else f"{self.below:g})")
+        if self.low is None:
+            return "must be positive and finite" if self.above == 0 else f"must be above {self.above:g}, and finite"
+        return f"must be at least {self.low:g}" + (f" and at most {self.high:g}" if self.high else ", and finite")
+
+    def _refuse(self, rule: str, value: Any, remedy: str | None = None) -> Any:
+        if self.default is None:
+            usual = f"Leave it out, or give what it is: {self.help}"
+        else:
+            usual = f"The usual value is {self.usual}." if self.default and self.usual else f"It is: {self.help}"
+        received = value if isinstance(value, int | float) else repr(value)
+        raise ArgumentError(self.option, rule, received, remedy or self.remedy or usual)
+
+
+@cache
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """Every setting of a dataclass by name, in the order of its fields."""
+    hints = get_type_hints(kind)
+    return {one.name: _declared(one, hints[one.name]) for one in dataclasses.fields(kind) if "help" in one.metadata}
+
+
+def _declared(field: dataclasses.Field[Any], hint: Any) -> Setting:
+    """What a field says; annotated as int, float, bool, str, a Literal of words, a tuple of numbers, or one or None."""
+    optional = NoneType in get_args(hint)
+    inner = next(part for part in get_args(hint) if part is not NoneType) if optional else hint
+    many = get_origin(inner) is tuple
+    words = get_args(inner) if get_origin(inner) is Literal else ()
+    kind = str if words else get_args(inner)[0] if many else inner
+    about = field.metadata
+    rules = {key: about[key] for key in _BOUNDS}
+    named = (field.name, about["option"] or field.name, kind, field.default, about["help"], about["remedy"])
+    return Setting(*named, many, optional, words, **rules)
+
+
+def check_settings(value: Any) -> None:
+    """Refuse a dataclass one of whose settings breaks its rule, and keep the rest as declared."""
+    for name, one in settings_of(value.__class__).items():
+        object.__setattr__(value, name, one.check(getattr(value, name)))
+
+
+def plain_settings(value: Any) -> dict[str, Any]:
+    """The settings of a dataclass by name."""
+    return {name: getattr(value, name) for name in settings_of(value.__class__)}
