@@ -311,7 +311,7 @@ class Loaded:
     def config(self) -> RunConfig:
         """The typed config; made here alone, from the value and what was loaded for it."""
         value, data = self.certification, self.certification.data
-        exact = value.noise.law.lattice
+        exact = {} if value.noise.law.lattice is None else {"coordinates": math.prod(self.dataset.shape)}
         content = {
             "classifier": {
                 "tree": self.model.spec,
@@ -322,7 +322,7 @@ class Loaded:
                 "lanes": [lane.settings() for lane in value.lanes],
             },
             "data": {"source": data.name, "digest": self.dataset.digest, **data.choice, "count": len(self.dataset)},
-            "noise": {**value.noise.settings(), "coordinates": None if exact is None else math.prod(self.dataset.shape)},
+            "noise": value.noise.settings() | exact,
             "norm": value.mechanisms[0].norm,
             "lift": self.lift.settings(),
             "procedure": {"name": value.test.name, **value.test.settings()},

@@ -38,8 +38,8 @@ class Noise(ABC):
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """Write clean[slot] + draw into out (B, *shape) at once, cast and laid out; False where that is not offered.
 
-        clean: (slots, *shape) float32, on a lattice in its steps; table: (3, B) int64 with every row's slot, key (as a signed number) and place
-        among the draws of its key, -1 for no noise. The draws are those of ``fill``.
+        clean: (slots, *shape) float32, on a lattice in its steps; table: (3, B) int64 with every row's slot, key (as
+        a signed number) and place among the draws of its key, -1 for no noise. The draws are those of ``fill``.
         """
         return False
 
