@@ -65,7 +65,7 @@ class NoiseLaw:
             raise ArgumentError(self.parameter, "must be positive and finite", self.scale, "Pass e.g. 0.5.")
         object.__setattr__(self, "scale", float(self.scale))
         if self.form not in FORMS:
-            raise ArgumentError("form", f"must be {' or '.join(FORMS)}", repr(self.form), "Leave it out.")
+            raise ArgumentError("noise_form", f"must be {' or '.join(FORMS)}", repr(self.form), "Leave it out.")
         if self.form == FLOAT:
             if self.lattice is not None:
                 rule, remedy = "is for exact noise alone", 'Leave it out, or ask for form="exact".'
