@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import nn
 from ringfence.classifiers import facts
 from ringfence.data import Dataset
 from ringfence.data.choice import Data
-from ringfence.driver import Execution, drive
+from ringfence.driver import Execution, drive, norm_bound
 from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
@@ -113,7 +114,8 @@ class Certification:
         if not wrong.problems:
             wrong.ask(lambda: check_together(self.mechanisms, self.noise.law))
         if not wrong.problems:
-            wrong.ask(lambda: self.test.start(1, Given(self.classes or 2, self.noise.law, self.mechanisms[0])))
+            law = self.noise.law.over(1)  # inputs have more coordinates; the driver asks again when it knows them
+            wrong.ask(lambda: self.test.start(1, Given(self.classes or 2, law, self.mechanisms[0])))
         wrong.tell()
 
     def _check_numbers(self) -> None:
@@ -170,6 +172,7 @@ class Certification:
         model = load_model(self.classifier, num_classes=self.classes, mean=self.mean, std=self.std)
         dataset = self.data.load(model.num_classes)
         module, lift = model.placed(dataset.shape)
+        norm_bound(self.lift or lift, self.mechanisms[0], self.noise)  # refuses what has no proof
         if not len(dataset):
             return Loaded(self, model, module, self.lift or lift, dataset, self.classes or model.num_classes or 2)
         lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset[0].x
@@ -316,6 +319,7 @@ class Loaded:
     def config(self) -> RunConfig:
         """The typed config; made here alone, from the value and what was loaded for it."""
         value, data = self.certification, self.certification.data
+        exact = {} if value.noise.law.lattice is None else {"coordinates": math.prod(self.dataset.shape)}
         content = {
             "classifier": {
                 "tree": self.model.spec,
@@ -326,7 +330,7 @@ class Loaded:
                 "lanes": [lane.settings() for lane in value.lanes],
             },
             "data": {"source": data.name, "digest": self.dataset.digest, **data.choice, "count": len(self.dataset)},
-            "noise": value.noise.settings(),
+            "noise": value.noise.settings() | exact,
             "norm": value.mechanisms[0].norm,
             "lift": self.lift.settings(),
             "procedure": {"name": value.test.name, **value.test.settings()},

@@ -5,10 +5,11 @@ Users call ``certify`` or run a ``Certification`` (certification.py), which hand
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import final
 
@@ -22,6 +23,7 @@ from ringfence.in_flight import InFlight
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together
 from ringfence.noise import Noise
+from ringfence.noise.exact import OnLattice
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
 from ringfence.sampling import (
@@ -119,7 +121,8 @@ def drive(
     if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the run is left.
     """
     execution, lift = execution or Execution(), lift or Identity()
-    queue = iter(inputs)
+    bound = norm_bound(lift, mechanisms[0], noise)
+    queue = iter(inputs) if noise.law.lattice is None else on_lattice(inputs, noise.law.lattice)
     peeked = list(islice(queue, CHECKED_ON))
     if not peeked:
         return
@@ -136,7 +139,7 @@ def drive(
     num_classes = found
     plan = execution.planned(classifier, shape, num_classes, device, precision)
     counted = readouts(procedure.needs, classifier, procedure.name)
-    given = Given(num_classes, noise.law, mechanisms[0], _norm_bound(lift, mechanisms[0]))
+    given = Given(num_classes, noise.law.over(math.prod(shape)), mechanisms[0], bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
     engine = Engine(
@@ -182,12 +185,30 @@ def confirmed(
             return
 
 
-def _norm_bound(lift: Lift, mechanism: Mechanism) -> float:
-    """By how much the lift stretches distances in the mechanism's norm; lifts are bounded in l2 alone."""
-    if mechanism.norm != "l2" and not isinstance(lift, Identity):
+def norm_bound(lift: Lift, mechanism: Mechanism, noise: Noise) -> float:
+    """By how much the lift stretches distances in the mechanism's norm; lifts are bounded in l2 alone.
+
+    Lifted points are not on the lattice that exact noise needs them on.
+    """
+    if isinstance(lift, Identity):
+        return lift.norm_bound
+    if noise.law.lattice is not None:
+        rule = "must be added to the input itself to be exact: a lift takes inputs off the lattice"
+        raise ArgumentError("noise", rule, f"{noise.law}, lift {lift.name}", "Use float noise, or no lift.")
+    if mechanism.norm != "l2":
         rule = f"has no certified bound in {mechanism.norm}, the norm of {mechanism.name}"
         raise ArgumentError("lift", rule, lift.name, "Add the noise to the input itself.")
     return lift.norm_bound
+
+
+def on_lattice(inputs: Iterable[Input], lattice: int) -> Iterator[Input]:
+    """The lattice points next to the inputs, with a warning at the end if that moved any."""
+    move = OnLattice(lattice)
+    try:
+        for item in inputs:
+            yield replace(item, x=move(f"input {item.id}", item.x))
+    finally:
+        move.tell()
 
 
 def lifted(items: Sequence[Input], lift: Lift) -> list[Tensor]:

@@ -149,6 +149,8 @@ def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
         whole = dict(before) if plainly and isinstance(before, Mapping) else {main: before}
         if key == "procedure" and told.get("name", whole.get("name")) != whole.get("name"):
             whole = {}  # settings of another procedure are not its own
+        if key == "noise" and told.get("form", whole.get("form")) != whole.get("form"):
+            whole = {name: entry for name, entry in whole.items() if name != "lattice"}  # nor is another form's lattice
         both = {name: entry for name, entry in {**whole, **told}.items() if name is not None and entry is not None}
         found |= {key: both} if both else {}
     return found

@@ -16,6 +16,7 @@ from ringfence.models.grammar import Live, Tree
 from ringfence.noise import Gaussian, Noise
 from ringfence.procedures import PROCEDURES, Procedure
 from ringfence.procedures import procedure as named_procedure
+from ringfence.stats.noise_law import FLOAT
 
 LARGEST = 2**63
 """Beyond it no array counts."""
@@ -58,12 +59,14 @@ def noise_of(settings: Mapping[str, Any]) -> Noise:
     family, sigma = settings.get("family", Gaussian.name), settings.get("sigma")
     if family not in NOISES:
         raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), "Use gaussian.")
-    unknown = set(settings) - {"family", "sigma", "form", "lattice"}
+    known = ("family", "sigma", "form", "lattice")
+    unknown = set(settings) - {*known, "coordinates"}  # the last follows from the data, and is the config's to keep
     if unknown:
-        raise ArgumentError("noise", "has the settings family and sigma", sorted(unknown), "Leave out the others.")
+        raise ArgumentError("noise", f"has the settings {', '.join(known)}", sorted(unknown), "Leave out the others.")
     if type(sigma) not in (int, float):
         raise ArgumentError("sigma", "must be a positive number", repr(sigma), "Give e.g. 0.25 ([0,1] pixel units).")
-    return NOISES[family](float(sigma))  # type: ignore[arg-type]
+    form, lattice = settings.get("form", FLOAT), settings.get("lattice")
+    return NOISES[family](float(sigma), form, lattice)  # type: ignore[arg-type]
 
 
 def mechanisms_of(names: str | Sequence[str]) -> tuple[Mechanism, ...]:

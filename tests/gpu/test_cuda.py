@@ -23,7 +23,7 @@ from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import rows_at_a_time, why_not
 from ringfence.data import Input
 from ringfence.noise import philox
-from ringfence.noise.gaussian import signed
+from ringfence.noise.philox import signed
 from ringfence.procedures import AcesCertify
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan
 from ringfence.sampling.device_counts import DeviceCounts

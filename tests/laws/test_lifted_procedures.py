@@ -6,67 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from every_procedure import CASES, tally
 from scipy.special import ndtri
 
 from ringfence.mechanisms import MECHANISMS, neyman_pearson
-from ringfence.procedures import (
-    PROCEDURES,
-    AcesCertify,
-    AcesPredict,
-    AcesSequential,
-    Anytime,
-    Decisions,
-    EnsembleAfterSmoothing,
-    Fixed,
-    Given,
-    Multinomial,
-    Predict,
-    Procedure,
-    Sequential,
-    Softmax,
-    Staged,
-    TwoSided,
-    claims,
-)
-from ringfence.types import BINS, SCORE_EDGES, FloatArray, IntArray, Tally
+from ringfence.procedures import PROCEDURES, Decisions, Given, claims
 
-SIGMA, NORM, ROWS, MEMBERS = 0.5, 1.7, 300, 2
-CASES: dict[str, Procedure] = {
-    "fixed": Fixed(n0=20, n=400),
-    "two-sided": TwoSided(n0=20, n=400),
-    "multinomial": Multinomial(n=400),
-    "softmax": Softmax(n0=20, n=400, bound="hoeffding"),
-    "predict": Predict(n=100),
-    "staged": Staged(0.2, n0=20, stages=(100, 400, 2000)),
-    "sequential": Sequential(0.2, n0=20, n=3000),
-    "sequential, grid": Sequential(0.1, n0=20, n=3000, look=50, larger=(0.15, 0.2, 0.3, 0.4)),
-    "anytime": Anytime(n0=20, n=3000),
-    "anytime, grid": Anytime(n0=20, n=3000, radii=(0.05, 0.1, 0.2, 0.3, 0.4)),
-    "after-smoothing": EnsembleAfterSmoothing(n0=20, n=400),
-    "aces": AcesCertify(n0=20, n=400),
-    "aces, two-sided": AcesCertify(n0=20, n=400, lower_share=0.5),
-    "aces-predict": AcesPredict(n=100),
-    "aces-sequential": AcesSequential(0.2, n0=20, n=3000),
-}
-
-
-def tally(procedure: Procedure, p: FloatArray, wanted: IntArray, rng: np.random.Generator) -> Tally:
-    """What the procedure reads of draws that say class 0 with probability p (rows,), else one of two others."""
-    shares = np.stack([p, 0.8 * (1 - p), 0.2 * (1 - p)], 1)
-    votes = np.pad(rng.multinomial(wanted, shares), ((0, 0), (0, 1)))
-    (needed,) = procedure.needs
-    if needed == "selection":
-        picks = rng.binomial(wanted, np.sqrt(p))
-        return Tally({"votes": votes, "bits": np.stack([wanted - picks, picks, 0 * picks], 1)}, wanted)
-    if needed == "member_votes":
-        others = np.pad(rng.multinomial(wanted, shares), ((0, 0), (0, 1)))
-        return Tally({"member_votes": np.concatenate([votes, others], 1)}, wanted)
-    if needed == "scores":
-        cells = np.zeros((len(p), 3 * BINS + 1), np.int64)
-        bins = np.searchsorted(SCORE_EDGES[1:-1], shares, side="right") + np.arange(3) * BINS
-        np.put_along_axis(cells, bins, np.broadcast_to(wanted[:, None], bins.shape), axis=1)
-        return Tally({"scores": cells}, wanted)
-    return Tally({"votes": votes}, wanted)
+SIGMA, NORM, ROWS = 0.5, 1.7, 300
 
 
 def test_every_procedure_is_under_the_law() -> None:

@@ -154,8 +154,10 @@ def test_radii_of_different_norms_are_not_recorded_together() -> None:
 def test_a_scale_is_a_positive_number(scale: float) -> None:
     with pytest.raises(ArgumentError, match="sigma: must be positive"):
         NoiseLaw("gaussian", scale)
-    with pytest.raises(ArgumentError, match="must have the form float"):
-        NoiseLaw("gaussian", 0.5, form="exact")
+    with pytest.raises(ArgumentError, match="noise_form: must be float or exact"):
+        NoiseLaw("gaussian", 0.5, form="fixed-point")
+    with pytest.raises(ArgumentError, match="lattice: is for exact noise alone"):
+        NoiseLaw("gaussian", 0.5, lattice=255)
     with pytest.raises(ArgumentError, match="must be one of gaussian"):
         LAPLACE.quantile(0.5)
 

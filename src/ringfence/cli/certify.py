@@ -11,7 +11,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers, written_numbers
-from ringfence.cli.groups import InputOptions, RunningOptions, grouped
+from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings, named_procedure
 from ringfence.cli.ready import ready
 
@@ -47,7 +47,7 @@ class EnsembleOptions:
 def certify_command(
     ctx: typer.Context,
     job: JobFile = None,
-    sigma: o.SigmaUnlessFile = None,
+    noise: NoiseOptions = NoiseOptions(),
     out: o.OutUnlessFile = None,
     model: o.ModelUnlessMembers = None,
     data: o.DataUnlessFile = None,
@@ -66,7 +66,7 @@ def certify_command(
     with friendly("Run the same command again to continue."):
         name = named_procedure(ctx)
         after = name == "after-smoothing"
-        flags = described(sigma, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
+        flags = described(noise, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
         run_or_save(job_of(flags, job), save, as_json, quiet, strict, unlocked)
@@ -76,7 +76,7 @@ def certify_command(
 def predict_command(
     ctx: typer.Context,
     job: JobFile = None,
-    sigma: o.SigmaUnlessFile = None,
+    noise: NoiseOptions = NoiseOptions(),
     out: o.OutUnlessFile = None,
     model: o.ModelUnlessMembers = None,
     data: o.DataUnlessFile = None,
@@ -90,13 +90,13 @@ def predict_command(
 ) -> None:
     """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
     with friendly("Run the same command again to continue."):
-        flags = described(sigma, out, chosen_tree(model, weights, ensemble), data, inputs, running)
+        flags = described(noise, out, chosen_tree(model, weights, ensemble), data, inputs, running)
         flags["procedure"] = {"name": "predict", **given_settings(ctx)}
         run_or_save(job_of(flags, job), save, as_json, quiet)
 
 
 def described(
-    sigma: float | None, out: Path | None, tree: Any, data: str | None, inputs: InputOptions, running: RunningOptions
+    noise: NoiseOptions, out: Path | None, tree: Any, data: str | None, inputs: InputOptions, running: RunningOptions
 ) -> dict[str, Any]:
     """What the flags say, in the words of a job file; None where they say nothing."""
     mean, std = written_numbers(inputs.mean, "--mean"), written_numbers(inputs.std, "--std")
@@ -105,7 +105,7 @@ def described(
     return {
         "classifier": {"tree": tree, "mean": mean, "std": std, "classes": inputs.classes},
         "data": {"source": data, **chosen, "size": inputs.size},
-        "noise": {"sigma": sigma},
+        "noise": noise.settings(),
         "precision": running.precision,
         "seed": running.seed,
         "execution": {**shared, "autotune": running.autotune},

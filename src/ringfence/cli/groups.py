@@ -30,6 +30,19 @@ class InputOptions:
 
 
 @dataclass(frozen=True)
+class NoiseOptions:
+    """The noise and the form in which it is drawn."""
+
+    sigma: o.SigmaUnlessFile = None
+    noise_form: o.NoiseForm = None
+    lattice: o.Lattice = None
+
+    def settings(self) -> dict[str, Any]:
+        """What was said of the noise, in the words of a job file."""
+        return {"sigma": self.sigma, "form": self.noise_form, "lattice": self.lattice}
+
+
+@dataclass(frozen=True)
 class RunningOptions:
     """How the network runs, and from which seed; what is left out is decided by the certification."""
 

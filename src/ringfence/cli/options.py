@@ -26,6 +26,15 @@ DataUnlessFile = Annotated[
 SigmaUnlessFile = Annotated[
     float | None, typer.Option("--sigma", help="Standard deviation of the noise, in [0,1] pixel units.")
 ]
+NoiseForm = Annotated[
+    str | None,
+    typer.Option(
+        "--noise-form", help="float (default), or exact: whole steps of a lattice, which rounding cannot break."
+    ),
+]
+Lattice = Annotated[
+    int | None, typer.Option("--lattice", help="Steps per unit of exact noise and of its inputs (default 255).")
+]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
 Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]

@@ -47,7 +47,7 @@ class Mechanism(ABC):
         law = self.proved_for(noise)
         top, other = np.broadcast_arrays(np.asarray(p_a, np.float64), np.asarray(p_b, np.float64))
         _check(top, other, most=1.0 - top + 1e-9)
-        unit = self._at_unit_scale(top, np.minimum(other, 1.0 - top), law.unit)
+        unit = self._at_unit_scale(*apart(top, np.minimum(other, 1.0 - top), law), law.unit)
         # fmax also turns a formula's undefined value into "nothing certified".
         return np.asarray(np.fmax(unit - _ROUNDING, 0.0) * law.scale * _ROUND_DOWN)
 
@@ -63,7 +63,7 @@ class Mechanism(ABC):
             raise ArgumentError("mechanism", rule, self.name, "Use neyman_pearson.")
         top, other = np.broadcast_arrays(np.asarray(p_a, np.float64), np.asarray(p_b, np.float64))
         _check(top, other, most=np.ones_like(top))
-        unit = self._at_unit_scale(top, other, law.unit)
+        unit = self._at_unit_scale(*apart(top, other, law), law.unit)
         return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - 1e-14, 0.0))
 
     @final
@@ -84,8 +84,8 @@ class Mechanism(ABC):
     def probability_for(self, radius: ArrayLike, noise: NoiseLaw | float) -> FloatArray:
         """Smallest p_a at which this mechanism certifies the radius with p_b = 1 - p_a; elementwise.
 
-        Rounded up: ``self(p, 1 - p, noise) >= radius`` holds for the result p. It is 1/2 for radius 0 and infinite,
-        a probability nobody reaches, where no p_a is enough.
+        Rounded up: ``self(p, 1 - p, noise) >= radius`` holds for the result p. It is 1/2 for radius 0, more by what
+        exact noise may differ from its law, and infinite, a probability nobody reaches, where no p_a is enough.
         """
         goal = np.asarray(radius, np.float64)
         if not (goal >= 0).all():
@@ -99,7 +99,7 @@ class Mechanism(ABC):
             reached = self(p_a, 1.0 - p_a, noise) >= goal
             enough = np.where(reached, np.minimum(p_a, enough), enough)
             low, high = np.where(reached, low, middle), np.where(reached, middle, high)
-        return np.where(goal == 0, 0.5, enough)
+        return np.where(goal == 0, 0.5 + slack_of(self.proved_for(noise)), enough)
 
     def _at_unit_scale(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
         """``_radius`` where p_a > p_b, 0 elsewhere; in chunks, of any shape."""
@@ -111,6 +111,24 @@ class Mechanism(ABC):
                 hopeful = top[part] > other[part]
                 unit[part][hopeful] = self._radius(top[part][hopeful], other[part][hopeful], law)
         return unit.reshape(p_a.shape)
+
+
+def slack_of(law: NoiseLaw) -> float:
+    """What probabilities are moved by before a proof uses them; exact noise has some, and must know how much."""
+    if law.slack is None:
+        rule = "must know the number of coordinates of an input: as drawn it differs from its law by some for each"
+        raise ArgumentError("noise", rule, f"{law}", "Pass law.over(coordinates).")
+    return law.slack
+
+
+def apart(p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> tuple[FloatArray, FloatArray]:
+    """Bounds under the law itself from bounds under the noise as drawn, with room for the way back at x'.
+
+    The one place where exact noise is corrected for being drawn from 64-bit words: every radius, and every
+    probability for a radius, passes through here.
+    """
+    slack = slack_of(law)
+    return (p_a, p_b) if slack == 0 else (np.maximum(p_a - slack, 0.0), np.minimum(p_b + slack, 1.0))
 
 
 def check_together(mechanisms: Sequence[Mechanism], noise: NoiseLaw | float) -> None:

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ringfence.errors import ArgumentError
 from ringfence.noise.checked import checked_kernel
-from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
+from ringfence.noise.exact import add_steps, fill_steps
+from ringfence.noise.philox import signed
+from ringfence.stats.noise_law import FLOAT, GAUSSIAN, NoiseLaw
 
 
 class Noise(ABC):
@@ -29,11 +31,15 @@ class Noise(ABC):
     def fill(self, out: Tensor, key: int) -> None:
         """Overwrite out (rows, *shape), float32 and contiguous, with the draws of this 64-bit key."""
 
+    def fill_steps(self, out: Tensor, key: int) -> None:
+        """The same in steps of the law's lattice, whole numbers; noise without a lattice has no other unit."""
+        self.fill(out, key)
+
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """Write clean[slot] + draw into out (B, *shape) at once, cast and laid out; False where that is not offered.
 
-        clean: (slots, *shape) float32; table: (3, B) int64 with every row's slot, key (as a signed number) and place
-        among the draws of its key, -1 for no noise. The draws are those of ``fill``.
+        clean: (slots, *shape) float32, on a lattice in its steps; table: (3, B) int64 with every row's slot, key (as
+        a signed number) and place among the draws of its key, -1 for no noise. The draws are those of ``fill``.
         """
         return False
 
@@ -45,28 +51,35 @@ class Noise(ABC):
 @final
 @dataclass(frozen=True)
 class Gaussian(Noise):
-    """e ~ N(0, sigma^2 I), drawn in float32: half precision would not be Gaussian.
+    """e ~ N(0, sigma^2 I). form ``float``: drawn in float32, because half precision would not be Gaussian; ``exact``:
+    rounded to whole steps of 1/lattice (255 if none is named), drawn and added as integers.
 
-    On the CPU the bits come from NumPy's SFC64, seeded with all 64 bits of the key (torch's own CPU generator
+    Float: on the CPU the bits come from NumPy's SFC64, seeded with all 64 bits of the key (torch's own CPU generator
     keeps 32, so two chunks could share a stream); on CUDA from Philox in a kernel of our own, or torch's Philox
-    where Triton is missing. Each takes the key whole.
+    where Triton is missing. Each takes the key whole. Exact: Philox everywhere, the same integers on every device.
     """
 
     sigma: float
+    form: str = FLOAT
+    lattice: int | None = None
     name: ClassVar[str] = GAUSSIAN
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.sigma) and self.sigma > 0):
             raise ArgumentError("sigma", "must be a positive number", self.sigma, "Give e.g. 0.25 ([0,1] pixel units).")
+        object.__setattr__(self, "lattice", self.law.lattice)
 
     @property
     def law(self) -> NoiseLaw:
         """Gaussian of scale sigma."""
-        return NoiseLaw(GAUSSIAN, self.sigma)
+        return NoiseLaw(GAUSSIAN, self.sigma, self.form, self.lattice)
 
     def fill(self, out: Tensor, key: int) -> None:
-        """Standard normals times sigma."""
-        if out.device.type == "cpu":
+        """Standard normals times sigma; exact ones as multiples of the lattice's step."""
+        if self.lattice is not None:
+            fill_steps(out, key, (GAUSSIAN, self.sigma, self.lattice))
+            out.mul_(1 / self.lattice)
+        elif out.device.type == "cpu":
             _box_muller(out, key, self.sigma)
         elif (kernel := _kernel(out.device)) is None:
             out.normal_(std=self.sigma, generator=_generator(str(out.device)).manual_seed(key))
@@ -75,17 +88,21 @@ class Gaussian(Noise):
             table = torch.stack([torch.zeros_like(rows), torch.full_like(rows, signed(key)), rows]).to(out.device)
             kernel.add_noise(out, torch.zeros_like(out[:1]), table, self.sigma)
 
+    def fill_steps(self, out: Tensor, key: int) -> None:
+        """Integers; float noise as it is."""
+        if self.lattice is None:
+            self.fill(out, key)
+        else:
+            fill_steps(out, key, (GAUSSIAN, self.sigma, self.lattice))
+
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """One kernel on CUDA."""
+        if self.lattice is not None:
+            return add_steps(out, clean, table, (GAUSSIAN, self.sigma, self.lattice))
         kernel = _kernel(out.device)
         if kernel is not None:
             kernel.add_noise(out, clean, table, self.sigma)
         return kernel is not None
-
-
-def signed(key: int) -> int:
-    """The 64 bits of a key as the signed number that has them."""
-    return key - (1 << 64) if key >= 1 << 63 else key
 
 
 def _kernel(device: torch.device) -> Any:

@@ -13,6 +13,11 @@ LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 
 
+def signed(key: int) -> int:
+    """The 64 bits of a key as the signed number that has them."""
+    return key - (1 << 64) if key >= 1 << 63 else key
+
+
 def words(key: int, first: NDArray[np.uint64], second: int | NDArray[np.uint64], third: int = 0) -> NDArray[np.uint64]:
     """Philox-4x32-10 (Salmon et al. 2011) at the counters (first, second, third, 0): 32-bit words (4, blocks)."""
     a, b = first, np.zeros_like(first) + np.uint64(second)

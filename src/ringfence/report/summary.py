@@ -9,7 +9,7 @@ from typing import Any
 from ringfence.analysis.metrics import RunMetrics, guarantee
 from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
-from ringfence.store import RunFolder
+from ringfence.store import RunConfig, RunFolder
 
 PAPER_BADGE = "paper mode: no proven guarantee"
 
@@ -30,6 +30,12 @@ def lane_guarantee(lane: Lane) -> str:
     return told[0].upper() + told[1:]
 
 
+def noise_in_words(config: RunConfig) -> str:
+    """Family and sigma; of exact noise also its lattice."""
+    exact = "" if config.noise.lattice is None else f", exact in steps of 1/{config.noise.lattice}"
+    return f"{config.noise.family}, sigma {config.noise.sigma:g}{exact}"
+
+
 def facts(lanes: Sequence[Lane], material: Material) -> list[tuple[str, str]]:
     """What was certified and how: settings, seed and versions of one run."""
     lane, run = lanes[0], lanes[0].source
@@ -44,7 +50,7 @@ def facts(lanes: Sequence[Lane], material: Material) -> list[tuple[str, str]]:
         ("weights", config.classifier.digest or "-"),
         ("data", f"{config.data.source}, {len(lane.records)} inputs"),
         ("classes", str(config.classifier.classes)),
-        ("noise", f"{config.noise.family}, sigma {config.noise.sigma:g}"),
+        ("noise", noise_in_words(config)),
         ("alpha", f"{lane.records[0].alpha:g} per input"),
         ("procedure", f"{config.procedure.name} ({settings})" if settings else config.procedure.name),
         ("mechanism", config.mechanisms[0]),

@@ -37,11 +37,14 @@ class Forward:
         return torch.empty(size, dtype=self.dtype, device=self.device, memory_format=layout)
 
     @torch.inference_mode()
-    def merge(self, noise: Tensor, clean: Tensor, rows: Tensor) -> Tensor:
-        """clean[rows] + noise (B, *shape), overwriting the noise: added in float32, then cast and laid out at once."""
+    def merge(self, noise: Tensor, clean: Tensor, rows: Tensor, lattice: int | None = None) -> Tensor:
+        """clean[rows] + noise (B, *shape), overwriting the noise: added in float32, then cast and laid out at once.
+
+        On a lattice both come in steps: their sum is exact, and is brought back to input units before the cast.
+        """
         if self._merge is None:  # not before: noise may come from a kernel that has added it already
             self._merge = compiled(_merge_fused)
-        merged: Tensor = self._merge(noise, clean, rows, self.dtype, self._layout_of(noise.dim()))
+        merged: Tensor = self._merge(noise, clean, rows, self.dtype, self._layout_of(noise.dim()), lattice)
         return merged
 
     @torch.inference_mode()
@@ -85,9 +88,25 @@ def left_early(error: BaseException) -> ClassifierError:
     return ClassifierError("classifier", rule, received, "Remove sys.exit from the model.")
 
 
-def _merge(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-    return noise.add_(clean.index_select(0, rows)).to(dtype=dtype, memory_format=layout)
+def _merge(
+    noise: Tensor,
+    clean: Tensor,
+    rows: Tensor,
+    dtype: torch.dtype,
+    layout: torch.memory_format,
+    lattice: int | None,
+) -> Tensor:
+    noisy = noise.add_(clean.index_select(0, rows))
+    return (noisy if lattice is None else noisy.mul_(1 / lattice)).to(dtype=dtype, memory_format=layout)
 
 
-def _merge_fused(noise: Tensor, clean: Tensor, rows: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-    return (noise + clean.index_select(0, rows)).to(dtype=dtype, memory_format=layout)  # one kernel when compiled
+def _merge_fused(
+    noise: Tensor,
+    clean: Tensor,
+    rows: Tensor,
+    dtype: torch.dtype,
+    layout: torch.memory_format,
+    lattice: int | None,
+) -> Tensor:
+    noisy = noise + clean.index_select(0, rows)  # one kernel when compiled
+    return (noisy if lattice is None else noisy * (1 / lattice)).to(dtype=dtype, memory_format=layout)

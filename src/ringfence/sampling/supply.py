@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ringfence.noise import Noise
+from ringfence.noise.exact import in_steps
 from ringfence.sampling.draws import CHUNK, PADDING, Segment, chunk_key
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.remembered import Filling
@@ -62,10 +63,12 @@ class Supply:
 
     On CUDA all of that happens on a stream of its own, which never waits for the network's: so the noise of the next
     batch fills the multiprocessors that the last blocks of a forward leave idle.
+    On a lattice inputs are held, and noise is added, in its steps: whole numbers, exact in float32.
     """
 
     def __init__(self, noise: Noise, seed: int, shape: tuple[int, ...], device: torch.device, slots: int) -> None:
         self._noise, self._seed, self._shape, self._device = noise, seed, shape, device
+        self._lattice = noise.law.lattice
         self._room: Tensor | None = None
         self._kept: tuple[int, Tensor] | None = None
         self._queued: deque[torch.cuda.Event] = deque()
@@ -88,7 +91,11 @@ class Supply:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))  # where it was made
             lifted.record_stream(self._stream)
         with self._aside():
-            self._clean[slot] = self._sent(lifted.to(torch.float32))
+            self._clean[slot] = self._sent(self._held(lifted.to(torch.float32)))
+
+    def _held(self, x: Tensor) -> Tensor:
+        """Inputs in the unit that noise is added in."""
+        return x if self._lattice is None else in_steps(x, self._lattice)
 
     def fill_up_with(self, rows: Tensor) -> None:
         """These rows (n, *shape) fill up batches, n at most PADDING; their places count from 0."""
@@ -109,11 +116,21 @@ class Supply:
             table = self._table(segments, forward.plan.batch, filling)
             noisy = self._draw(segments, table, forward, self._clean)
             if filling.kept is not None:  # here, where it was drawn: nothing has to wait for anything
-                self._clean[self._slots + filling.kept] = noisy[drawn - 1]
+                self._clean[self._slots + filling.kept] = self._again(noisy[drawn - 1])
             ready = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
             if ready:
                 ready.record(self._stream)
         return Prepared(segments, table[0], noisy, ready, drawn, filling)
+
+    def _again(self, row: Tensor) -> Tensor:
+        """A row as the network saw it (*shape), in the unit of ``_clean``, so that it will see the very same.
+
+        Half precision has left the lattice and keeps its own numbers: times the lattice and back errs far less than
+        it resolves.
+        """
+        if self._lattice is None:
+            return row
+        return in_steps(row, self._lattice) if row.dtype == torch.float32 else row.to(torch.float32) * self._lattice
 
     def _sent(self, value: Tensor) -> Tensor:
         """The value on the device, without waiting for the copy."""
@@ -132,13 +149,13 @@ class Supply:
             key = chunk_key(self._seed, segment.input_id, segment.stage, segment.chunk)
             out = noise[at : at + segment.rows]
             if segment.whole:
-                self._noise.fill(out, key)
+                self._noise.fill_steps(out, key)
             else:
                 # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
                 out.copy_(self._chunk(key)[segment.first : segment.first + segment.rows])
             at += segment.rows
         noise[at:] = 0
-        return forward.merge(noise, clean, table[0])
+        return forward.merge(noise, clean, table[0], self._lattice)
 
     def _buffer(self, batch: int) -> Tensor:
         """Room for a batch of noise. On the CPU it is the same each time, because fresh pages cost as much as drawing:
@@ -153,7 +170,7 @@ class Supply:
         """All draws of a key (CHUNK, *shape); the last one is kept, because the rest of a cut chunk comes next."""
         if self._kept is None or self._kept[0] != key:
             chunk = torch.empty(CHUNK, *self._shape, device=self._device)
-            self._noise.fill(chunk, key)
+            self._noise.fill_steps(chunk, key)
             self._kept = (key, chunk)
         return self._kept[1]
 
@@ -162,9 +179,10 @@ class Supply:
         """Noisy copies (rows, *shape) of the inputs in turn, from keys that no certificate uses (stage -1)."""
         drawn = torch.empty(rows, *self._shape, device=self._device)
         for chunk, part in enumerate(torch.split(drawn, CHUNK)):
-            self._noise.fill(part, chunk_key(self._seed, -1, -1, chunk))
-        clean = torch.stack([one.to(self._device, torch.float32) for one in inputs])
-        return drawn.add_(clean[torch.arange(rows, device=self._device) % len(inputs)])
+            self._noise.fill_steps(part, chunk_key(self._seed, -1, -1, chunk))
+        clean = torch.stack([self._held(one.to(self._device, torch.float32)) for one in inputs])
+        drawn.add_(clean[torch.arange(rows, device=self._device) % len(inputs)])
+        return drawn if self._lattice is None else drawn.mul_(1 / self._lattice)
 
     def _table(self, segments: list[Segment], batch: int, filling: Filling) -> Tensor:
         """Slot, key and place in its chunk of every row (3, B); where a batch is short: padding slots, no place.

@@ -74,6 +74,13 @@ TAILS: dict[str, Callable[[mpf], mpf]] = {"gaussian": gaussian_tail}
 """P(e > x), x > 0, of one coordinate at scale 1 for every symmetric family that can be drawn exactly."""
 
 
+def check_lattice(lattice: int) -> None:
+    """Refuse what is no number of steps."""
+    if not (type(lattice) is int and 1 <= lattice <= 1 << 16):
+        rule, remedy = "must be a whole number of steps per unit, at most 65536", "Use 255 for 8-bit images."
+        raise ArgumentError("lattice", rule, lattice, remedy)
+
+
 @lru_cache(maxsize=16)
 def thresholds(family: str, scale: float, lattice: int) -> Thresholds:
     """Those of a symmetric family at a scale, on the lattice of step 1/lattice.
@@ -82,9 +89,10 @@ def thresholds(family: str, scale: float, lattice: int) -> Thresholds:
     """
     import mpmath
 
-    if not (isinstance(lattice, int) and 1 <= lattice <= 1 << 16):
-        rule, remedy = "must be a whole number of steps per unit, at most 65536", "Use 255 for 8-bit images."
-        raise ArgumentError("lattice", rule, lattice, remedy)
+    check_lattice(lattice)
+    if family not in TAILS:
+        rule, remedy = f"must be one of {', '.join(TAILS)} to be drawn exactly", "Use float noise."
+        raise ArgumentError("noise", rule, family, remedy)
     below: list[int] = []
     above: list[int] = []
     with mpmath.workprec(BITS):

@@ -12,11 +12,17 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from ringfence.errors import ArgumentError
+from ringfence.stats.lattice import check_lattice, thresholds
 from ringfence.types import FloatArray
 
 GAUSSIAN: Final = "gaussian"
-FORMS = ("float",)
-"""How the noise is drawn and added: in float32."""
+FLOAT: Final = "float"
+EXACT: Final = "exact"
+FORMS = (FLOAT, EXACT)
+"""How the noise is drawn and added: in float32, or as whole steps of a lattice that the inputs lie on."""
+
+STEPS: Final = 255
+"""Of the lattice where none is named: the step of 8-bit images."""
 
 
 @final
@@ -43,21 +49,32 @@ class NoiseLaw:
     """The distribution of one coordinate of a noise, all coordinates being independent and alike.
 
     family: a name of FAMILIES, or one that no mechanism here knows; scale: its parameter, sigma for the Gaussian;
-    form: how it is drawn; lattice: steps of the lattice it lies on, None for none.
+    form: how it is drawn; lattice: steps per unit of the lattice it lies on, None for float noise.
+    slack: by how much a probability about inputs may differ from that under the law itself; 0 for float noise, whose
+    rounding nobody bounds, and for exact noise None until ``over`` is told the number of coordinates.
     """
 
     family: str
     scale: float
-    form: str = "float"
+    form: str = FLOAT
     lattice: int | None = None
+    slack: float | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.scale, int | float | np.number) and 0 < self.scale < math.inf):
             raise ArgumentError(self.parameter, "must be positive and finite", self.scale, "Pass e.g. 0.5.")
         object.__setattr__(self, "scale", float(self.scale))
-        if self.form not in FORMS or self.lattice is not None:
-            received = f"form={self.form!r}, lattice={self.lattice!r}"
-            raise ArgumentError("noise", f"must have the form {' or '.join(FORMS)}", received, "Leave form out.")
+        if self.form not in FORMS:
+            raise ArgumentError("noise_form", f"must be {' or '.join(FORMS)}", repr(self.form), "Leave it out.")
+        if self.form == FLOAT:
+            if self.lattice is not None:
+                rule, remedy = "is for exact noise alone", 'Leave it out, or ask for form="exact".'
+                raise ArgumentError("lattice", rule, self.lattice, remedy)
+            object.__setattr__(self, "slack", 0.0)
+        elif self.lattice is None:
+            object.__setattr__(self, "lattice", STEPS)
+        else:
+            check_lattice(self.lattice)
 
     @property
     def parameter(self) -> str:
@@ -68,6 +85,12 @@ class NoiseLaw:
     def unit(self) -> NoiseLaw:
         """The same law at scale 1."""
         return replace(self, scale=1.0)
+
+    def over(self, coordinates: int) -> NoiseLaw:
+        """The same law for inputs of so many coordinates, which is what a proof about exact noise needs to know."""
+        if self.lattice is None:
+            return self
+        return replace(self, slack=coordinates * thresholds(self.family, self.scale, self.lattice).eta)
 
     def cdf(self, x: ArrayLike) -> FloatArray:
         """P(e <= x) of one coordinate e; elementwise."""
@@ -82,7 +105,8 @@ class NoiseLaw:
         return {"family": self.family, self.parameter: self.scale, "form": self.form, "lattice": self.lattice}
 
     def __str__(self) -> str:
-        return f"{self.family} noise of {self.parameter} {self.scale:g}"
+        exact = "" if self.lattice is None else f", exact in steps of 1/{self.lattice}"
+        return f"{self.family} noise of {self.parameter} {self.scale:g}{exact}"
 
     @property
     def _known(self) -> NoiseFamily:

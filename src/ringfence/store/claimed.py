@@ -31,7 +31,9 @@ def mechanisms_in(config: RunConfig) -> Sequence[Mechanism]:
 
 def given_in(config: RunConfig) -> Given:
     """What was fixed before sampling; names in the config that nobody knows are refused."""
-    law = NoiseLaw(config.noise.family, config.noise.sigma, config.noise.form, config.noise.lattice)
+    noise = config.noise
+    law = NoiseLaw(noise.family, noise.sigma, noise.form, noise.lattice)
+    law = law if noise.coordinates is None else law.over(noise.coordinates)
     return Given(config.classifier.classes, law, mechanisms_in(config)[0], config.lift.norm_bound)
 
 

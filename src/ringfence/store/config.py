@@ -6,10 +6,19 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from ringfence.digests import apart
 from ringfence.record import Lane
@@ -114,12 +123,28 @@ class DataConfig(_Part):
 
 
 class NoiseConfig(_Part):
-    """The law of the noise."""
+    """The law of the noise; coordinates: of an input, which the proof about exact noise needs."""
 
     family: str = "gaussian"
     sigma: Annotated[float, Field(gt=0)]
     form: str = "float"
-    lattice: int | None = None
+    lattice: Positive | None = None
+    coordinates: Positive | None = None
+
+    @model_validator(mode="after")
+    def _told_together(self) -> Self:
+        exact = self.form != "float"
+        if (self.lattice is not None) != exact or (self.coordinates is not None) != exact:
+            raise ValueError("exact noise has a lattice and a number of coordinates, float noise has neither")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_float_noise_has_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Float noise is stored as it was before there was any other: digests of its runs stay."""
+        found: dict[str, Any] = dump(self)
+        if self.coordinates is None:
+            found.pop("coordinates", None)
+        return found
 
 
 class LiftConfig(_Open):

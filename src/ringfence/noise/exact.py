@@ -1,0 +1,105 @@
+"""Exact noise in use: inputs as whole steps of a lattice, integers added to them, on whichever device.
+
+Whole numbers below 2^24 are exact in float32, and so are their sums: nothing is rounded before the network.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+
+from ringfence.errors import DataError
+from ringfence.noise.checked import checked_kernel
+from ringfence.noise.inversion import fill_integers
+from ringfence.noise.philox import signed
+
+Law = tuple[str, float, int]
+"""Family, scale, steps per unit."""
+
+FARTHEST: Final = 1 << 22
+"""Steps that an input may lie from 0: with noise of at most 2^20 steps on top every sum is exact."""
+
+STILL: Final = 1e-3
+"""Steps by which float32's own rounding moves a lattice point at most; what moves farther was off the lattice."""
+
+
+class OffLatticeWarning(UserWarning):
+    """Inputs were rounded before exact noise was added to them."""
+
+
+def in_steps(x: Tensor, lattice: int) -> Tensor:
+    """The lattice point next to x (any shape) as whole numbers of steps, float32."""
+    return torch.round(x.to(torch.float32) * lattice)
+
+
+def onto_lattice(name: str, x: Tensor, lattice: int) -> tuple[Tensor, float]:
+    """The lattice point next to x, as the network would see it without noise, and by how much x was moved in l2.
+
+    0 for a point that was on the lattice up to float32's rounding.
+    """
+    steps = in_steps(x, lattice)
+    if not bool((steps.abs() <= FARTHEST).all()):
+        rule = f"exact noise needs finite inputs between -{FARTHEST / lattice:g} and {FARTHEST / lattice:g}"
+        received = f"values from {float(x.min()):g} to {float(x.max()):g}"
+        raise DataError(name, rule, received, "Scale the inputs to [0, 1], or use float noise.")
+    off = (x.double() * lattice - steps).abs()
+    moved = 0.0 if bool((off <= STILL + 2.0**-23 * steps.abs()).all()) else float(off.norm() / lattice)
+    return steps * (1 / lattice), moved
+
+
+@final
+class OnLattice:
+    """Inputs moved onto the lattice, and how many of them were off it, by how much at most."""
+
+    def __init__(self, lattice: int) -> None:
+        self._lattice, self._moved, self._farthest = lattice, 0, 0.0
+
+    def __call__(self, name: str, x: Tensor) -> Tensor:
+        """The point next to x, of which the certificate then is."""
+        found, moved = onto_lattice(name, x, self._lattice)
+        self._moved += moved > 0
+        self._farthest = max(self._farthest, moved)
+        return found
+
+    def tell(self) -> None:
+        """Warn if any input was moved."""
+        if self._moved:
+            warnings.warn(
+                f"{self._moved} inputs were not on the lattice of step 1/{self._lattice} and were moved onto it, by at "
+                f"most {self._farthest:.3g} in l2: their certificates are about the moved inputs. Give 8-bit images, "
+                "another lattice, or use float noise.",
+                OffLatticeWarning,
+                stacklevel=2,
+            )
+
+
+def fill_steps(out: Tensor, key: int, law: Law) -> None:
+    """Overwrite out (rows, *shape), float32 and contiguous, with the integers of this 64-bit key."""
+    flat = out.view(len(out), -1)
+    kernel = _kernel(out.device)
+    if out.device.type == "cpu":
+        fill_integers(flat, key, law)
+    elif kernel is None:  # slow, and the same integers
+        host = torch.empty(flat.shape)
+        fill_integers(host, key, law)
+        flat.copy_(host)
+    else:
+        rows = torch.arange(len(out))
+        table = torch.stack([torch.zeros_like(rows), torch.full_like(rows, signed(key)), rows]).to(out.device)
+        kernel.add_integers(flat, torch.zeros_like(flat[:1]), table, law)
+        flat.mul_(law[2]).round_()
+
+
+def add_steps(out: Tensor, clean: Tensor, table: Tensor, law: Law) -> bool:
+    """Noise.add in one kernel: clean (slots, *shape) in steps, out in input units; False where there is no kernel."""
+    kernel = _kernel(out.device)
+    if kernel is not None:
+        kernel.add_integers(out, clean, table, law)
+    return kernel is not None
+
+
+def _kernel(device: torch.device) -> Any:
+    return checked_kernel("ringfence.noise.exact_kernel", device)

@@ -1,0 +1,202 @@
+"""Exact noise in a certification: what the network sees, which inputs it is about, and what an attacker gains."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import Buckets
+
+import ringfence as rf
+from ringfence.data import Input
+from ringfence.errors import ArgumentError, DataError
+from ringfence.lift import Lift
+from ringfence.noise.exact import OffLatticeWarning, onto_lattice
+from ringfence.noise.inversion import fill_integers
+from ringfence.sampling import CHUNK, ForwardPlan, Precision, chunk_key
+from ringfence.stats.lattice import thresholds
+
+EXACT = rf.Gaussian(0.25, "exact")
+CPU = rf.Execution(device="cpu", plan=ForwardPlan(70))
+
+
+def records(
+    classifier: nn.Module,
+    inputs: list[Tensor],
+    noise: rf.Gaussian,
+    n: int = 300,
+    precision: Precision = "fp32",
+    batch: int = 70,
+) -> list[rf.Record]:
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(batch, precision))
+    items = [Input(number, x, None, str(number), range_told=True) for number, x in enumerate(inputs)]
+    test = rf.Fixed(n0=20, n=n)
+    found = rf.certify(classifier, items, noise=noise, procedure=test, execution=execution, precision=precision)
+    return sorted(found, key=lambda record: record.input_id)
+
+
+class Watched(nn.Module):
+    """Keeps every row it is shown, in one list for all copies that are made of it."""
+
+    seen: ClassVar[list[Tensor]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(x.clone())
+        return torch.stack([x.flatten(1).sum(1), -x.flatten(1).sum(1)], 1).float()
+
+
+def test_what_the_form_is() -> None:
+    assert rf.Gaussian(0.25, form="exact", lattice=255) == EXACT
+    assert EXACT.settings() == {"family": "gaussian", "sigma": 0.25, "form": "exact", "lattice": 255}
+    assert rf.Gaussian(0.25).settings() == {"family": "gaussian", "sigma": 0.25, "form": "float", "lattice": None}
+    for wrong in (
+        {"form": "fixed"},
+        {"lattice": 255},
+        {"form": "exact", "lattice": 0},
+        {"form": "exact", "lattice": 2.0},
+    ):
+        with pytest.raises(ArgumentError, match=r"form|lattice"):
+            rf.Gaussian(0.25, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_network_sees_lattice_points_and_nothing_else(precision: Precision) -> None:
+    watched, x = Watched(), torch.rand(3, 5, 5)
+    watched.seen.clear()
+    with pytest.warns(OffLatticeWarning):
+        (record,) = records(watched, [x], EXACT, precision=precision)
+    drawn = torch.empty(3 * CHUNK, 75)
+    for chunk, part in enumerate(drawn.split(CHUNK)):
+        fill_integers(part, chunk_key(0, 0, 1, chunk), ("gaussian", 0.25, 255))
+    wanted = (torch.round(x * 255).flatten() + drawn[:300]) * (1 / 255)
+    dtype = torch.float32 if precision == "fp32" else torch.bfloat16
+    rows = torch.cat(watched.seen[-5:]).flatten(1)  # those of the run; checks before it nudge rows on purpose
+    assert rows.dtype == dtype
+    seen = {bytes(row.float().numpy()) for row in rows}
+    assert all(bytes(row.to(dtype).float().numpy()) in seen for row in wanted)
+    if precision == "fp32":
+        steps = torch.round(rows * 255)
+        assert torch.equal(rows, steps * (1 / 255))
+    assert record.draws == 320
+
+
+def test_draws_do_not_depend_on_batches() -> None:
+    inputs = [torch.full((4,), place / 255) for place in (0, 40, 255)]
+    counts = [
+        [
+            [stage.cells["votes"].tolist() for stage in one.stages]
+            for one in records(Buckets(), inputs, EXACT, batch=batch)
+        ]
+        for batch in (70, 33, 512)
+    ]
+    assert counts[0] == counts[1] == counts[2]
+
+
+class LowBits(nn.Module):
+    """Class 0 where some coordinate is no multiple of 2^-29 (Voracek and Hein 2023 attack float noise so)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = x.flatten(1).double() * 2**29
+        odd = (scaled != scaled.round()).any(1)
+        return torch.stack([odd, ~odd], 1).float()
+
+
+def test_low_bits_break_a_certificate_of_float_noise_and_none_of_exact_noise() -> None:
+    """At 0 float32 resolves small noise finely; 1/32 added, nothing below 2^-29 is left, whatever was drawn."""
+    start, moved = torch.zeros(784), torch.full((784,), 1 / 32)
+    distance = float(moved.norm())
+    assert distance == 0.875
+    at_0, near = records(LowBits(), [start, moved], rf.Gaussian(0.5), n=3000)
+    assert at_0.prediction == 0
+    assert at_0.radius > 1.4
+    assert near.prediction == 1  # a false certificate: the other class, well inside
+    moved = torch.full((784,), 8 / 255)
+    assert float(moved.norm()) < at_0.radius
+    answers = records(LowBits(), [start, moved], rf.Gaussian(0.5, "exact"), n=3000)
+    assert [one.prediction for one in answers] == [0, 0]
+
+
+class EveryBit(nn.Module):
+    """Scores that change with any bit of any coordinate."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        bits = x.float().flatten(1).contiguous().view(torch.int32).long()
+        mixed = (bits * torch.arange(1, bits.shape[1] + 1) % 65521).sum(1) % 8191
+        return torch.stack([mixed.float(), 8191 - mixed.float()], 1)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("lattice", [255, 100, 511])
+def test_rows_asked_again_are_the_very_same(precision: Precision, lattice: int) -> None:
+    """Were one of them another, its scores would be, and the run would end with a classifier that changed."""
+    noise = rf.Gaussian(0.25, "exact", lattice)
+    inputs = [torch.full((16,), place / lattice) for place in (0, 31, lattice)]
+    assert len(records(EveryBit(), inputs, noise, n=3000, precision=precision, batch=200)) == 3
+
+
+# Which inputs it is about -------------------------------------------------------------------------------------------
+
+
+def test_inputs_off_the_lattice_are_moved_and_told() -> None:
+    off, on = torch.tensor([0.1234, 0.9015]), torch.tensor([31.0, 230.0]) / 255
+    with pytest.warns(OffLatticeWarning, match=r"1 inputs were not on the lattice of step 1/255.*at most 0.00189"):
+        moved, _ = records(Buckets(), [off, on], EXACT)
+    assert float((off - on).norm()) == pytest.approx(0.0019, abs=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (alone,) = records(Buckets(), [on], EXACT)
+    assert (alone.prediction, alone.radius) == (moved.prediction, moved.radius)
+
+
+def test_images_are_on_the_lattice_however_they_were_divided() -> None:
+    steps = torch.arange(256.0)
+    for x in (steps / 255, steps * (1 / 255), (steps.double() / 255).float()):
+        point, moved = onto_lattice("x", x, 255)
+        assert moved == 0
+        assert torch.equal(point, steps * (1 / 255))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])
+def test_inputs_that_no_sum_is_exact_for_are_refused(value: float) -> None:
+    with pytest.raises(DataError, match="exact noise needs finite inputs"):
+        onto_lattice("x", torch.tensor([0.5, value]), 255)
+
+
+def test_a_lift_is_refused() -> None:
+    class Double(Lift):
+        name = "double"
+
+        @property
+        def norm_bound(self) -> float:
+            return 2.0
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    inputs = [Input(0, torch.zeros(4), None, "0")]
+    with pytest.raises(ArgumentError, match=r"to be exact.*exact in steps of 1/255, lift double.*Use float noise"):
+        list(rf.certify(Buckets(), inputs, noise=EXACT, procedure=rf.Fixed(n=100), lift=Double(), execution=CPU))
+
+
+def test_the_number_of_coordinates_is_that_of_the_input() -> None:
+    """Radii of the run are those of the bounds under the law over 3 x 40 x 40 coordinates, to the last bit."""
+    test = rf.Fixed(n0=20, n=1000)
+    inputs = [Input(0, torch.full((3, 40, 40), 1.0), None, "0")]
+    (record,) = rf.certify(Buckets((0.0, 0.1)), inputs, noise=EXACT, procedure=test, execution=CPU)
+    law = EXACT.law
+    wanted = float(rf.neyman_pearson(record.p_a, record.p_b, law.over(4800)))
+    assert record.radius == wanted != float(rf.neyman_pearson(record.p_a, record.p_b, law.over(1)))
+
+
+def test_float_noise_from_exact_words_has_the_spread_of_its_law() -> None:
+    out = torch.empty(50, 2000)
+    EXACT.fill(out, 3)
+    steps = out * 255
+    assert torch.allclose(steps, steps.round(), atol=1e-3)
+    assert float(out.std()) == pytest.approx(0.25, rel=0.02)
+    EXACT.fill_steps(out, 3)
+    assert torch.equal(out, steps.round())
+    assert float(out.max()) <= thresholds("gaussian", 0.25, 255).highest

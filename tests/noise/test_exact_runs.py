@@ -1,0 +1,132 @@
+"""Runs with exact noise: what their folders say, that they verify, and that nothing else continues them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from configs import small_config
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+import ringfence as rf
+from ringfence.cli import app
+from ringfence.errors import StoreError
+from ringfence.procedures import Procedure
+from ringfence.sampling import ForwardPlan
+from ringfence.store import RunConfig
+from ringfence.store.claimed import given_in
+
+FAST = rf.Execution(device="cpu", plan=ForwardPlan(100))
+EXACT = rf.Gaussian(0.5, "exact")
+TESTS: dict[str, Procedure] = {
+    "fixed": rf.Fixed(n=300),
+    "sequential": rf.Sequential(0.2, n=1000),
+    "anytime": rf.Anytime(n=500),
+}
+
+
+def value(noise: rf.Gaussian = EXACT, procedure: Procedure | None = None) -> rf.Certification:
+    data = rf.Data("default", limit=3)
+    return rf.Certification("default", data, noise=noise, procedure=procedure or TESTS["fixed"])
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_a_run_says_what_was_drawn_and_verifies(name: str, tmp_path: Path) -> None:
+    run = value(procedure=TESTS[name]).run(tmp_path / "run", FAST)
+    told = run.config.noise.model_dump()
+    assert told == {"family": "gaussian", "sigma": 0.5, "form": "exact", "lattice": 255, "coordinates": 784}
+    assert given_in(run.config).law == EXACT.law.over(784)
+    assert rf.verify(rf.RunFolder.open(tmp_path / "run")) == []
+    again = rf.Certification.of(run.config)
+    assert again.noise == EXACT
+    assert again.config() == run.config
+
+
+def test_no_other_form_continues_a_run(tmp_path: Path) -> None:
+    value().run(tmp_path / "run", FAST)
+    for other in (rf.Gaussian(0.5), rf.Gaussian(0.5, "exact", 256)):
+        with pytest.raises(StoreError, match=r"noise\.lattice: (None|256) now, 255 in the run"):
+            value(other).run(tmp_path / "run", FAST)
+    assert len(value().run(tmp_path / "run", FAST).read()) == 3
+
+
+def test_float_runs_are_stored_as_they_were_before_there_was_another_form() -> None:
+    config = small_config()
+    assert config.noise.model_dump() == {"family": "gaussian", "sigma": 0.5, "form": "float", "lattice": None}
+    assert given_in(config).law.slack == 0
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"form": "exact", "lattice": 255},
+        {"form": "exact", "coordinates": 784},
+        {"form": "float", "lattice": 255},
+        {"coordinates": 784},
+        {"form": "exact", "lattice": 0, "coordinates": 784},
+    ],
+)
+def test_a_config_that_leaves_out_what_the_proof_needs_is_refused(noise: dict[str, object]) -> None:
+    content = small_config().model_dump()
+    content["noise"] = {"sigma": 0.5, **noise}
+    with pytest.raises(ValidationError, match=r"noise"):
+        RunConfig.model_validate(content)
+
+
+def test_flags_and_files_say_the_form(tmp_path: Path) -> None:
+    def call(command: str, *words: object) -> None:
+        done = CliRunner().invoke(app, [command, *map(str, words)])
+        assert done.exit_code == 0, done.output
+
+    flags = ("--sigma", 0.5, "--limit", 2, "--n", 200, "--batch", 100, "--device", "cpu")
+    call("certify", *flags, "--noise-form", "exact", "--out", tmp_path / "flags")
+    call("certify", *flags, "--noise-form", "exact", "--out", tmp_path / "file", "--save", tmp_path / "job.yaml")
+    call("certify", tmp_path / "job.yaml")
+    call("certify", tmp_path / "job.yaml", "--noise-form", "float", "--out", tmp_path / "float")
+    call("predict", *flags, "--noise-form", "exact", "--lattice", 510, "--out", tmp_path / "fine")
+    noises = {name: rf.RunFolder.open(tmp_path / name).config.noise for name in ("flags", "file", "float", "fine")}
+    assert noises["flags"] == noises["file"]
+    assert {name: (one.form, one.lattice) for name, one in noises.items()} == {
+        "flags": ("exact", 255),
+        "file": ("exact", 255),
+        "float": ("float", None),
+        "fine": ("exact", 510),
+    }
+    call("verify", tmp_path / "flags")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--noise-form", "fixed"), "--noise-form: must be float or exact"),
+        (("--lattice", "255"), "--lattice: is for exact noise alone"),
+        (("--noise-form", "exact", "--lattice", "0"), "--lattice: must be a whole number"),
+        (
+            ("--noise-form", "exact", "--model", "patches(default, resize=30, size=28, count=4, noise=patch)"),
+            "lift",
+        ),
+    ],
+)
+def test_what_cannot_be_exact_is_refused_before_anything_runs(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    out = ("--sigma", "0.5", "--limit", "2", "--n", "200", "--out", str(tmp_path / "run"))
+    done = CliRunner().invoke(app, ["certify", *words, *out])
+    assert done.exit_code != 0
+    assert said in " ".join(done.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_verify_knows_what_the_correction_costs(tmp_path: Path) -> None:
+    """The same counts under a config with more coordinates than the input has prove less, and verify says so."""
+    run = value(procedure=rf.Fixed(n=1000)).run(tmp_path / "run", FAST)
+    given = given_in(run.config)
+    wide = given_in(
+        RunConfig.model_validate(
+            run.config.model_dump() | {"noise": run.config.noise.model_dump() | {"coordinates": 2**40}}
+        )
+    )
+    for one in run.read():
+        assert given.radius(one.p_a, one.p_b) == one.radius  # type: ignore[arg-type]
+        assert one.radius == 0 or wide.radius(one.p_a, one.p_b) < one.radius - 1e-9  # type: ignore[arg-type]
