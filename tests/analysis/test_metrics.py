@@ -147,8 +147,18 @@ def test_what_is_no_run_and_no_log_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("test", "norm", "sound", "claim"),
     [
-        (Fixed(n=500), "l2", True, "no perturbation of l2 norm below its radius changes the smoothed classifier's answer."),
-        (Fixed(n=500), "l1", True, "no perturbation of l1 norm below its radius changes the smoothed classifier's answer."),
+        (
+            Fixed(n=500),
+            "l2",
+            True,
+            "no perturbation of l2 norm below its radius changes the smoothed classifier's answer.",
+        ),
+        (
+            Fixed(n=500),
+            "l1",
+            True,
+            "no perturbation of l1 norm below its radius changes the smoothed classifier's answer.",
+        ),
         (Sequential(radius=0.5), "l2", True, "no perturbation of l2 norm below its radius changes"),
         (Predict(), "l2", True, "each answer is the smoothed classifier's most probable class."),
         (AcesPredict(), "l2", True, "each answer is that of the network which the smoothed selector chooses."),
