@@ -134,7 +134,7 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
 
 def check_data(ours: Radii, theirs: Radii) -> None:
     """Refuse pairs of inputs that are not the same ones; a run whose data has no digest is taken at its word."""
-    one, other = (each.config and each.config.data.digest for each in (ours, theirs))
+    one, other = (None if each.config is None else each.config.data.digest for each in (ours, theirs))
     if one is not None and other is not None and (changed := apart(one, other)):
         rule = "runs must be of the same data to be paired"
         raise ArgumentError(f"{ours.name}, {theirs.name}", rule, f"other {changed}", "Certify the same data.")
