@@ -47,11 +47,12 @@ class RunBounds:
         test = procedure_of(run.config)
         if test is not None and not test.claims_radius:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
-            raise StoreError(str(path), rule, f"a run of {run.config.procedure}, which claims none", remedy)
+            raise StoreError(str(path), rule, f"a run of {run.config.procedure.name}, which claims none", remedy)
         lanes = sorted({record.lane for record in records})
         chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
         if chosen not in lanes:
-            raise ArgumentError("lane", f"must be one of {lanes}", repr(lane), "Name one lane of the run.")
+            known, told = ", ".join(lanes), "none" if lane is None else repr(lane)
+            raise ArgumentError("lane", f"must be one of {known}", told, "Name one lane of the run.")
         return cls(str(path), run.config, [record for record in records if record.lane == chosen])
 
     def __len__(self) -> int:
@@ -64,9 +65,9 @@ class RunBounds:
 
     @property
     def n(self) -> int | None:
-        """Draws that bound the probabilities, where the procedure fixed them."""
+        """Draws that bound the probabilities, where the procedure fixed them; nonsense in a config fixes none."""
         draws = self.config.procedure.settings.get("n")
-        return None if draws is None else int(draws)
+        return draws if type(draws) is int else None
 
     @property
     def classifier(self) -> dict[str, object]:
@@ -100,7 +101,7 @@ class RunBounds:
                 "must have bounds of one classifier for a mechanism",
                 "Compare its own radii with other runs.",
             )
-            raise StoreError(self.path, rule, f"a run of {self.config.procedure}", remedy)
+            raise StoreError(self.path, rule, f"a run of {self.config.procedure.name}", remedy)
 
     @cached_property
     def ids(self) -> IntArray:

@@ -180,10 +180,10 @@ def fitting(kind: type, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     if unknown:
         received = ", ".join(str(given[key]) for key in unknown)
         noun = "is no setting" if len(unknown) == 1 else "are no settings"
-        remedy = f"It knows {', '.join(declared)}."
+        remedy = f"It knows {', '.join(f'`{one}`' for one in declared)}."
         raise ArgumentError(", ".join(unknown), f"{noun} of the {name} procedure", received, remedy)
     if missing:
-        remedy = f"Give {', '.join(missing)}, or another procedure."
+        remedy = f"Give {', '.join(f'`{one}`' for one in missing)}, or another procedure."
         raise ArgumentError(", ".join(missing), f"is needed by the {name} procedure", "none", remedy)
     return given
 
