@@ -64,7 +64,10 @@ class Job:
         noise = wrong.ask(lambda: noise_of(_mapping("noise", content.get("noise"))))
         proofs = wrong.ask(lambda: mechanisms_of(_names(content.get("mechanisms", "neyman_pearson"))))
         data = wrong.ask(lambda: _data(content.get("data", "default")))
-        flag = content.get("split_alpha", False)
+        split = wrong.ask(lambda: _typed("split_alpha", content.get("split_alpha", False), bool))
+        seed = wrong.ask(lambda: _typed("seed", content.get("seed", 0), int))
+        scales = wrong.ask(lambda: [_numbers(name, described.get(name)) for name in ("mean", "std")])
+        mean, std = scales or (None, None)
         made = wrong.ask(
             lambda: Certification(
                 "default" if tree is None else tree,
@@ -73,10 +76,10 @@ class Job:
                 procedure=None if noise is None else test,
                 mechanism=proofs or mechanisms_of("neyman_pearson"),
                 precision=str(content.get("precision", "fp32")),
-                split_alpha=_typed("split_alpha", flag, bool),
-                seed=_typed("seed", content.get("seed", 0), int),
-                mean=_numbers("mean", described.get("mean")),
-                std=_numbers("std", described.get("std")),
+                split_alpha=split or False,
+                seed=seed or 0,
+                mean=mean,
+                std=std,
                 classes=described.get("classes"),
             )
         )
@@ -144,16 +147,22 @@ def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
             found |= {} if value is None else {key: value}
             continue
         told = {name: entry for name, entry in value.items() if entry is not None}
-        main, before = MAIN.get(key), found.get(key)
-        plainly = isinstance(before, Mapping) and (main is None or main in before)
-        whole = dict(before) if plainly and isinstance(before, Mapping) else {main: before}
-        if key == "procedure" and told.get("name", whole.get("name")) != whole.get("name"):
+        whole = _whole(key, found.get(key))
+        before = whole.get("name", "fixed")
+        if key == "procedure" and told.get("name", before) != before:
             whole = {}  # settings of another procedure are not its own
         if key == "noise" and told.get("form", whole.get("form")) != whole.get("form"):
             whole = {name: entry for name, entry in whole.items() if name != "lattice"}  # nor is another form's lattice
         both = {name: entry for name, entry in {**whole, **told}.items() if name is not None and entry is not None}
         found |= {key: both} if both else {}
     return found
+
+
+def _whole(key: str, content: Any) -> dict[Any, Any]:
+    """A part of a job as the mapping it stands for; of all mappings only a classifier's may be the tree itself."""
+    if key == "classifier" and content is not None:
+        return _described(content)
+    return dict(content) if isinstance(content, Mapping) else {MAIN.get(key): content}
 
 
 def execution_of(content: Any) -> Execution:

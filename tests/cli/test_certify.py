@@ -26,7 +26,7 @@ def certified(call: Call, out: Path, *options: object, command: str = "certify")
 def test_the_json_document(call: Call, tmp_path: Path) -> None:
     out = tmp_path / "run"
     answer = certified(call, out, *SMALL, "--n", 400)
-    entry = ["path", "count", "acr", "abstention", "certified_accuracy", "draws", "forwards", "seconds", "sound", "run"]
+    entry = ["path", "count", "sound", "acr", "abstention", "certified_accuracy", "draws", "forwards", "seconds", "run"]
     assert list(answer) == [*entry, "runs"]
     assert [list(run) for run in answer["runs"]] == [entry]
     assert (answer["count"], answer["draws"], answer["forwards"], answer["sound"]) == (4, 2000, 2000, True)
@@ -44,7 +44,7 @@ def test_a_table_on_standard_output_and_remarks_beside_it(call: Call, tmp_path: 
     assert "guarantee: for each input, with probability at least 0.999" in first.stderr
     assert "guarantee" not in first.stdout
     again = call("certify", *SMALL, "--n", 400, "--out", tmp_path / "run")
-    assert "4 of 4 inputs are already there" in again.stderr
+    assert "all 4 inputs are already there" in again.stderr
     assert again.stdout == first.stdout
 
 

@@ -167,8 +167,9 @@ def run_or_save(
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
     if strict and not job.certification.sound:
-        rule = "refuses the paper form, which proves nothing"
-        raise ArgumentError("strict", rule, str(job.certification.classifier), "Use the sound form, or no --strict.")
+        value, rule = job.certification, "refuses the paper form, which proves nothing"
+        told = f"{value.classifier} with the procedure {value.procedure.name}"
+        raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
     run = certify_folder(job, job.out, quiet, unlocked)
     print_run(job.certification, run, as_json, quiet)
@@ -184,7 +185,8 @@ def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> 
         if told := lift_in_words(started.loaded.lift):
             remark(told)
         if done:
-            remark(f"{out}: {done} of {total} inputs are already there; going on with the rest")
+            there = f"{done} of {total} inputs are already there; going on with the rest"
+            remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
     with show_progress(total, done, quiet) as report:
         for _ in started.records(report):
             pass

@@ -46,7 +46,7 @@ def plan_command(
     if not answer["reachable"]:
         remark(
             f"warning: even if all draws agree, {test.name} proves at most {answer['largest_radius']:.4g}; "
-            f"the radius {radius:g} is out of reach. Raise n or sigma, or ask for less."
+            f"the radius {radius:g} is out of reach. Raise --n or --sigma, or ask for less."
         )
 
 
