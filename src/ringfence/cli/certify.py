@@ -105,10 +105,10 @@ def described(
     return {
         "classifier": {"tree": tree, "mean": mean, "std": std, "classes": inputs.classes},
         "data": {"source": data, **chosen, "size": inputs.size},
-        "noise": {"sigma": sigma},
+        "noise": {"family": running.noise, "sigma": sigma},
         "precision": running.precision,
         "seed": running.seed,
-        "execution": {**shared, "autotune": running.autotune},
+        "execution": {**shared, "autotune": running.autotune, "engine": running.engine},
         "out": None if out is None else str(out),
     }
 

@@ -39,6 +39,8 @@ class RunningOptions:
     compile: o.Compile = False
     autotune: o.Autotune = None
     seed: o.SeedUnlessFile = None
+    noise: o.NoiseName = None
+    engine: o.EngineName = None
 
 
 def _flag(parameter: inspect.Parameter) -> str | None:
