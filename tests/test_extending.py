@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dishonest import Dishonest
 from typer.testing import CliRunner
 
 import ringfence as rf
@@ -18,12 +19,9 @@ from ringfence.cli import app
 from ringfence.errors import ArgumentError
 from ringfence.extending import KINDS, PLUGINS
 from ringfence.mechanisms import MECHANISMS
-from ringfence.procedures import PROCEDURES
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
-FILES = {
-    name: code for name, code in re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-}
+FILES: dict[str, str] = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 COMMANDS = [shlex.split(line) for line in re.findall(r"^    \$ ringfence (.*)$", PAGE, re.MULTILINE)]
 NINE = {"Mechanism", "Procedure", "Noise", "Lift", "Classifier", "Readout", "Objective", "Source", "Engine"}
 
@@ -74,7 +72,7 @@ def test_every_file_is_used_by_a_command() -> None:
 
 
 def test_without_its_plugin_a_name_is_unknown(files: Path) -> None:
-    words = [one for one in COMMANDS if "portions.py" in one][0][2:]
+    words = next(one for one in COMMANDS if "portions.py" in one)[2:]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     assert "engine: must be one of local; got 'portions'" in result.output
@@ -176,6 +174,11 @@ def test_laws_find_what_is_broken() -> None:
 
     with pytest.raises(ArgumentError, match=r"must be gaussian noise of sigma 0\.5"):
         laws.check_noise(Hopeful())
-    paper = PROCEDURES["multinomial"](alpha=0.02, n=100, form="paper")  # type: ignore[call-arg]
-    with pytest.raises(ArgumentError, match=r"multinomial: must make false claims at rate 0\.02 at most"):
-        laws.check_procedure(paper, cases=[[0.1 - 1e-9, *[0.1 + 1e-10] * 9]])
+    with pytest.raises(ArgumentError, match=r"dishonest: must make false claims at rate 0\.02 at most"):
+        laws.check_procedure(AtTwiceItsAlpha(0.02))
+
+
+class AtTwiceItsAlpha(Dishonest):
+    """Says 0.02, and spends more than twice as much."""
+
+    honest = rf.Fixed(alpha=0.05, n0=10, n=200)

@@ -75,7 +75,7 @@ def check_noise(noise: Noise) -> None:
     noise.fill(again, 1)
     noise.fill(other, 2)
     _keep("must depend on the key alone", np.array(torch.equal(first, again)), noise)
-    _keep("must differ for another key", np.array((first != other).float().mean() > 0.9), noise)
+    _keep("must differ for another key", np.array(float((first != other).float().mean()) > 0.9), noise)
     drawn = np.sort(first.double().numpy().ravel())
     distance = np.abs(noise.law.cdf(drawn) - (np.arange(len(drawn)) + 0.5) / len(drawn)).max()
     _keep(f"must be {noise.law}", np.array(distance * np.sqrt(len(drawn)) < kstwobign.isf(CHANCE) + 0.01), noise)
