@@ -13,7 +13,7 @@ from torch import nn
 from ringfence.classifiers import facts
 from ringfence.data import Dataset
 from ringfence.data.choice import Data
-from ringfence.driver import Execution, drive, norm_bound
+from ringfence.driver import Execution, norm_bound
 from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
@@ -28,7 +28,7 @@ from ringfence.named_parts import (
     resolved_precision,
     undivided,
 )
-from ringfence.noise import Noise
+from ringfence.noise import NOISES, Noise
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
@@ -36,6 +36,7 @@ from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import plain
 from ringfence.store.run import changed_settings
+from ringfence.work import Work, engine_named
 
 if TYPE_CHECKING:
     from ringfence.engines.local import Started
@@ -214,21 +215,9 @@ class Certification:
         execution: Execution,
         config_hash: str = "",
     ) -> Iterator[Record]:
-        """The driver's records for these inputs: noise, procedure, mechanisms, precision and seed are the value's."""
-        return drive(
-            module,
-            inputs,
-            noise=self.noise,
-            procedure=self.test,
-            mechanisms=self.mechanisms,
-            lift=lift,
-            num_classes=classes,
-            lanes=lanes,
-            precision=self.precision,
-            seed=self.seed,
-            config_hash=config_hash,
-            execution=execution,
-        )
+        """The engine's records for these inputs: noise, procedure, mechanisms, precision and seed are the value's."""
+        parts = (self.noise, self.test, self.mechanisms, lift, classes, lanes, self.precision, self.seed)
+        return engine_named(execution.engine).records(Work(module, inputs, *parts, config_hash, execution))
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""
@@ -319,6 +308,11 @@ class Loaded:
     def config(self) -> RunConfig:
         """The typed config; made here alone, from the value and what was loaded for it."""
         value, data = self.certification, self.certification.data
+        drawing = NOISES.get(value.noise.law.family)
+        if drawing is not type(value.noise):
+            rule = f"a run folder knows a noise by its family, and {value.noise.law.family} is drawn by {drawing}"
+            remedy = "Register it under a family of its own, or write no folder."
+            raise ArgumentError("noise", rule, repr(value.noise), remedy)
         exact = {} if value.noise.law.lattice is None else {"coordinates": math.prod(self.dataset.shape)}
         content = {
             "classifier": {

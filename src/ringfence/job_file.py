@@ -29,6 +29,7 @@ from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
 from ringfence.store.atomic import writing_errors
+from ringfence.work import engine_named
 
 MOST_BYTES = 1_000_000
 """A description is short; anything longer is something else."""
@@ -36,7 +37,7 @@ MOST_BYTES = 1_000_000
 STORED = ("schema_version", "norm", "lift", "migrated")
 """What the config of a run says beside this: it follows from the rest."""
 
-EXECUTED = ("device", "batch", "compile", "autotune")
+EXECUTED = ("device", "batch", "compile", "autotune", "engine")
 
 
 @final
@@ -166,7 +167,7 @@ def _whole(key: str, content: Any) -> dict[Any, Any]:
 
 
 def execution_of(content: Any) -> Execution:
-    """Device, batch (a number or auto), compile and autotune."""
+    """Device, batch (a number or auto), compile, autotune and engine."""
     given = _mapping("execution", content)
     _refuse_unknown("execution", given, set(EXECUTED))
     batch, device = given.get("batch", "auto"), str(given.get("device", "auto"))
@@ -177,7 +178,8 @@ def execution_of(content: Any) -> Execution:
         batch = None
     elif type(batch) is not int or batch < 1:
         raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
-    return Execution(device, batch, bool(given.get("compile", False)), given.get("autotune"))
+    engine = engine_named(str(given.get("engine", "local"))).name
+    return Execution(device, batch, bool(given.get("compile", False)), given.get("autotune"), engine=engine)
 
 
 def _procedure(tree: Tree | None, content: Any) -> Procedure:

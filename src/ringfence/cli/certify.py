@@ -108,7 +108,7 @@ def described(
         "noise": noise.settings(),
         "precision": running.precision,
         "seed": running.seed,
-        "execution": {**shared, "autotune": running.autotune},
+        "execution": {**shared, "autotune": running.autotune, "engine": running.engine},
         "out": None if out is None else str(out),
     }
 

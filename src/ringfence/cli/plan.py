@@ -15,6 +15,7 @@ from ringfence.cli.procedure_options import given_settings, named_procedure
 def plan_command(
     ctx: typer.Context,
     sigma: o.Sigma,
+    noise: o.NoiseName = None,
     inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
     data: o.Data = "default",
@@ -26,7 +27,7 @@ def plan_command(
     with friendly():
         from ringfence.errors import ArgumentError
         from ringfence.mechanisms import mechanisms_named
-        from ringfence.noise import Gaussian
+        from ringfence.noise import noise_with
         from ringfence.procedures import Given, foreseen
         from ringfence.procedures import procedure as build
 
@@ -34,7 +35,7 @@ def plan_command(
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
         chosen = mechanisms_named(ctx.obj["mechanism"] or "neyman-pearson")[0]
-        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, chosen)
+        radius, given = settings["radius"], Given(2, noise_with(noise or "gaussian", sigma).law, chosen)
         test = build(named_procedure(ctx), settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:

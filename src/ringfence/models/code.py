@@ -6,7 +6,7 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType
@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from ringfence.digests import hashed
+from ringfence.models.registry import SOURCES
 
 OURS = "1"
 """Raised whenever a network or wrapper of Ringfence computes something else with the same weights."""
@@ -40,6 +41,13 @@ def code_parts(module: nn.Module, factory: str | None = None) -> dict[str, str]:
     return {**parts, "code": hashed(sorted(foreign))} if foreign else parts
 
 
+def foreign_code(things: Iterable[object]) -> list[str]:
+    """Setting of a digest for the code of classes and objects; none where it is Ringfence's own."""
+    kinds = [one if isinstance(one, type) else type(one) for one in things]
+    theirs = [kind for kind in kinds if kind.__module__.partition(".")[0] != PACKAGE]
+    return [f"code={hashed(sorted(found))}" for found in [[_source(one) or b"" for one in theirs]] if found]
+
+
 def factory_file(place: str) -> Path | None:
     """The file of ``file.py`` or of an imported ``pkg.module``; None where it has none."""
     if place.endswith(".py"):
@@ -50,6 +58,9 @@ def factory_file(place: str) -> Path | None:
 
 def _factory(spec: str) -> Iterator[Any]:
     """The file that a factory's spec names, and the factory, which may come from another one."""
+    if (registered := SOURCES.get(spec.partition(":")[0])) is not None:
+        yield type(registered)
+        return
     place, _, name = spec.rpartition(":")
     if place.partition(".")[0] != PACKAGE and (file := factory_file(place)) is not None:
         yield file
