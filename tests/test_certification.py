@@ -49,7 +49,7 @@ def facts(records: Any) -> list[dict[str, Any]]:
 
 
 def test_a_run_cannot_say_anything_else_than_what_is_certified(tmp_path: Path) -> None:
-    staged = rf.Staged(0.2, stages=(150, 900))
+    staged = rf.Staged(0.02, stages=(150, 900))
     made = value(noise=rf.Gaussian(0.25), procedure=staged, mechanism=renyi)
     run = rf.certify_into(made, tmp_path / "run", FAST)
     config = run.config
@@ -146,8 +146,8 @@ def test_mistyped_entries_are_named(content: dict[str, Any], said: str) -> None:
 PROCEDURES = [
     rf.Fixed(n=300),
     rf.TwoSided(n=300),
-    rf.Staged(0.2, stages=(150, 900)),
-    rf.Sequential(0.2, larger=(0.4,)),
+    rf.Staged(0.02, stages=(150, 900)),
+    rf.Sequential(0.02, larger=(0.03,)),
     rf.Anytime(n=500, tolerance=0.1),
     rf.Predict(),
 ]

@@ -60,7 +60,7 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     ),
     (
         ["--procedure", "staged", "--radius", 0.1, "--stages", "5,x"],
-        ("--stages", "whole numbers", "got 'x'", "1000,10000"),
+        ("--stages", "whole number", "got 'x'", "1000,10000"),
     ),
     (["--procedure", "staged", "--radius", 0.1, "--stages", "1.5"], ("--stages", "whole", "got 1.5", "1000,10000")),
     (["--procedure", "staged", "--radius", 0.1, "--stages", "inf"], ("--stages", "whole", "got inf", "1000,10000")),
