@@ -241,6 +241,15 @@ def test_absurd_radii_of_a_run_that_knew_them(tmp_path: Path, larger: object) ->
     walk(run, QUICK)
 
 
+def test_a_run_of_a_known_radius_that_stopped_before_its_first_record(tmp_path: Path) -> None:
+    run = simulated_run(tmp_path / "run", Sequential(radius=0.1, n=400), spread(3), range(3)).path
+    for part in part_paths(run / "parts"):
+        part.unlink()
+    forge(run)
+    assert not rf.RunFolder.open(run).read()
+    walk(run)
+
+
 def stages(record: rf.Record, **changes: Any) -> rf.Record:
     return replace(record, stages=tuple(replace(one, **changes) for one in record.stages))
 

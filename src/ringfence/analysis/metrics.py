@@ -150,6 +150,8 @@ def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics
     by_lane: dict[str, list[Record]] = {}
     for record in run.read():
         by_lane.setdefault(record.lane, []).append(record)
+    if not by_lane:  # started, and stopped before the first input was done
+        return list(found)
     only = next(iter(by_lane.values()))
     return [replace(one, stages=stage_summary(by_lane.get(one.lane or "", only))) for one in found]
 

@@ -113,7 +113,7 @@ def _options() -> dict[str, str]:
     """Parameter -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command that runs."""
     current = vars(typer.main).get("get_current_context")  # older versions keep it elsewhere: names stay as they are
     context = current(silent=True) if current else None
-    parameters = context.command.params if context else []
+    parameters = context.command.get_params(context) if context else []  # with those that procedures declare
     return {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
 
 
