@@ -182,3 +182,15 @@ class AtTwiceItsAlpha(Dishonest):
     """Says 0.02, and spends more than twice as much."""
 
     honest = rf.Fixed(alpha=0.05, n0=10, n=200)
+
+
+def test_a_strangers_folder_names_a_source_only_if_it_is_trusted(registries: None, files: Path) -> None:
+    from ringfence.models.trust import foreign_code
+
+    rf.load_plugins(["seeded.py"])
+    assert foreign_code("soft(seeded:1, default)") == []
+    (files / "open.py").write_text(
+        FILES["seeded.py"].replace('"seeded"', '"open"').replace("bool] = True", "bool] = False")
+    )
+    rf.load_plugins(["open.py"])
+    assert foreign_code("soft(open:1, default)") == ["whatever open:1 names"]
