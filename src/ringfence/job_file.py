@@ -183,9 +183,12 @@ def execution_of(content: Any) -> Execution:
 
 
 def _procedure(tree: Tree | None, content: Any) -> Procedure:
-    """The procedure of its entries; that of the tree's root where it has its own for the name."""
+    """The procedure of its entries; that of the tree's root where it has its own for the name.
+
+    Without a name a radius asks for the sequential test, none for a fixed number of draws.
+    """
     given = {"name": content} if isinstance(content, str) else _mapping("procedure", content)
-    name = str(given.pop("name", "fixed"))
+    name = str(given.pop("name", "fixed" if given.get("radius") is None else "sequential"))
     implied: dict[str, Any] = {}
     if tree is not None:
         name, implied = procedure_for(tree, name)

@@ -77,3 +77,12 @@ def test_strict_names_what_has_no_proof(call: Call, tmp_path: Path) -> None:
     assert "--strict: refuses the paper form" in told
     assert "default with the procedure multinomial" in told
     assert not (tmp_path / "run").exists()
+
+
+def test_a_radius_beside_a_file_changes_no_procedure_that_it_names(call: Call, tmp_path: Path) -> None:
+    file = job(tmp_path, procedure={"name": "staged", "radius": 0.1, "stages": [100, 300]})
+    call("certify", file, "--radius", 0.05)
+    config = rf.RunFolder.open(tmp_path / "run").config
+    assert (config.procedure.name, config.procedure.settings["radius"]) == ("staged", 0.05)
+    call("certify", job(tmp_path, procedure={}), "--radius", 0.05, "--out", tmp_path / "other")
+    assert rf.RunFolder.open(tmp_path / "other").config.procedure.name == "sequential"

@@ -12,7 +12,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers, written_numbers
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
-from ringfence.cli.procedure_options import given_settings, named_procedure
+from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def certify_command(
 ) -> None:
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
-        name = named_procedure(ctx)
+        name = ctx.obj["procedure"]
         after = name == "after-smoothing"
         flags = described(noise, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
         flags["procedure"] = {"name": name, **given_settings(ctx)}

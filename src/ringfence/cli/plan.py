@@ -9,7 +9,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results
-from ringfence.cli.procedure_options import given_settings, named_procedure
+from ringfence.cli.procedure_options import given_settings
 
 
 def plan_command(
@@ -36,7 +36,7 @@ def plan_command(
         settings = given_settings(ctx)
         chosen = mechanisms_named(ctx.obj["mechanism"] or "neyman-pearson")[0]
         radius, given = settings["radius"], Given(2, noise_with(noise or "gaussian", sigma).law, chosen)
-        test = build(named_procedure(ctx), settings, unless_known=("radius",))
+        test = build(ctx.obj["procedure"], settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:
             answer |= _time(model, data, weights, device, answer["most_draws"] * inputs)
