@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -135,7 +136,11 @@ class Certification:
 
     def _check_tree(self) -> None:
         live, joint = isinstance(self.classifier, Live), self.procedure.name == EnsembleAfterSmoothing.name
-        lanes_of(self.classifier)  # every node is known, and its settings are read
+        lanes = tuple(map(Lane, self.names)) or lanes_of(self.classifier)  # every node is known, its settings are read
+        twice = [name for name, count in Counter(lane.name for lane in lanes).items() if count > 1]
+        if twice:
+            rule, remedy = "must have names of their own, which are the keys of their records", "Leave out one of them."
+            raise ArgumentError("lanes", rule, f"{', '.join(map(repr, twice[:3]))} more than once", remedy)
         if self.split_alpha and joint:
             rule = "divides alpha over lanes, and after-smoothing makes one claim about all members"
             raise ArgumentError("split_alpha", rule, f"procedure {self.procedure.name}", "Leave it out.")
@@ -176,7 +181,7 @@ class Certification:
         norm_bound(self.lift or lift, self.mechanisms[0], self.noise)  # refuses what has no proof
         if not len(dataset):
             return Loaded(self, model, module, self.lift or lift, dataset, self.classes or model.num_classes or 2)
-        lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset[0].x
+        lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset.first_readable
         found = count_classes(module, lift(first), pick_device(device), names)
         facts(module, first[None])  # a core network must fit too, before a run folder is begun
         known = self.classes or model.num_classes
@@ -191,14 +196,18 @@ class Certification:
 
     def same_classifier(self, other: Certification) -> list[str]:
         """Why the two do not speak of one smoothed classifier; empty where they do."""
-        return self.config().same_classifier(other.config())
+        ours, theirs = ("+".join(one.test.needs) for one in (self, other))
+        read = [] if ours == theirs else [f"readout: {ours!r} and {theirs!r}"]  # mean scores may elect another class
+        return [*read, *self.config().same_classifier(other.config())]
 
     def stream(self, execution: Execution | None = None) -> Iterator[Record]:
         """Records as inputs are decided, all lanes of an input together; nothing is written."""
         execution = execution or Execution()
         if isinstance(self.classifier, Live):
             module: nn.Module = self.classifier.module
-            parts = (module, self.data.stream(), self.lift or Identity(), self.classes, self.names)
+            # A share of alpha is that of so many lanes and no more: the classifier must have those.
+            names = tuple(lane.name for lane in self.lanes) if self.split_alpha else self.names
+            parts = (module, self.data.stream(), self.lift or Identity(), self.classes, names)
         else:
             loaded = self.load(execution.device)
             names = tuple(lane.name for lane in self.lanes)

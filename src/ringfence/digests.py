@@ -17,6 +17,7 @@ SPOKEN = {
     "weights": "weights",
     "code": "model code",
     "program": "exported program, or kind of denoiser",
+    "structure": "layers or attributes of the network",
     "ours": "networks of another Ringfence",
     "inputs": "data bytes",
     "labels": "labels",
