@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -132,3 +133,24 @@ def test_a_flipped_bit_in_the_counts_of_schema_1_is_noticed(old: Path) -> None:
     part.write_bytes(content)
     with pytest.warns(StoreWarning, match="is damaged"):
         assert RunFolder.open(old).done_ids() == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"noise_scale": 2.0}, "noise_scale: no setting of schema 1"),
+        ({"procedure_settings": {"name": "fixed", "alpha": 0.5}}, "procedure_settings.name"),
+        ({"lift": {"name": "patch"}}, "lift.norm_bound: Field required"),
+        ({"lanes": "main"}, "lanes: Input should be a valid list"),
+        ({"mechanisms": "renyi"}, "mechanisms: Input should be a valid list"),
+        ({"lanes": ["theta=1e999"]}, "the theta of a lane is a number; got inf"),
+    ],
+)
+def test_settings_that_schema_1_never_had_are_refused_not_guessed(
+    tmp_path: Path, changes: dict[str, object], told: str
+) -> None:
+    shutil.copytree(OLD, tmp_path / "run")
+    file = tmp_path / "run" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(StoreError, match=re.escape(told)):
+        RunFolder.open(tmp_path / "run")

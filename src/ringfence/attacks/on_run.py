@@ -17,9 +17,10 @@ from ringfence.attacks.through_noise import ATTACKS
 from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
-from ringfence.driver import Execution
+from ringfence.driver import Execution, on_lattice
 from ringfence.errors import DataError, StoreError
 from ringfence.noise import Noise, noise_of
+from ringfence.noise.exact import in_steps
 from ringfence.procedures import Predict
 from ringfence.record import Record
 from ringfence.sampling import pick_device
@@ -72,6 +73,8 @@ def run_attack(
     classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
     chosen = [item for item in dataset if item.id in records][: job.limit]
+    if noise.law.lattice is not None:
+        chosen = list(on_lattice(chosen, noise.law.lattice))  # which is what was certified
     if not chosen:
         raise StoreError(str(job.run), "must hold records of this data", "none", "Check the data.")
     if any(item.label is None for item in chosen):
@@ -132,8 +135,18 @@ def attacked_points(
         fixed = torch.empty((job.copies * len(x), *x.shape[1:]), device=device)
         noise.fill(fixed, key=(job.seed << 32) + start)
         share = torch.tensor(radii[part], device=device).view(-1, *[1] * (x.dim() - 1))
-        found += list(attack(classifier, x, y, fixed.view(job.copies, *x.shape), share).cpu())
+        points = attack(classifier, x, y, fixed.view(job.copies, *x.shape), share)
+        found += list((points if noise.law.lattice is None else nearer(x, points, noise.law.lattice)).cpu())
     return found
+
+
+def nearer(x: Tensor, points: Tensor, lattice: int) -> Tensor:
+    """Lattice points (B, *shape) for attacked ones, no farther from x, which is on the lattice, than those.
+
+    Exact noise is added to lattice points alone: the nearest one could lie outside the radius, and break nothing.
+    """
+    start = in_steps(x, lattice)
+    return (start + torch.trunc(points.double() * lattice - start).float()) * (1 / lattice)
 
 
 def _predict(
