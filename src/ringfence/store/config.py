@@ -64,6 +64,8 @@ def _lane(value: Any) -> Lane:
         fits = key in types and (type(entry) is types[key] or (types[key] is float and type(entry) is int))
         if not fits:
             raise ValueError(f"a lane has the entries {', '.join(types)}, each of its type; got {key}: {entry!r}")
+    if not math.isfinite(value.get("theta", 0.0)):
+        raise ValueError(f"the theta of a lane is a number; got {value['theta']}")
     return Lane(**value)
 
 
