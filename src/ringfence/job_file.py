@@ -28,6 +28,7 @@ from ringfence.named_parts import mechanisms_of, noise_of
 from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
+from ringfence.store import SCHEMA_VERSION
 from ringfence.store.atomic import writing_errors
 from ringfence.work import engine_named
 
@@ -84,6 +85,8 @@ class Job:
                 classes=described.get("classes"),
             )
         )
+        if made is not None:
+            wrong.ask(lambda: _refuse_contradicted(content, made))
         wrong.tell()
         assert made is not None
         out = content.get("out")
@@ -179,7 +182,8 @@ def execution_of(content: Any) -> Execution:
     elif type(batch) is not int or batch < 1:
         raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
     engine = engine_named(str(given.get("engine", "local"))).name
-    return Execution(device, batch, bool(given.get("compile", False)), given.get("autotune"), engine=engine)
+    compile = _typed("compile", given.get("compile", False), bool)
+    return Execution(device, batch, compile, given.get("autotune"), engine=engine)
 
 
 def _procedure(tree: Tree | None, content: Any) -> Procedure:
@@ -203,6 +207,15 @@ def _procedure(tree: Tree | None, content: Any) -> Procedure:
         raise ArgumentError(
             "procedure", rule, f"{listed} ({error})", "Give numbers where numbers are meant."
         ) from error
+
+
+def _refuse_contradicted(content: Mapping[str, Any], made: Certification) -> None:
+    """What follows from the rest may be said as well, as configs do, and must then be what follows."""
+    norm, version = made.mechanisms[0].norm, content.get("schema_version", SCHEMA_VERSION)
+    if content.get("norm", norm) != norm:
+        raise ArgumentError("norm", f"is that of {made.mechanisms[0].name}, {norm}", content["norm"], "Leave it out.")
+    if version != SCHEMA_VERSION:
+        raise ArgumentError("schema_version", f"must be {SCHEMA_VERSION}", version, "Run ringfence migrate on its run.")
 
 
 def _known(tree: Tree) -> Tree:

@@ -105,3 +105,14 @@ def test_the_inverse_is_on_the_safe_side_and_tight(rule: Mechanism) -> None:
     assert (rule(less, 1 - less, sigma) < radius).all()
     # Nor is the probability for a radius ever below what the tight certificate needs.
     assert (p_a >= ndtr(radius / sigma)).all()
+
+
+@pytest.mark.parametrize(
+    "rule", [one for one in MECHANISMS.values() if one.name != "neyman_pearson"], ids=lambda rule: rule.name
+)
+def test_next_to_certainty_no_mechanism_passes_the_tight_one(rule: Mechanism) -> None:
+    p_a = 1 - np.array([2.0**-53, 2.0**-52, 1e-15, 1e-12])[:, None]
+    p_b = np.array([1e-300, 1e-222, 1e-100, 1e-40, 1e-20])[None]
+    found, most = rule(p_a, p_b, 1.0), neyman_pearson(p_a, p_b, 1.0)
+    assert np.isfinite(most).all()
+    assert (found <= most).all()

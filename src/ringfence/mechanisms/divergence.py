@@ -42,7 +42,8 @@ class Renyi(Mechanism):
 
         best = crossing(slope, np.full_like(p_a, -8.0), np.full_like(p_a, 16.0), rounds=22)
         inside = np.log1p(-parts(np.exp(best))[2]) / (1 + np.exp(best))
-        limit = np.log1p(-(((p_a - p_b) / (np.sqrt(p_a) + np.sqrt(p_b))) ** 2))
+        apart = ((p_a - p_b) / (np.sqrt(p_a) + np.sqrt(p_b))) ** 2
+        limit = np.log1p(-np.minimum(apart, p_a))  # never above p_a; rounded to 1 it would prove everything
         radius: FloatArray = np.sqrt(-2 * np.fmin(limit, inside))
         return radius
 
