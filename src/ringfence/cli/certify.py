@@ -185,7 +185,8 @@ def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> 
             remark(told)
         if done:
             remark(f"{out}: {done} of {total} inputs are already there; going on with the rest")
-    with show_progress(total, done, quiet) as report:
+    test = job.certification.test
+    with show_progress(total, done, quiet, draws=None if test.stops_early else test.most_draws) as report:
         for _ in started.records(report):
             pass
     return started.run
