@@ -17,7 +17,7 @@ SPOKEN = {
     "weights": "weights",
     "code": "model code",
     "program": "exported program, or kind of denoiser",
-    "ours": "networks of another Ringfence",
+    "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",
     "labels": "labels",
     "index": "index",

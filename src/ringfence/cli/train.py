@@ -102,8 +102,8 @@ def train_command(
         for one in files:
             say(str(one))
         if not quiet:
-            model = f"{job.members[0]}@{files[0]}"
-            remark(f"use it: ringfence {job.objective.certified_with(model, job.classifier or '', job.sigma)}")
+            models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
+            remark(f"use it: ringfence {job.objective.certified_with(models, job.classifier or '', job.sigma)}")
 
 
 def _pairs(words: list[str]) -> dict[str, Any]:
