@@ -51,9 +51,9 @@ def build_objective(name: str, settings: Mapping[str, Any], base: str | None = N
         parts["base"] = bases[base](**{key: _value(inner[key], settings[key]) for key in settings if key in inner})
     unknown = [key for key in settings if key not in own and key not in inner]
     if unknown:
-        known = sorted({**own, **inner})
-        remedy = _remedy(unknown[0], known)
-        raise ArgumentError("settings", f"{name} has the settings {', '.join(known)}", ", ".join(unknown), remedy)
+        names = sorted({**own, **inner})
+        rule = f"{name} has the settings {', '.join(names)}"
+        raise ArgumentError("settings", rule, ", ".join(unknown), _remedy(unknown[0], names))
     return kind(**{key: _value(own[key], settings[key]) for key in settings if key in own}, **parts)
 
 
