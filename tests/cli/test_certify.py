@@ -26,7 +26,7 @@ def certified(call: Call, out: Path, *options: object, command: str = "certify")
 def test_the_json_document(call: Call, tmp_path: Path) -> None:
     out = tmp_path / "run"
     answer = certified(call, out, *SMALL, "--n", 400)
-    entry = ["path", "count", "acr", "abstention", "certified_accuracy", "draws", "forwards", "seconds", "sound", "run"]
+    entry = ["path", "count", "sound", "acr", "abstention", "certified_accuracy", "draws", "forwards", "seconds", "run"]
     assert list(answer) == [*entry, "runs"]
     assert [list(run) for run in answer["runs"]] == [entry]
     assert (answer["count"], answer["draws"], answer["forwards"], answer["sound"]) == (4, 2000, 2000, True)
@@ -81,6 +81,7 @@ def test_predict(call: Call, tmp_path: Path) -> None:
     answer = certified(call, tmp_path / "run", *SMALL, "--n", 200, command="predict")
     assert answer["draws"] == 800
     assert list(answer["certified_accuracy"]) == ["0.0"]
+    assert answer["acr"] is None, "no radius is claimed, which is not a poor one"
     result = call("predict", *SMALL, "--n", 200, "--out", tmp_path / "run")
     assert "most probable class" in result.stderr
 

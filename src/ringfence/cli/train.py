@@ -54,7 +54,10 @@ def _parameter(name: str, one: Any, help: str, panel: str) -> Parameter:
 def train_command(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="Training data: mnist:PATH, cifar10:PATH or an .npz with x_train, y_train.")
+        str,
+        typer.Option(
+            help="Training data: default (500 digits), mnist:PATH, cifar10:PATH or an .npz with x_train, y_train."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the training; the same command again continues it.")],
     members: Annotated[int | None, typer.Option(help="How many networks.")] = None,
