@@ -18,7 +18,7 @@ SPOKEN = {
     "code": "model code",
     "program": "exported program, or kind of denoiser",
     "structure": "layers or attributes of the network",
-    "ours": "networks of another Ringfence",
+    "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",
     "labels": "labels",
     "index": "index",

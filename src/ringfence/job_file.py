@@ -131,7 +131,7 @@ def read_job(path: Path) -> dict[str, Any]:
             raise StoreError(str(path), f"has at most {MOST_BYTES} bytes", path.stat().st_size, "Give a job file.")
         content = yaml.safe_load(path.read_bytes())  # JSON is YAML
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        told = " ".join(str(error).split())
+        told = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
         raise StoreError(str(path), "must be a readable YAML or JSON file", told, "Check the file.") from error
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"

@@ -140,7 +140,8 @@ class Setting:
             self._refuse(self.rule, value, f"Did you mean {near[0]}?" if near else None)
         wanted: tuple[type, ...] = {int: (Integral,), float: (Real,)}.get(self.kind, (self.kind,))
         if not isinstance(value, wanted) or (isinstance(value, bool) and self.kind is not bool):
-            self._refuse(f"must be a {_NAMED[self.kind]}", value)
+            kind = _NAMED[self.kind]
+            self._refuse(f"must be {kind}s separated by commas" if self.many else f"must be a {kind}", value)
         if self.kind in (int, float) and not self._inside(float(value)):
             self._refuse(self.rule, value)
         return self.kind(value)

@@ -215,6 +215,19 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
     ("words", "parts"),
     [
         (["metrics", "nowhere"], ("nowhere", "run folder or a log", "nothing there", "Check the path")),
+        (["certify", "no.yaml"], ("no.yaml", "YAML or JSON file", "got No such file or directory.", "Check the file")),
+        (
+            ["train", "--data", "default", "--objective", "dtr", "--out", "x"],
+            ("--objective", "'dtr'", "Did you mean drt?"),
+        ),
+        (
+            ["train", "--data", "default", "--rho1", "1", "--out", "x"],
+            ("gaussian has the settings copies", "got rho1", "rho1 belongs to the objectives drt."),
+        ),
+        (
+            ["train", "--data", "default", "--objective", "drt", "--set", "rho=1", "--out", "x"],
+            ("drt has the settings", "Did you mean rho"),
+        ),
         (["metrics", "nowhere", "--radii", "a"], ("--radii", "numbers", "'a'", "Write")),
         (["metrics", "nowhere", "--format", "csv"], ("--format", "auto, run or cohen", "'csv'", "Use auto")),
         (["metrics", "nowhere", "--sigma", "-1"], ("error: --sigma:", "positive", "-1", "0.25")),

@@ -81,6 +81,7 @@ def test_predict(call: Call, tmp_path: Path) -> None:
     answer = certified(call, tmp_path / "run", *SMALL, "--n", 200, command="predict")
     assert answer["draws"] == 800
     assert list(answer["certified_accuracy"]) == ["0.0"]
+    assert answer["acr"] is None, "no radius is claimed, which is not a poor one"
     result = call("predict", *SMALL, "--n", 200, "--out", tmp_path / "run")
     assert "most probable class" in result.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,26 @@ def test_a_run_tells_inputs_rate_and_time_left(lines: list[str]) -> None:
         "certifying: 10/50 inputs, 1,000 draws/s",
         "certifying: 20/50 inputs, 2,000 draws/s, about 6 s left",
     ]
+
+
+def test_where_every_input_takes_the_same_draws_the_time_left_is_told_from_the_first_on(lines: list[str]) -> None:
+    with progress.show_progress(5, 1, quiet=False, draws=1000) as report:
+        report(Progress(0, 500, 1.0))
+        report(Progress(2, 2500, 5.0))
+    assert lines == [
+        "certifying: 1/5 inputs, 500 draws/s, about 7 s left",
+        "certifying: 3/5 inputs, 500 draws/s, about 3 s left",
+    ]
+
+
+@pytest.mark.parametrize(("settings", "known"), [(("--n", 200), True), (("--radius", 0.1), False)])
+def test_certify_knows_the_time_before_the_first_input_unless_draws_may_stop(
+    settings: tuple[object, ...], known: bool, call: Any, tmp_path: Path, lines: list[str]
+) -> None:
+    call("certify", "--sigma", 0.5, *settings, "--limit", 3, "--batch", 50, "--out", tmp_path / "run")
+    undecided = [line for line in lines if line.startswith("certifying: 0/3")]
+    assert undecided
+    assert all(line.endswith(" left") == known for line in undecided)
 
 
 def test_the_first_and_the_last_line_of_a_training_are_always_told(

@@ -131,6 +131,19 @@ def test_drt_starts_from_trained_members_and_the_result_is_certified(
     assert all(a >= b for a, b in zip(found["empirical"], found["certified"], strict=True))
 
 
+def test_a_trained_ensemble_says_how_to_certify_it_and_is_no_run(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    few = [word for word in SMALL if word != "--quiet"]
+    told = call("train", *tiny, "--out", tmp_path / "net", "--members", 2, "--epochs", 1, *few).output.replace(
+        "\n", " "
+    )
+    members = ", ".join(
+        f"{tiny[3]}@{tmp_path / 'net' / name}" for name in ("final-0.safetensors", "final-1.safetensors")
+    )
+    assert f"use it: ringfence certify --model 'soft({members})' --sigma 0.2 ..." in " ".join(told.split())
+    told = " ".join(call("verify", tmp_path / "net", code=2).output.split())
+    assert "must be a run's settings; got those of a training. Name a folder that ringfence certify" in told
+
+
 def test_a_selector_is_trained_and_used(call: Call, tiny: list[str], tmp_path: Path) -> None:
     call("train", *tiny, "--out", tmp_path / "net", "--epochs", 4, "--lr", 0.1, *SMALL)
     spec = f"{tiny[3]}@{tmp_path / 'net' / 'final-0.safetensors'}"

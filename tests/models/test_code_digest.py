@@ -98,7 +98,7 @@ def test_our_own_networks_count_by_name_and_version_never_by_source(monkeypatch:
     before = load_model("default").digest
     assert "code" not in (read_digest(before) or {})
     monkeypatch.setattr(code_module, "OURS", "another")
-    assert changes(load_model("default").digest, before) == "networks of another Ringfence"
+    assert changes(load_model("default").digest, before) == "Ringfence's own networks (another kind or version)"
 
 
 def test_a_program_is_its_file(tmp_path: Path) -> None:

@@ -62,3 +62,13 @@ def test_the_ledger_lists_every_look() -> None:
     spent = Anytime(0.001, n=1000).spent
     assert spent["look 1"] == pytest.approx(0.0005)
     assert sum(spent.values()) < 0.001
+
+
+@pytest.mark.parametrize(
+    ("settings", "early"),
+    [({}, False), ({"tolerance": 0.02}, True), ({"seconds": 1.0}, True), ({"radii": (0.5,)}, True)],
+)
+def test_it_takes_all_draws_unless_something_may_stop_it(settings: dict[str, float], early: bool) -> None:
+    test = Anytime(0.01, n0=10, n=1000, **settings)
+    assert test.stops_early == early
+    assert (test.expected_draws(0.9, GIVEN) is None) == early

@@ -123,6 +123,11 @@ def test_those_that_wait_for_a_wrong_job_are_not_wrong(sweep: Read) -> None:
         sweep("train: [{name: net, settings: {x: wrong}}]\ncertify: [{name: a, settings: {x: 'zoo:sweep/net:0'}}]")
 
 
+def test_the_last_problem_ends_in_one_full_stop(sweep: Read) -> None:
+    with pytest.raises(DataError, match=r"[^.]\. See docs/sweep\.md\.$"):
+        sweep("train: [{name: net, settings: {x: wrong}}]")
+
+
 def test_a_mistake_in_every_job_of_a_grid_is_told_once(sweep: Read) -> None:
     with pytest.raises(DataError, match=r"1 problem\nline 1, train a\{i\} \(a1\): x: must not be wrong"):
         sweep("train: [{name: 'a{i}', each: {i: [1, 2, 3]}, settings: {x: wrong}}]")

@@ -33,8 +33,8 @@ class RunMetrics:
 
     certified_accuracy: radius r -> share of the labelled inputs with prediction = label and radius >= r; at r = 0
     every correct answer counts (this is ``accuracy``). acr: mean of radius * [correct]; median_radius: the median
-    of the same. Both are None where the run tried one known radius; with acr and accuracy they are None, and
-    certified_accuracy is empty, where no input has a label. lane is None for a run with one lane only.
+    of the same. Both are None where the run tried one known radius or claimed none; with acr and accuracy they are
+    None, and certified_accuracy is empty, where no input has a label. lane is None for a run with one lane only.
     consensus: what a K-consensus saved; time_rf: a reference run's time per input over this one's; stages: where a
     staged or sequential run stopped, and what that saved against a fixed n. sound: whether all of it is proved.
     """
@@ -103,6 +103,9 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     ]
     if isinstance(source, RunFolder):
         found = [replace(one, consensus=_consensus(one, source)) for one in found]
+        test = procedure_of(source.config)
+        if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
+            found = [replace(one, acr=None, median_radius=None) for one in found]
     return found
 
 

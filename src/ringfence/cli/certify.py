@@ -187,7 +187,9 @@ def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> 
         if done:
             there = f"{done} of {total} inputs are already there; going on with the rest"
             remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
-    with show_progress(total, done, quiet) as report:
+    test = job.certification.test
+    doing, draws = "certifying" if test.claims_radius else "predicting", None if test.stops_early else test.most_draws
+    with show_progress(total, done, quiet, doing, draws) as report:
         for _ in started.records(report):
             pass
     return started.run
@@ -241,7 +243,7 @@ def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -
 
 def result_json(lanes: list[Any], run: RunFolder) -> dict[str, Any]:
     """The keys of a ``metrics --json`` run, with what the run cost; one entry per lane under ``runs``."""
-    costs = ("draws", "forwards", "seconds", "sound")
+    costs = ("draws", "forwards", "seconds")
     entries = [
         {**lane.to_dict(), **{name: getattr(lane, name) for name in costs}, "run": str(run.path)} for lane in lanes
     ]

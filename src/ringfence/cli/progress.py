@@ -72,15 +72,18 @@ class _Lines:
 
 @contextmanager
 def show_progress(
-    total: int, done: int, quiet: bool, doing: str = "certifying"
+    total: int, done: int, quiet: bool, doing: str = "certifying", draws: int | None = None
 ) -> Iterator[Callable[[Progress], None]]:
-    """A callback for certify; total inputs, done of them already before this session."""
+    """A callback for certify; total inputs, done of them already before this session; draws of each, where known."""
     with meter(quiet) as show:
 
         def report(progress: Progress) -> None:
             there, seconds = done + progress.inputs, max(progress.seconds, 1e-9)
-            # Before the first is decided nobody knows how long one takes.
-            left = (total - there) * progress.seconds / progress.inputs if progress.inputs else None
+            # Where draws stop early, nobody knows how long an input takes before the first is decided.
+            wanted, given = (
+                (total - done, progress.inputs) if draws is None else ((total - done) * draws, progress.draws)
+            )
+            left = max(wanted - given, 0) * progress.seconds / given if given else None
             show(doing, there, total, f"{there}/{total} inputs, {progress.draws / seconds:,.0f} draws/s", left)
 
         yield report

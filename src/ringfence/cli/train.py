@@ -54,7 +54,10 @@ def _parameter(name: str, one: Any, help: str, panel: str) -> Parameter:
 def train_command(
     context: typer.Context,
     data: Annotated[
-        str, typer.Option(help="Training data: mnist:PATH, cifar10:PATH or an .npz with x_train, y_train.")
+        str,
+        typer.Option(
+            help="Training data: default (500 digits), mnist:PATH, cifar10:PATH or an .npz with x_train, y_train."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the training; the same command again continues it.")],
     members: Annotated[int | None, typer.Option(help="How many networks.")] = None,
@@ -102,8 +105,8 @@ def train_command(
         for one in files:
             say(str(one))
         if not quiet:
-            model = f"{job.members[0]}@{files[0]}"
-            remark(f"use it: ringfence {job.objective.certified_with(model, job.classifier or '', job.sigma)}")
+            models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
+            remark(f"use it: ringfence {job.objective.certified_with(models, job.classifier or '', job.sigma)}")
 
 
 def _pairs(words: list[str]) -> dict[str, Any]:

@@ -104,10 +104,14 @@ class Anytime(Voted):
         """n0, and the last look."""
         return self.n0 + int(_looks(self.n, self.look, self.ratio)[-1])
 
+    @property
+    def stops_early(self) -> bool:
+        """At a precision, a time or a grid of radii, where one is set."""
+        return self.tolerance > 0 or self.seconds is not None or bool(self.radii)
+
     def expected_draws(self, p: float, given: Given) -> float | None:
         """Not known where something may stop it early."""
-        early = self.tolerance > 0 or self.seconds is not None or self.radii
-        return None if early else float(self.most_draws)
+        return None if self.stops_early else float(self.most_draws)
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -160,6 +160,11 @@ class Procedure(ABC):
     def most_draws(self) -> int:
         """Draws of an input at most."""
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether an input may take fewer draws than that."""
+        return bool(self.targets)
+
     def expected_draws(self, p: float, given: Given) -> float | None:
         """Mean draws of an input whose class has probability p; None where that is not known."""
         return float(self.most_draws)

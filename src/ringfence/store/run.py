@@ -363,7 +363,10 @@ def read_config(file: Path, content: Any, earlier: bool = False) -> RunConfig:
         received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
     except (ValueError, TypeError, LookupError, ArithmeticError, RingfenceError) as error:
         received = str(error)
-    remedy = "Restore config.json from a copy, or start a new run."
+    if isinstance(content, dict) and {"arch", "plan"} <= set(content):
+        received, remedy = "those of a training", "Name a folder that ringfence certify or predict wrote."
+    else:
+        remedy = "Restore config.json from a copy, or start a new run."
     raise StoreError(str(file), "must be a run's settings", received, remedy)
 
 

@@ -65,7 +65,7 @@ def read_sweep(file: Path, commands: Commands, tiny: bool = False, zoos: Iterabl
     jobs = reader.jobs()
     if reader.problems:
         count = len(reader.problems)
-        told = "\n".join([f"{count} problem{'s'[: count != 1]}", *dict.fromkeys(reader.problems)])
+        told = "\n".join([f"{count} problem{'s'[: count != 1]}", *dict.fromkeys(reader.problems)]).rstrip(".")
         raise DataError(str(file), "must be a sweep that can run", told, "See docs/sweep.md.")
     about, data = reader.document.get("about"), reader.document.get("data")
     return Sweep(file, str(about or "").strip(), data, jobs, tuple(sorted(reader.given)))

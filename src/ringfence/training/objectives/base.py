@@ -7,6 +7,7 @@ it is given to work with. Class attributes and methods say which members it trai
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -139,9 +140,10 @@ class Objective(ABC):
         """Itself, knowing the fixed classifier and the trained members before this one, if it uses them."""
         return self
 
-    def certified_with(self, model: str, classifier: str, sigma: float) -> str:
-        """The command that uses what was trained, as far as it is known."""
-        return f"certify --model {model} --sigma {sigma:g} ..."
+    def certified_with(self, models: Sequence[str], classifier: str, sigma: float) -> str:
+        """The command that uses what was trained, as far as it is known; several members as one vote."""
+        tree = models[0] if len(models) == 1 else f"soft({', '.join(models)})"
+        return f"certify --model {shlex.quote(tree)} --sigma {sigma:g} ..."
 
     def settings(self) -> dict[str, Any]:
         """Name and settings as plain values; the base's as a dictionary of its own, first."""

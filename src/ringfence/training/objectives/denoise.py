@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
@@ -23,9 +24,10 @@ class _OfDenoiser(SingleObjective):
     judged: ClassVar[bool] = False
 
     @final
-    def certified_with(self, model: str, classifier: str, sigma: float) -> str:
+    def certified_with(self, models: Sequence[str], classifier: str, sigma: float) -> str:
         """In front of the classifier."""
-        return super().certified_with(f"'denoised({model}, {classifier or 'CLASSIFIER'})'", classifier, sigma)
+        trees = [f"denoised({model}, {classifier or 'CLASSIFIER'})" for model in models]
+        return super().certified_with(trees, classifier, sigma)
 
 
 @final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from ringfence.errors import ArgumentError
@@ -50,8 +51,9 @@ def build_objective(name: str, settings: Mapping[str, Any], base: str | None = N
         parts["base"] = bases[base](**{key: _value(inner[key], settings[key]) for key in settings if key in inner})
     unknown = [key for key in settings if key not in own and key not in inner]
     if unknown:
-        listed = ", ".join(sorted({**own, **inner}))
-        raise ArgumentError("settings", f"{name} has the settings {listed}", ", ".join(unknown), "Correct the name.")
+        names = sorted({**own, **inner})
+        rule = f"{name} has the settings {', '.join(names)}"
+        raise ArgumentError("settings", rule, ", ".join(unknown), _remedy(unknown[0], names))
     return kind(**{key: _value(own[key], settings[key]) for key in settings if key in own}, **parts)
 
 
@@ -68,9 +70,18 @@ def stored_objective(stored: Mapping[str, Any]) -> Objective:
 
 def _named(name: str) -> type[Objective]:
     if name not in OBJECTIVES:
-        remedy = f"Use {next(iter(OBJECTIVES))}."
+        near = get_close_matches(name, OBJECTIVES, 1)
+        remedy = f"Did you mean {near[0]}?" if near else f"Use {next(iter(OBJECTIVES))}."
         raise ArgumentError("objective", f"must be one of {', '.join(OBJECTIVES)}", repr(name), remedy)
     return OBJECTIVES[name]
+
+
+def _remedy(unknown: str, known: list[str]) -> str:
+    """What to do about a setting that the objective does not have: it is misspelt, or another objective's."""
+    if near := get_close_matches(unknown, known, 1):
+        return f"Did you mean {near[0]}?"
+    owners = [name for name, one in OBJECTIVES.items() if unknown in settings_of(one)]
+    return f"{unknown} belongs to the objectives {', '.join(owners)}." if owners else "Correct the name."
 
 
 def _value(known: Any, value: Any) -> Any:

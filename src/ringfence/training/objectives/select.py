@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
@@ -62,9 +63,9 @@ class Select(SingleObjective):
         worth = f"for {int(data.y.sum())} of {len(data)} training inputs"
         return f"right on a share of at least {self.eta:g} of {self.n} noisy copies {worth}"
 
-    def certified_with(self, model: str, classifier: str, sigma: float) -> str:
+    def certified_with(self, models: Sequence[str], classifier: str, sigma: float) -> str:
         """As the selector of an ACES."""
-        return f"certify --model 'aces(certify={classifier}, core=MODEL, select={model})' --sigma {sigma:g} ..."
+        return f"certify --model 'aces(certify={classifier}, core=MODEL, select={models[0]})' --sigma {sigma:g} ..."
 
     def at(self, epoch: int) -> Select:
         """With what the base objective minimises in that epoch."""
