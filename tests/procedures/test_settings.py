@@ -55,7 +55,7 @@ def test_a_config_gives_the_procedure_back(name: str) -> None:
 
 def test_all_that_does_not_belong_is_refused_in_one_message() -> None:
     with pytest.raises(
-        ArgumentError, match=r"stages, look: are no settings of the fixed procedure.*knows alpha, n0, n"
+        ArgumentError, match=r"stages, look: are no settings of the fixed procedure.*knows `alpha`, `n0`, `n`"
     ):
         procedure("fixed", {"stages": (10, 20), "look": 5, "n": 100, "beta": None})
     with pytest.raises(ArgumentError, match="radius: is needed by the staged procedure"):
