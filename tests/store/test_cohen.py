@@ -207,7 +207,7 @@ def test_a_log_holds_one_lane(config: RunConfig, make_record: Callable[..., Reco
     export_cohen(run, stream, lane="b")
     assert [line.split("\t")[0] for line in stream.getvalue().splitlines()] == ["idx", "1", "3"]
     for lane in (None, "c"):
-        with pytest.raises(ArgumentError, match="a run with a, b"):
+        with pytest.raises(ArgumentError, match="a, b"):
             export_cohen(run, stream, lane=lane)
 
 
