@@ -42,7 +42,9 @@ def test_the_digest_depends_on_every_setting_and_not_on_the_order_of_keys(config
         "precision": "bf16", "seed": 1, "migrated": {"from": 1, "weights": None}, "schema_version": 3,
     }  # fmt: skip
     assert {key.replace("__", ".") for key in changes} == {key for key, _ in flatten(config.model_dump())}
-    digests = {changed(config, **{key: value}).digest for key, value in changes.items()}
+    exact: dict[str, Any] = {"noise__form": "exact", "noise__coordinates": 1}
+    beside = {"noise__form": {**exact, "noise__lattice": 5}, "noise__lattice": exact}
+    digests = {changed(config, **{**beside.get(key, {}), key: value}).digest for key, value in changes.items()}
     assert len(digests | {config.digest}) == len(changes) + 1
     content = config.model_dump()
     turned = {key: dict(reversed(one.items())) if isinstance(one, dict) else one for key, one in content.items()}
