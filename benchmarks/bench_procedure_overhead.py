@@ -21,7 +21,7 @@ from ringfence.sampling import Finished
 from ringfence.types import IntArray, Tally
 
 ROWS, CLASSES, SIGMA = 82, 10, 0.5
-GIVEN = Given(CLASSES, SIGMA)
+GIVEN = Given(CLASSES, SIGMA, neyman_pearson)
 PROCEDURES: dict[str, Procedure] = {
     "sequential": rf.Sequential(radius=0.5),
     "staged": rf.Staged(radius=0.5),
@@ -52,7 +52,7 @@ def procedure_milliseconds(procedure: Procedure, batches: int) -> float:
     for _ in range(batches):
         tally = drawn_votes(procedure.request(state), chance, rng)
         begin = time.perf_counter()
-        state = procedure.update(state, tally)
+        state = procedure.update(state, tally, GIVEN)
         wanted = procedure.request(state)
         times.append(time.perf_counter() - begin)
         done = wanted == 0
@@ -103,7 +103,7 @@ class CountingEngine:
 def in_flight_milliseconds(procedure: Procedure, batches: int) -> float:
     """Median time of InFlight.settle on 82 complete requests, and of opening new inputs for the decided ones."""
     engine = CountingEngine(ROWS, np.random.default_rng(0))
-    flight = InFlight(engine, procedure, GIVEN, (neyman_pearson,), rf.Identity())  # type: ignore[arg-type]
+    flight = InFlight(engine, procedure, GIVEN, (), rf.Identity())  # type: ignore[arg-type]
     x, opened, times = torch.zeros(1), 0, []
     while engine.free:
         flight.open(Input(opened, x, 0, ""))

@@ -45,6 +45,7 @@ def fake_runs() -> Any:
     spec = importlib.util.spec_from_file_location("fake_runs", ROOT / "tests" / "report" / "fake_runs.py")
     assert spec is not None
     assert spec.loader is not None
+    sys.path.append(str(ROOT / "tests" / "laws"))  # for its configs
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -70,17 +70,16 @@ def engine(
     """Network forwards a second of a certification, forwards a draw, and the seconds before the first batch."""
     started: list[float] = []
     execution = rf.Execution(device, plan=plan, on_plan=lambda plan: started.append(time.perf_counter()))
-    items = [Input(i, torch.rand(SHAPE), None, str(i)) for i in range(inputs)]
+    items = [Input(i, torch.randint(0, 256, SHAPE) / 255, None, str(i)) for i in range(inputs)]
     begin = time.perf_counter()
     found = rf.certify(
         model,
         items,
-        noise=rf.Gaussian(SIGMA),
         procedure=procedure,
         num_classes=CLASSES,
         precision=plan.precision,
         execution=execution,
-        **more,
+        **({"noise": rf.Gaussian(SIGMA)} | more),
     )
     first = {record.input_id: record for record in found}  # lanes share their draws
     end = time.perf_counter()

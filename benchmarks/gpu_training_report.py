@@ -33,12 +33,12 @@ def share(one: Row, tflops: float) -> float:
 def operations(arch: str, objective: str) -> int:
     """Multiplications and additions of products and convolutions in one step of SMALL_BATCH images, counted as run."""
     from gpu_training_cases import objective_of
-    from gpu_training_steps import Size, our_courses
+    from gpu_training_steps import Size, our_trainings
 
     size = Size(arch, torch.device("cpu"), SMALL_BATCH, 2 * SMALL_BATCH, 1)
-    (course,) = our_courses(size, 1, objective_of(objective), compile=False)
+    (training,) = our_trainings(size, 1, objective_of(objective), compile=False)
     with Counting() as counter:
-        course.stepper.step()
+        training.stepper.step()
     return counter.total
 
 

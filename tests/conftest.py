@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,20 @@ def _the_same_draws_whatever_ran_before() -> None:
 
     np.random.seed(0)  # noqa: NPY002, what libraries draw from
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test registers, or loads as a plugin, is forgotten after it."""
+    from importlib import import_module
+
+    from ringfence.extending import KINDS, PLUGINS
+    from ringfence.stats import FAMILIES
+
+    monkeypatch.setenv(PLUGINS, "")
+    kept = [getattr(import_module(home.room), home.name) for home in KINDS.values()]
+    before = [(registry, dict(registry)) for registry in (FAMILIES, *kept)]
+    yield
+    for registry, known in before:
+        registry.clear()
+        registry.update(known)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.attacks import ATTACKS, Ddn, Pgd, log_mean_softmax, smoothed_loss
+from ringfence.attacks.on_run import nearer
 from ringfence.errors import ArgumentError
+from ringfence.noise.exact import onto_lattice
 
 
 def linear(seed: int = 0) -> nn.Module:
@@ -86,3 +88,15 @@ def test_bad_settings_are_refused() -> None:
     for attack in (Pgd(eps=0.0), Pgd(eps=math.nan), Pgd(steps=0)):
         with pytest.raises(ArgumentError, match=r"eps|steps"):
             attack(*arguments)
+
+
+def test_points_for_exact_noise_are_on_the_lattice_and_no_farther_away() -> None:
+    torch.manual_seed(0)
+    x = torch.randint(0, 256, (6, 1, 8, 8)) / 255
+    points = x + 0.02 * torch.randn_like(x)
+    found = nearer(x, points, 255)
+    assert [onto_lattice("", one, 255)[1] for one in found] == [0.0] * 6
+    assert ((found - x).flatten(1).norm(dim=1) <= (points - x).flatten(1).norm(dim=1)).all()
+    nearest = torch.stack([onto_lattice("", one, 255)[0] for one in points])
+    assert ((nearest - x).flatten(1).norm(dim=1) > (points - x).flatten(1).norm(dim=1)).any()
+    assert (found != x).any()

@@ -104,3 +104,13 @@ def test_what_the_watch_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> N
     rates = json.loads((tmp_path / "x.json").read_text())["measurements"]["rates"]
     assert {"all of it", "re-asks off", "watching of inputs off", "both off"} <= rates.keys()
     assert all(len(each) == 1 and each[0] > 0 for each in rates.values())
+
+
+def test_what_exact_noise_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> None:
+    done = run(
+        ROOT / "benchmarks" / "exact_cost.py", "--quick", "--device", "cpu", "--batch", "50", "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    rates = json.loads((tmp_path / "exact_cost.json").read_text())["measurements"]["rates"]
+    assert {name: set(forms) for name, forms in rates.items()} == {"LeNet": {"float", "exact"}}
+    assert all(len(each) == 1 and each[0] > 0 for each in rates["LeNet"].values())

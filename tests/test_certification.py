@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
-from ringfence.errors import ArgumentError, ModelError, Problems, StoreError
+from ringfence.errors import ArgumentError, ModelError, Problems, RingfenceError, StoreError
 from ringfence.job_file import Job, read_job
 from ringfence.mechanisms import MECHANISMS, one_sided, renyi
 from ringfence.models.compose import tree_of
@@ -49,7 +49,7 @@ def facts(records: Any) -> list[dict[str, Any]]:
 
 
 def test_a_run_cannot_say_anything_else_than_what_is_certified(tmp_path: Path) -> None:
-    staged = rf.Staged(0.2, stages=(150, 900))
+    staged = rf.Staged(0.02, stages=(150, 900))
     made = value(noise=rf.Gaussian(0.25), procedure=staged, mechanism=renyi)
     run = rf.certify_into(made, tmp_path / "run", FAST)
     config = run.config
@@ -146,8 +146,8 @@ def test_mistyped_entries_are_named(content: dict[str, Any], said: str) -> None:
 PROCEDURES = [
     rf.Fixed(n=300),
     rf.TwoSided(n=300),
-    rf.Staged(0.2, stages=(150, 900)),
-    rf.Sequential(0.2, larger=(0.4,)),
+    rf.Staged(0.02, stages=(150, 900)),
+    rf.Sequential(0.02, larger=(0.03,)),
     rf.Anytime(n=500, tolerance=0.1),
     rf.Predict(),
 ]
@@ -421,3 +421,75 @@ def test_odd_compositions_are_certified_verified_and_reported(name: str, tmp_pat
     found = rf.RunFolder.open(run)
     assert len(found.read()) == 2 * len(found.config.classifier.lanes)
     assert rf.Certification.of(found.config).config() == found.config
+
+
+# What was seen to go wrong
+
+
+def layered(activation: nn.Module, **held: Any) -> nn.Module:
+    torch.manual_seed(0)
+    found = nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 2))
+    for name, one in held.items():
+        setattr(found, name, one)
+    return found
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        layered(nn.Tanh()),
+        layered(nn.LeakyReLU(0.5)),
+        layered(nn.ReLU(), shift=2),
+        layered(nn.ReLU(), table=torch.ones(2)),
+        layered(nn.ReLU(), squash=torch.tanh),
+    ],
+    ids=["another layer", "a layer of torch's with another number", "a number", "a tensor", "a function"],
+)
+def test_networks_of_a_program_with_the_same_weights_are_not_the_same(other: nn.Module, tmp_path: Path) -> None:
+    one = value(layered(nn.ReLU()))
+    assert one.same_classifier(value(layered(nn.ReLU()), seed=3)) == []
+    (told,) = one.same_classifier(value(other))
+    assert told.startswith("classifier.digest: ")
+    assert "layers or attributes of the network" in told
+    one.run(tmp_path / "run", FAST)
+    with pytest.raises(StoreError, match=r"the model changed: .*layers or attributes"):
+        value(other).run(tmp_path / "run", FAST)
+
+
+def test_a_buffer_that_is_not_saved_counts_too() -> None:
+    one, other = layered(nn.ReLU()), layered(nn.ReLU())
+    one.register_buffer("table", torch.zeros(2), persistent=False)
+    other.register_buffer("table", torch.ones(2), persistent=False)
+    assert value(one).same_classifier(value(other)) != []
+
+
+def test_votes_and_mean_scores_are_two_smoothed_classifiers() -> None:
+    told = value().same_classifier(value(procedure=rf.Softmax(n=200)))
+    assert told == ["readout: 'votes' and 'scores'"]
+    assert value().same_classifier(value(procedure=rf.TwoSided(n=200))) == []
+
+
+def test_alpha_is_not_split_over_fewer_lanes_than_there_are() -> None:
+    lanes = value(BucketLanes(), split_alpha=True, lanes=("a", "b"), procedure=rf.Fixed(alpha=0.02, n=200))
+    assert {(one.lane, one.alpha) for one in lanes.stream(FAST)} == {("a", 0.01), ("b", 0.01)}
+    with pytest.raises(RingfenceError, match="one lane for each name, main; got 2 lanes"):
+        list(value(BucketLanes(), split_alpha=True).stream(FAST))
+
+
+@pytest.mark.parametrize(
+    "tree", ["lanes(default, default:1, votes=soft/soft)", "aces(certify=default, core=default, theta=nan/nan)"]
+)
+def test_lanes_have_names_of_their_own(tree: str) -> None:
+    with pytest.raises(ArgumentError, match=r"names of their own.*more than once"):
+        value(tree, "default")
+    with pytest.raises(ArgumentError, match="'a' more than once"):
+        value(BucketLanes(), lanes=("a", "a"))
+
+
+def test_inputs_that_are_changed_after_the_start_are_those_of_the_config(tmp_path: Path) -> None:
+    points = POINTS.clone()
+    started = value(data=points).start(tmp_path / "run", FAST)
+    points.zero_()
+    found = list(started.records())
+    assert facts(found) == facts(value().stream(FAST))
+    assert started.run.config.data.digest == value().config().data.digest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor, nn
 from toys import BucketLanes, Buckets
 
 import ringfence as rf
@@ -18,46 +19,70 @@ def smoothed() -> rf.Smoothed:
     return rf.Smoothed(Buckets(), sigma=0.5, num_classes=4, execution=rf.Execution(device="cpu", batch=100))
 
 
-def test_one_input_gives_one_record_and_many_give_many(smoothed: rf.Smoothed) -> None:
-    one = smoothed.certify(X[1], n=1000)
-    assert isinstance(one, rf.Record)
-    assert one.prediction == 3
-    assert one.procedure == "fixed"
-    assert 0 < one.radius < 0.6  # the truth for a cut at 1.0 is 0.6
-    many = smoothed.certify(list(X), n=1000)
+def test_a_batch_gives_a_record_per_input_in_order(smoothed: rf.Smoothed) -> None:
+    many = smoothed.certify(X, n=1000)
     assert [record.input_id for record in many] == [0, 1, 2]
-    assert many[1].prediction == 3
+    assert (many[1].prediction, many[1].procedure) == (3, "fixed")
+    assert 0 < many[1].radius < 0.6  # the truth for a cut at 1.0 is 0.6
+    listed = smoothed.certify(list(X), n=1000)
+    assert [(one.prediction, one.radius) for one in listed] == [(one.prediction, one.radius) for one in many]
+    [alone] = smoothed.certify(X[:1], n=1000)
+    assert alone.radius == many[0].radius
+
+
+def test_a_single_input_is_no_batch(smoothed: rf.Smoothed) -> None:
+    for call in (smoothed.certify, smoothed.predict):
+        with pytest.raises(DataError, match=r"batch: must be a batch .*got shape \(2,\).*x\[None\]"):
+            call(X[0], n=100)
+
+
+class Picture(nn.Module):
+    """A network of images (B, 3, 4, 4), as most are: it takes no other shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.net(x)
+        return scores
+
+
+def test_an_image_is_not_taken_for_a_batch_of_its_channels() -> None:
+    image = torch.rand(3, 4, 4)
+    smoothed = rf.Smoothed(Picture(), sigma=0.5, execution=rf.Execution(device="cpu", batch=100))
+    with pytest.raises(ClassifierError):
+        smoothed.certify(image, n=100)
+    assert len(smoothed.certify(image[None], n=100)) == 1
 
 
 def test_a_radius_asks_the_sequential_test(smoothed: rf.Smoothed) -> None:
-    record = smoothed.certify(X[1], radius=0.3)
+    [record] = smoothed.certify(X[1:2], radius=0.3)
     assert (record.procedure, record.target, record.radius, record.prediction) == ("sequential", 0.3, 0.3, 3)
-    assert smoothed.certify(X[1], radius=0.3, n=2000).draws <= 2100
-    assert smoothed.certify(X[2], radius=0.3, n=2000).abstained
+    assert smoothed.certify(X[1:2], radius=0.3, n=2000)[0].draws <= 2100
+    assert smoothed.certify(X[2:], radius=0.3, n=2000)[0].abstained
 
 
 def test_alpha_procedure_mechanism_and_seed_are_passed_on(smoothed: rf.Smoothed) -> None:
-    loose, strict = smoothed.certify(X[1], n=500, alpha=0.1), smoothed.certify(X[1], n=500, alpha=1e-6)
+    [loose], [strict] = (smoothed.certify(X[1:2], n=500, alpha=alpha) for alpha in (0.1, 1e-6))
     assert (loose.alpha, strict.alpha) == (0.1, 1e-6)
     assert loose.radius > strict.radius
-    chosen = smoothed.certify(X[1], procedure=rf.TwoSided(n=800), mechanism=one_sided, seed=5)
+    [chosen] = smoothed.certify(X[1:2], procedure=rf.TwoSided(n=800), mechanism=one_sided, seed=5)
     assert (chosen.procedure, list(chosen.radii), chosen.seed) == ("two-sided", ["one_sided"], 5)
 
 
 def test_predict_claims_a_class_and_no_radius(smoothed: rf.Smoothed) -> None:
-    record = smoothed.predict(X[1])
-    assert isinstance(record, rf.Record)
+    [record] = smoothed.predict(X[1:2])
     assert (record.prediction, record.radius, record.procedure, record.draws) == (3, 0.0, "predict", 1000)
     many = smoothed.predict(list(X), n=200, alpha=0.01)
-    assert isinstance(many, list)
     assert [one.draws for one in many] == [200, 200, 200]
 
 
 def test_the_forward_shape_is_measured_once(smoothed: rf.Smoothed) -> None:
-    smoothed.certify(X[0], n=100)
+    smoothed.certify(X[:1], n=100)
     plan = smoothed._execution.plan
     assert plan is not None
-    smoothed.predict(X[0], n=100)
+    smoothed.predict(X[:1], n=100)
     assert smoothed._execution.plan is plan
 
 
@@ -67,16 +92,14 @@ def test_bad_arguments(smoothed: rf.Smoothed) -> None:
     with pytest.raises(DataError, match="at least one input"):
         smoothed.certify([])
     with pytest.raises(ArgumentError, match="alpha"):
-        smoothed.certify(X[0], alpha=2.0)
+        smoothed.certify(X[:1], alpha=2.0)
     with pytest.raises(ArgumentError, match="n: must be at least 1"):
-        smoothed.certify(X[0], n=0)
+        smoothed.certify(X[:1], n=0)
     with pytest.raises(ClassifierError, match="7 scores"):
-        rf.Smoothed(Buckets(), sigma=0.5, num_classes=7).certify(X[0], n=100)
-    # One bare batch instead of a list would be taken for one input of that shape.
-    assert isinstance(smoothed.certify(X[0], n=100), rf.Record)
+        rf.Smoothed(Buckets(), sigma=0.5, num_classes=7).certify(X[:1], n=100)
 
 
 def test_several_lanes_are_no_single_classifier() -> None:
     several = rf.Smoothed(BucketLanes(), sigma=0.5, execution=rf.Execution(device="cpu", batch=100))
     with pytest.raises(ClassifierError, match=r"one lane for each name, main; got 2 lanes.*certify\(\)"):
-        several.certify(X[0], n=100)
+        several.certify(X[:1], n=100)

@@ -207,7 +207,7 @@ def test_ids_and_labels_are_those_of_the_inputs(tmp_path: Path) -> None:
 
 def test_a_lane_that_is_missing_and_a_row_that_stands_twice_are_found(tmp_path: Path) -> None:
     test = rf.Fixed(n=800)
-    two = config(test).model_copy(update={"lanes": ["main", "other"]})
+    two = altered(config(test), {"lanes": ["main", "other"]})
     rows = [replace(one, config_hash=two.digest) for one in records(test)]
     run = rf.RunFolder.create_or_resume(tmp_path / "run", two)
     run.append([*rows, *(replace(one, lane="other") for one in rows[1:])])
@@ -221,7 +221,7 @@ def test_rows_of_other_settings_do_not_count(tmp_path: Path) -> None:
     test = rf.Fixed(n=800)
     rows = records(test)
     run = stored(tmp_path / "run", test, rows[:5])
-    other = rf.RunFolder.create_or_resume(tmp_path / "other", config(test).model_copy(update={"seed": 1}))
+    other = rf.RunFolder.create_or_resume(tmp_path / "other", altered(config(test), {"seed": 1}))
     part = other.append([replace(one, config_hash=other.config.digest) for one in rows[5:]])
     run._files.add_part(part.read_bytes(), 4)
     with pytest.warns(StoreWarning, match=r"part-000001\.parquet is damaged \(4 rows are of other settings\)"):

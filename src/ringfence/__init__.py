@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ringfence.certification import certify as certify
     from ringfence.classifiers import Aces as Aces
     from ringfence.classifiers import Chunks as Chunks
+    from ringfence.classifiers import Classifier as Classifier
     from ringfence.classifiers import Clips as Clips
     from ringfence.classifiers import Crops as Crops
     from ringfence.classifiers import Denoised as Denoised
@@ -34,8 +35,14 @@ if TYPE_CHECKING:
     from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
     from ringfence.engines import certify_into as certify_into
+    from ringfence.extending import load_plugins as load_plugins
+    from ringfence.extending import register as register
     from ringfence.lift import Identity as Identity
+    from ringfence.lift import Lift as Lift
+    from ringfence.mechanisms import Mechanism as Mechanism
     from ringfence.mechanisms import neyman_pearson as neyman_pearson
+    from ringfence.models import NodeKind as NodeKind
+    from ringfence.models import Source as Source
     from ringfence.models import load_model as load_model
     from ringfence.models.compose import aces as aces
     from ringfence.models.compose import chunks as chunks
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
     from ringfence.models.compose import denoised as denoised
     from ringfence.models.compose import hard as hard
     from ringfence.models.compose import lanes as lanes
+    from ringfence.models.compose import lifted as lifted
     from ringfence.models.compose import max_margin as max_margin
     from ringfence.models.compose import normalize as normalize
     from ringfence.models.compose import patches as patches
@@ -51,6 +59,7 @@ if TYPE_CHECKING:
     from ringfence.models.compose import softmax as softmax
     from ringfence.models.compose import weighted as weighted
     from ringfence.noise import Gaussian as Gaussian
+    from ringfence.noise import Noise as Noise
     from ringfence.procedures import AcesCertify as AcesCertify
     from ringfence.procedures import AcesPredict as AcesPredict
     from ringfence.procedures import AcesSequential as AcesSequential
@@ -59,15 +68,20 @@ if TYPE_CHECKING:
     from ringfence.procedures import Fixed as Fixed
     from ringfence.procedures import Multinomial as Multinomial
     from ringfence.procedures import Predict as Predict
+    from ringfence.procedures import Procedure as Procedure
     from ringfence.procedures import Sequential as Sequential
     from ringfence.procedures import Softmax as Softmax
     from ringfence.procedures import Staged as Staged
     from ringfence.procedures import TwoSided as TwoSided
     from ringfence.record import Record as Record
+    from ringfence.sampling import Readout as Readout
     from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
+    from ringfence.training.objectives import Objective as Objective
     from ringfence.types import ABSTAIN as ABSTAIN
     from ringfence.verification import verify as verify
+    from ringfence.work import Engine as Engine
+    from ringfence.work import Work as Work
 
 _HOMES = {
     "certification": ("Certification", "certify"),
@@ -75,6 +89,7 @@ _HOMES = {
     "classifiers": (
         "Aces",
         "Chunks",
+        "Classifier",
         "Clips",
         "Crops",
         "Denoised",
@@ -92,9 +107,10 @@ _HOMES = {
     ),
     "data": ("Data", "load_dataset"),
     "engines": ("certify_into",),
-    "lift": ("Identity",),
-    "mechanisms": ("neyman_pearson",),
-    "models": ("load_model",),
+    "extending": ("load_plugins", "register"),
+    "lift": ("Identity", "Lift"),
+    "mechanisms": ("Mechanism", "neyman_pearson"),
+    "models": ("NodeKind", "Source", "load_model"),
     "models.compose": (
         "aces",
         "chunks",
@@ -103,6 +119,7 @@ _HOMES = {
         "denoised",
         "hard",
         "lanes",
+        "lifted",
         "max_margin",
         "normalize",
         "patches",
@@ -110,7 +127,7 @@ _HOMES = {
         "softmax",
         "weighted",
     ),
-    "noise": ("Gaussian",),
+    "noise": ("Gaussian", "Noise"),
     "procedures": (
         "AcesCertify",
         "AcesPredict",
@@ -120,19 +137,23 @@ _HOMES = {
         "Fixed",
         "Multinomial",
         "Predict",
+        "Procedure",
         "Sequential",
         "Softmax",
         "Staged",
         "TwoSided",
     ),
     "record": ("Record",),
+    "sampling": ("Readout",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
+    "training.objectives": ("Objective",),
     "types": ("ABSTAIN",),
     "verification": ("verify",),
+    "work": ("Engine", "Work"),
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("analysis", "errors", "mechanisms", "stats")
+_ROOMS = ("analysis", "errors", "laws", "mechanisms", "stats")
 
 __all__ = ["__version__", *sorted(_MODULE_OF), *_ROOMS]
 

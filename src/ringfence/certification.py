@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import nn
 from ringfence.classifiers import facts
 from ringfence.data import Dataset
 from ringfence.data.choice import Data
-from ringfence.driver import Execution, drive, norm_bound
+from ringfence.driver import Execution, norm_bound
 from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
@@ -28,7 +29,7 @@ from ringfence.named_parts import (
     resolved_precision,
     undivided,
 )
-from ringfence.noise import Noise
+from ringfence.noise import NOISES, Noise
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
@@ -36,6 +37,7 @@ from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import plain
 from ringfence.store.run import changed_settings
+from ringfence.work import Work, engine_named
 
 if TYPE_CHECKING:
     from ringfence.engines.local import Started
@@ -134,7 +136,11 @@ class Certification:
 
     def _check_tree(self) -> None:
         live, joint = isinstance(self.classifier, Live), self.procedure.name == EnsembleAfterSmoothing.name
-        lanes_of(self.classifier)  # every node is known, and its settings are read
+        lanes = tuple(map(Lane, self.names)) or lanes_of(self.classifier)  # every node is known, its settings are read
+        twice = [name for name, count in Counter(lane.name for lane in lanes).items() if count > 1]
+        if twice:
+            rule, remedy = "must have names of their own, which are the keys of their records", "Leave out one of them."
+            raise ArgumentError("lanes", rule, f"{', '.join(map(repr, twice[:3]))} more than once", remedy)
         if self.split_alpha and joint:
             rule = "divides alpha over lanes, and after-smoothing makes one claim about all members"
             raise ArgumentError("split_alpha", rule, f"procedure {self.procedure.name}", "Leave it out.")
@@ -175,7 +181,7 @@ class Certification:
         norm_bound(self.lift or lift, self.mechanisms[0], self.noise)  # refuses what has no proof
         if not len(dataset):
             return Loaded(self, model, module, self.lift or lift, dataset, self.classes or model.num_classes or 2)
-        lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset[0].x
+        lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset.first_readable
         found = count_classes(module, lift(first), pick_device(device), names)
         facts(module, first[None])  # a core network must fit too, before a run folder is begun
         known = self.classes or model.num_classes
@@ -190,14 +196,18 @@ class Certification:
 
     def same_classifier(self, other: Certification) -> list[str]:
         """Why the two do not speak of one smoothed classifier; empty where they do."""
-        return self.config().same_classifier(other.config())
+        ours, theirs = ("+".join(one.test.needs) for one in (self, other))
+        read = [] if ours == theirs else [f"readout: {ours!r} and {theirs!r}"]  # mean scores may elect another class
+        return [*read, *self.config().same_classifier(other.config())]
 
     def stream(self, execution: Execution | None = None) -> Iterator[Record]:
         """Records as inputs are decided, all lanes of an input together; nothing is written."""
         execution = execution or Execution()
         if isinstance(self.classifier, Live):
             module: nn.Module = self.classifier.module
-            parts = (module, self.data.stream(), self.lift or Identity(), self.classes, self.names)
+            # A share of alpha is that of so many lanes and no more: the classifier must have those.
+            names = tuple(lane.name for lane in self.lanes) if self.split_alpha else self.names
+            parts = (module, self.data.stream(), self.lift or Identity(), self.classes, names)
         else:
             loaded = self.load(execution.device)
             names = tuple(lane.name for lane in self.lanes)
@@ -214,21 +224,9 @@ class Certification:
         execution: Execution,
         config_hash: str = "",
     ) -> Iterator[Record]:
-        """The driver's records for these inputs: noise, procedure, mechanisms, precision and seed are the value's."""
-        return drive(
-            module,
-            inputs,
-            noise=self.noise,
-            procedure=self.test,
-            mechanisms=self.mechanisms,
-            lift=lift,
-            num_classes=classes,
-            lanes=lanes,
-            precision=self.precision,
-            seed=self.seed,
-            config_hash=config_hash,
-            execution=execution,
-        )
+        """The engine's records for these inputs: noise, procedure, mechanisms, precision and seed are the value's."""
+        parts = (self.noise, self.test, self.mechanisms, lift, classes, lanes, self.precision, self.seed)
+        return engine_named(execution.engine).records(Work(module, inputs, *parts, config_hash, execution))
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""
@@ -319,6 +317,11 @@ class Loaded:
     def config(self) -> RunConfig:
         """The typed config; made here alone, from the value and what was loaded for it."""
         value, data = self.certification, self.certification.data
+        drawing = NOISES.get(value.noise.law.family)
+        if drawing is not type(value.noise):
+            rule = f"a run folder knows a noise by its family, and {value.noise.law.family} is drawn by {drawing}"
+            remedy = "Register it under a family of its own, or write no folder."
+            raise ArgumentError("noise", rule, repr(value.noise), remedy)
         exact = {} if value.noise.law.lattice is None else {"coordinates": math.prod(self.dataset.shape)}
         content = {
             "classifier": {

@@ -17,6 +17,7 @@ SPOKEN = {
     "weights": "weights",
     "code": "model code",
     "program": "exported program, or kind of denoiser",
+    "structure": "layers or attributes of the network",
     "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",
     "labels": "labels",

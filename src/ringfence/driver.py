@@ -59,7 +59,7 @@ class Execution:
     """Where and how the network runs; none of it changes what a certificate means.
 
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
-    unlocked: write a run folder although its disk knows no locks.
+    unlocked: write a run folder although its disk knows no locks. engine: by name, see ``rf.Engine``.
     autotune: of a compiled network; None: if ``draws``, expected of the whole run (0: unknown), take long enough.
     """
 
@@ -70,6 +70,7 @@ class Execution:
     draws: int = 0
     plan: ForwardPlan | None = None
     unlocked: bool = False
+    engine: str = "local"
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
 

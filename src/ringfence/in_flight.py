@@ -158,6 +158,7 @@ class InFlight:
                         stages=tuple(stages),
                         config_hash=self._config_hash,
                         facts=facts,
+                        norm=self._given.mechanism.norm,
                     )
                 )
                 row += 1

@@ -29,6 +29,7 @@ from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
 from ringfence.store.atomic import writing_errors
+from ringfence.work import engine_named
 
 MOST_BYTES = 1_000_000
 """A description is short; anything longer is something else."""
@@ -36,7 +37,7 @@ MOST_BYTES = 1_000_000
 STORED = ("schema_version", "norm", "lift", "migrated")
 """What the config of a run says beside this: it follows from the rest."""
 
-EXECUTED = ("device", "batch", "compile", "autotune")
+EXECUTED = ("device", "batch", "compile", "autotune", "engine")
 
 
 @final
@@ -64,7 +65,10 @@ class Job:
         noise = wrong.ask(lambda: noise_of(_mapping("noise", content.get("noise"))))
         proofs = wrong.ask(lambda: mechanisms_of(_names(content.get("mechanisms", "neyman_pearson"))))
         data = wrong.ask(lambda: _data(content.get("data", "default")))
-        flag = content.get("split_alpha", False)
+        split = wrong.ask(lambda: _typed("split_alpha", content.get("split_alpha", False), bool))
+        seed = wrong.ask(lambda: _typed("seed", content.get("seed", 0), int))
+        scales = wrong.ask(lambda: [_numbers(name, described.get(name)) for name in ("mean", "std")])
+        mean, std = scales or (None, None)
         made = wrong.ask(
             lambda: Certification(
                 "default" if tree is None else tree,
@@ -73,10 +77,10 @@ class Job:
                 procedure=None if noise is None else test,
                 mechanism=proofs or mechanisms_of("neyman_pearson"),
                 precision=str(content.get("precision", "fp32")),
-                split_alpha=_typed("split_alpha", flag, bool),
-                seed=_typed("seed", content.get("seed", 0), int),
-                mean=_numbers("mean", described.get("mean")),
-                std=_numbers("std", described.get("std")),
+                split_alpha=split or False,
+                seed=seed or 0,
+                mean=mean,
+                std=std,
                 classes=described.get("classes"),
             )
         )
@@ -144,10 +148,9 @@ def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
             found |= {} if value is None else {key: value}
             continue
         told = {name: entry for name, entry in value.items() if entry is not None}
-        main, before = MAIN.get(key), found.get(key)
-        plainly = isinstance(before, Mapping) and (main is None or main in before)
-        whole = dict(before) if plainly and isinstance(before, Mapping) else {main: before}
-        if key == "procedure" and told.get("name", whole.get("name")) != whole.get("name"):
+        whole = _whole(key, found.get(key))
+        before = whole.get("name", "fixed")
+        if key == "procedure" and told.get("name", before) != before:
             whole = {}  # settings of another procedure are not its own
         if key == "noise" and told.get("form", whole.get("form")) != whole.get("form"):
             whole = {name: entry for name, entry in whole.items() if name != "lattice"}  # nor is another form's lattice
@@ -156,8 +159,15 @@ def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
+def _whole(key: str, content: Any) -> dict[Any, Any]:
+    """A part of a job as the mapping it stands for; of all mappings only a classifier's may be the tree itself."""
+    if key == "classifier" and content is not None:
+        return _described(content)
+    return dict(content) if isinstance(content, Mapping) else {MAIN.get(key): content}
+
+
 def execution_of(content: Any) -> Execution:
-    """Device, batch (a number or auto), compile and autotune."""
+    """Device, batch (a number or auto), compile, autotune and engine."""
     given = _mapping("execution", content)
     _refuse_unknown("execution", given, set(EXECUTED))
     batch, device = given.get("batch", "auto"), str(given.get("device", "auto"))
@@ -168,13 +178,17 @@ def execution_of(content: Any) -> Execution:
         batch = None
     elif type(batch) is not int or batch < 1:
         raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
-    return Execution(device, batch, bool(given.get("compile", False)), given.get("autotune"))
+    engine = engine_named(str(given.get("engine", "local"))).name
+    return Execution(device, batch, bool(given.get("compile", False)), given.get("autotune"), engine=engine)
 
 
 def _procedure(tree: Tree | None, content: Any) -> Procedure:
-    """The procedure of its entries; that of the tree's root where it has its own for the name."""
+    """The procedure of its entries; that of the tree's root where it has its own for the name.
+
+    Without a name a radius asks for the sequential test, none for a fixed number of draws.
+    """
     given = {"name": content} if isinstance(content, str) else _mapping("procedure", content)
-    name = str(given.pop("name", "fixed"))
+    name = str(given.pop("name", "fixed" if given.get("radius") is None else "sequential"))
     implied: dict[str, Any] = {}
     if tree is not None:
         name, implied = procedure_for(tree, name)

@@ -10,18 +10,16 @@ from typing import Any, get_type_hints
 import torch
 
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import MECHANISMS, Mechanism, mechanism
+from ringfence.mechanisms import Mechanism, mechanisms_named
 from ringfence.models import procedure_for
 from ringfence.models.grammar import Live, Tree
-from ringfence.noise import Gaussian, Noise
+from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import PROCEDURES, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.stats.noise_law import FLOAT
 
 LARGEST = 2**63
 """Beyond it no array counts."""
-
-NOISES: dict[str, type[Gaussian]] = {Gaussian.name: Gaussian}
 
 
 def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
@@ -56,9 +54,7 @@ def resolved_precision(name: str) -> Any:
 
 def noise_of(settings: Mapping[str, Any]) -> Noise:
     """The noise of a config's entries."""
-    family, sigma = settings.get("family", Gaussian.name), settings.get("sigma")
-    if family not in NOISES:
-        raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), "Use gaussian.")
+    family, sigma = str(settings.get("family", Gaussian.name)), settings.get("sigma")
     known = ("family", "sigma", "form", "lattice")
     unknown = set(settings) - {*known, "coordinates"}  # the last follows from the data, and is the config's to keep
     if unknown:
@@ -66,14 +62,12 @@ def noise_of(settings: Mapping[str, Any]) -> Noise:
     if type(sigma) not in (int, float):
         raise ArgumentError("sigma", "must be a positive number", repr(sigma), "Give e.g. 0.25 ([0,1] pixel units).")
     form, lattice = settings.get("form", FLOAT), settings.get("lattice")
-    return NOISES[family](float(sigma), form, lattice)  # type: ignore[arg-type]
+    return noise_with(family, float(sigma), form, lattice)  # type: ignore[arg-type]
 
 
 def mechanisms_of(names: str | Sequence[str]) -> tuple[Mechanism, ...]:
     """Mechanisms by name, the deciding one first; ``all`` is Neyman-Pearson with every other one beside it."""
-    if names == "all":
-        return tuple(MECHANISMS.values())
-    return tuple(mechanism(str(name)) for name in ([names] if isinstance(names, str) else names))
+    return tuple(one for name in ([names] if isinstance(names, str) else names) for one in mechanisms_named(str(name)))
 
 
 def undivided(alpha: float, lanes: int) -> float:

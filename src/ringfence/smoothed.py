@@ -1,9 +1,10 @@
-"""Smoothed: one model, one sigma; certify and predict for one input or many."""
+"""Smoothed: one model, one sigma; certify and predict for a batch of inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import final, overload
+from typing import final
 
 from torch import Tensor, nn
 
@@ -15,13 +16,16 @@ from ringfence.noise import Gaussian
 from ringfence.procedures import Fixed, Predict, Procedure, Sequential
 from ringfence.record import Record
 
+Batch = Tensor | Sequence[Tensor]
+"""A tensor (N, *shape), or a sequence of N tensors (*shape): never a single input, which is x[None] or [x]."""
+
 
 @final
 class Smoothed:
     """g(x) = the class that model most probably returns on x + N(0, sigma^2 I).
 
     >>> smoothed = Smoothed(net, sigma=0.25, num_classes=10)
-    >>> smoothed.certify(x).radius
+    >>> [record.radius for record in smoothed.certify(batch)]
     """
 
     def __init__(
@@ -32,33 +36,9 @@ class Smoothed:
         self.num_classes = num_classes
         self._execution = execution or Execution()
 
-    @overload
     def certify(
         self,
-        x: Tensor,
-        *,
-        radius: float | None = ...,
-        alpha: float = ...,
-        n: int | None = ...,
-        procedure: Procedure | None = ...,
-        mechanism: Mechanism = ...,
-        seed: int = ...,
-    ) -> Record: ...
-    @overload
-    def certify(
-        self,
-        x: list[Tensor],
-        *,
-        radius: float | None = ...,
-        alpha: float = ...,
-        n: int | None = ...,
-        procedure: Procedure | None = ...,
-        mechanism: Mechanism = ...,
-        seed: int = ...,
-    ) -> list[Record]: ...
-    def certify(
-        self,
-        x: Tensor | list[Tensor],
+        batch: Batch,
         *,
         radius: float | None = None,
         alpha: float = 0.001,
@@ -66,34 +46,32 @@ class Smoothed:
         procedure: Procedure | None = None,
         mechanism: Mechanism = neyman_pearson,
         seed: int = 0,
-    ) -> Record | list[Record]:
+    ) -> list[Record]:
         """A certificate per input: for a known radius by the sequential test, else the largest radius n draws prove.
 
-        x: one input (*shape) in [0,1], or a list of them (a list of N for a batch tensor: list(batch)).
+        batch: (N, *shape) in [0,1], or N inputs one by one; a single input is a batch of one, x[None].
         """
         if procedure is None and radius is None:
             procedure = Fixed(alpha=alpha) if n is None else Fixed(alpha=alpha, n=n)
         elif procedure is None and radius is not None:
             procedure = Sequential(radius, alpha) if n is None else Sequential(radius, alpha, n=n)
         assert procedure is not None
-        return self._run(x, procedure, mechanism, seed)
+        return self._run(batch, procedure, mechanism, seed)
 
-    def predict(
-        self, x: Tensor | list[Tensor], *, n: int = 1000, alpha: float = 0.001, seed: int = 0
-    ) -> Record | list[Record]:
-        """The smoothed prediction (or ABSTAIN), wrong with probability at most alpha; no radius."""
-        return self._run(x, Predict(alpha=alpha, n=n), neyman_pearson, seed)
+    def predict(self, batch: Batch, *, n: int = 1000, alpha: float = 0.001, seed: int = 0) -> list[Record]:
+        """The smoothed prediction (or ABSTAIN) per input, wrong with probability at most alpha; no radius."""
+        return self._run(batch, Predict(alpha=alpha, n=n), neyman_pearson, seed)
 
-    def _run(
-        self, x: Tensor | list[Tensor], procedure: Procedure, mechanism: Mechanism, seed: int
-    ) -> Record | list[Record]:
-        many = x if isinstance(x, list) else [x]
-        if isinstance(x, list) and not x:
-            raise DataError("x", "needs at least one input", "an empty list", "Pass a tensor or a list of tensors.")
+    def _run(self, batch: Batch, procedure: Procedure, mechanism: Mechanism, seed: int) -> list[Record]:
+        if isinstance(batch, Tensor) and batch.dim() < 2:
+            received, remedy = f"shape {tuple(batch.shape)}", "A single input x is the batch x[None]."
+            raise DataError("batch", "must be a batch (N, *shape)", received, remedy)
+        if not len(batch):
+            raise DataError("batch", "needs at least one input", "an empty one", "Pass a tensor or a list of tensors.")
         records = list(
             certify(
                 self.model,
-                many,
+                list(batch),
                 noise=self.noise,
                 procedure=procedure,
                 mechanism=mechanism,
@@ -103,8 +81,7 @@ class Smoothed:
                 execution=replace(self._execution, on_plan=self._keep_plan),
             )
         )
-        records.sort(key=lambda record: (record.input_id, record.lane))
-        return records if isinstance(x, list) else records[0]
+        return sorted(records, key=lambda record: record.input_id)
 
     def _keep_plan(self, plan: object) -> None:
         """Measure the forward shape once per object, not once per call."""

@@ -18,7 +18,8 @@ Call = Callable[..., Result]
 LOGS = Path(__file__).parents[1] / "fixtures" / "aces"
 CERTIFICATION, CORE = LOGS / "cifar10_gaussian_025_certification", LOGS / "lanet_core_prediction"
 SMALL = ["--sigma", "1.0", "--skip", "100", "--n", "300", "--batch", "100", "--quiet"]
-KEYS = {"theta", "natural_accuracy", "acr", "abstention", "certified_accuracy", "certified_selection_rate"}
+KEYS = {"theta", "alpha", "sound", "natural_accuracy", "acr", "abstention", "certified_accuracy"}
+KEYS |= {"certified_selection_rate"}
 
 
 def grid(theta: str, **parts: str) -> str:
@@ -82,7 +83,12 @@ def test_logs_and_run_folders_mix(call: Call, runs: dict[str, Path], tmp_path: P
     assert set(found) == {"thetas"}
     by_theta = {entry.pop("theta"): entry for entry in found["thetas"]}
     assert list(by_theta) == sorted([0.22, *(round(0.05 * k, 2) for k in range(21))])
-    assert by_theta[0.22] == by_theta[0.2]
+    unproved = {"alpha": None, "sound": False}  # a log does not say how often it may fail
+    assert by_theta[0.22] == by_theta[0.2] | unproved != by_theta[0.2]
+    assert (
+        "alpha unknown: a component does not say; no proven guarantee"
+        in call(*words, "--selection", tmp_path / "other_selection_0.22").stdout
+    )
     twice = call(*words, "--selection", runs["grid"], code=2).output
     assert "each theta stands once" in twice
 

@@ -44,7 +44,7 @@ def test_a_table_on_standard_output_and_remarks_beside_it(call: Call, tmp_path: 
     assert "guarantee: for each input, with probability at least 0.999" in first.stderr
     assert "guarantee" not in first.stdout
     again = call("certify", *SMALL, "--n", 400, "--out", tmp_path / "run")
-    assert "4 of 4 inputs are already there" in again.stderr
+    assert "all 4 inputs are already there" in again.stderr
     assert again.stdout == first.stdout
 
 

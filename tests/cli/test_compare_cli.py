@@ -100,7 +100,7 @@ def test_the_best_of_two_runs_needs_both_alphas(runs: dict[str, Path]) -> None:
         (["two", "--by", "renyi", "--mechanism", "renyi", "one-sided"], "--by: excludes --mechanism"),
         (["two", "--mechanism", "renyi", "cohen"], "must be one of neyman_pearson"),
         (["two", "--gains", "ten"], "must be numbers separated by commas"),
-        (["two", "--lane", "other"], "must be one of ['main']"),
+        (["two", "--lane", "other"], "must be one of main; got 'other'"),
     ],
 )
 def test_bad_input(runs: dict[str, Path], words: list[str], message: str) -> None:

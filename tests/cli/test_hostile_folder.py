@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
-from ringfence.procedures import Fixed
+from ringfence.errors import RingfenceError
+from ringfence.procedures import Fixed, Sequential
 from ringfence.store import InputInfo, RecordWriter, RunConfig
 from ringfence.store.manifest import FILES, Entry, Manifest, digest_of
 from ringfence.store.parts import part_bytes, part_paths
@@ -107,6 +109,17 @@ def retable(run: Path, table: pa.Table) -> None:
     forge(run)
 
 
+def adopt(run: Path) -> None:
+    """Records and a manifest that fit the settings that now stand in the folder, where those can be read at all."""
+    forge(run)
+    with suppress(RingfenceError):
+        records = rf.RunFolder.open(run)
+        table = pq.read_table(part_paths(run / "parts")[0])
+        place = table.schema.get_field_index("config_hash")
+        named = pa.array([records.digest] * len(table), pa.string())
+        retable(run, table.set_column(place, table.schema.field(place), named))
+
+
 def parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
@@ -171,43 +184,70 @@ def test_json_of_any_type_behind_a_manifest_that_fits(run: Path, name: str) -> N
 
 
 SETTINGS: dict[str, list[Any]] = {
-    "sigma": [1e308, 1e-308, 0.0, -1.0, "x", None, 10**400],
-    "num_classes": [10**20, 0, -1, 2, 1.5, "ten"],
-    "procedure": ["", "imported", "unheard", 5, "predict", "softmax", "aces", "after-smoothing", "sequential"],
-    "procedure_settings": [
-        {}, {"n": 1e23}, {"n": 10**23}, {"n": -5}, {"n": "many"}, {"alpha": "x"}, {"alpha": 5}, {"n0": [1]}, [], 5,
-        {"radius": "x"}, {"alpha": 1e-300}, {"form": 7},
+    "noise.sigma": [1e308, 1e-308, 0.0, -1.0, "x", None, 10**400],
+    "noise.family": ["", "unheard", "laplace", 5, None],
+    "noise.form": ["", "unheard", "lattice", 5],
+    "noise.lattice": [0, -1, 10**30, "x", 8],
+    "noise": [{}, [], 5, None],
+    "norm": ["", "l1", "linf", 5, None],
+    "classifier.classes": [10**20, 0, -1, 2, 1.5, "ten"],
+    "classifier.tree": ["", "soft(", "aces(certify=default, core=default:1, theta=0.5)", "unheard(default)", 5],
+    "classifier.lanes": [
+        [], [{"name": "other"}], [{"name": "main"}, {"name": "main"}], "x", [5], ["main"], [{"vote": "soft"}],
+        [{"name": "main", "theta": "x"}], [{"name": "main", "member": 10**30}],
     ],
-    "mechanism": ["", "unheard", 5],
-    "mechanisms": [["unheard"], "x", [5], []],
+    "classifier.digest": ["v2 " * 1000, 5],
+    "procedure.name": ["", "imported", "unheard", 5, "predict", "softmax", "aces", "after-smoothing", "sequential"],
+    "procedure.n": [1e23, 10**23, -5, "many", True],
+    "procedure.n0": [[1], 10**30, None],
+    "procedure.alpha": ["x", 5, 1e-300, None],
+    "procedure.radius": ["x", 0.1],
+    "procedure.form": [7],
+    "procedure": [{"name": "fixed"}, {}, [], 5, "fixed"],
+    "mechanisms": [["unheard"], "x", [5], [], [""], ["renyi"]],
     "lift": [{"norm_bound": "x"}, {"norm_bound": 0}, {"norm_bound": -1}, {"norm_bound": "inf"}, [], {"norm_bound": []}],
-    "lanes": [[], ["other"], ["main", "main"], "x", [5]],
+    "lift.name": ["", "unheard", 5],
     "seed": [10**30, -1, "x", None],
-    "extra": [{"count": 10**30}, {"count": -1}, {"count": True}, {"count": "x"}, {"alpha_split": True}, []],
+    "data.count": [10**30, -1, True, "x"],
+    "data.limit": [10**30, "x"],
+    "data.skip": [0, "x"],
+    "data.digest": ["v2 " * 1000, 5],
+    "split_alpha": [True, 1, "yes"],
+    "precision": ["", "fp8", 5],
     "schema_version": [0, 1, 3, 10**30, -1, "2", True, None],
-    "limit": [10**30, "x"],
-    "data_hash": ["v2 " * 1000, 5],
+    "migrated": [{"from": 1, "weights": "unheard"}, {"from": "x"}, [], 5],
+    "extra": [{"alpha_split": True}, []],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("key", SETTINGS)
 def test_mistyped_and_absurd_settings(run: Path, key: str) -> None:
     config = json.loads((run / "config.json").read_text())
+    part, _, entry = key.partition(".")
+    assert key == "extra" or part in config
     for value in SETTINGS[key]:
-        both = (
-            {**config["procedure_settings"], **value}
-            if key == "procedure_settings" and isinstance(value, dict)
-            else value
-        )
-        (run / "config.json").write_text(json.dumps({**config, key: both}))
-        forge(run)
-        if digest(run):
-            records = rf.RunFolder.open(run)
-            table = pq.read_table(part_paths(run / "parts")[0])
-            place = table.schema.get_field_index("config_hash")
-            named = pa.array([records.digest] * len(table), pa.string())
-            retable(run, table.set_column(place, table.schema.field(place), named))
+        changed = {**config[part], entry: value} if entry else value
+        (run / "config.json").write_text(json.dumps({**config, part: changed}))
+        adopt(run)
         walk(run, QUICK | {"compare": COMMANDS["compare"]})
+
+
+@pytest.mark.parametrize("larger", ["x", 5, ["x"], [[]], {}, [0.01], None])
+def test_absurd_radii_of_a_run_that_knew_them(tmp_path: Path, larger: object) -> None:
+    run = simulated_run(tmp_path / "run", Sequential(radius=0.1, n=400), spread(3), range(3)).path
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "procedure": {**config["procedure"], "larger": larger}}))
+    adopt(run)
+    walk(run, QUICK)
+
+
+def test_a_run_of_a_known_radius_that_stopped_before_its_first_record(tmp_path: Path) -> None:
+    run = simulated_run(tmp_path / "run", Sequential(radius=0.1, n=400), spread(3), range(3)).path
+    for part in part_paths(run / "parts"):
+        part.unlink()
+    forge(run)
+    assert not rf.RunFolder.open(run).read()
+    walk(run)
 
 
 def stages(record: rf.Record, **changes: Any) -> rf.Record:

@@ -88,8 +88,8 @@ def test_words_of_a_command_become_settings() -> None:
 
 def test_a_command_is_checked_without_being_run(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
-    assert job_of(["certify", "--sigma", "0.5", "--out", out]).sigma == 0.5
-    assert job_of(["train", "--data", "absent", "--members", "2", "--out", out]).members == 2
+    assert job_of(["certify", "--sigma", "0.5", "--out", out]).certification.noise.sigma == 0.5
+    assert len(job_of(["train", "--data", "absent", "--members", "2", "--out", out]).job.members) == 2
     assert not Path(out).exists()
     for words, match in (
         (["certify", "--sigma", "-1"], "sigma"),
@@ -137,7 +137,7 @@ def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp
     assert "here/absent.npz: must exist" in found.stderr
     assert {run["path"] for run in answer["report"]["runs"]} == {"n100", "n200"}
     assert (out / "report.html").stat().st_size > 10_000
-    assert rf.RunFolder.open(out / "runs" / "n200").config.model == "default"
+    assert rf.RunFolder.open(out / "runs" / "n200").config.classifier.tree == "default"
     plan = json.loads(call("sweep", small, "--out", out, "--plan", "--json").stdout)
     assert plan["done"] == 2
     moved = tmp_path / "moved"

@@ -43,7 +43,7 @@ def test_whoever_certifies_his_own_tensors_is_warned() -> None:
     with pytest.warns(InputRangeWarning, match=r"inputs range over \[-3, 3\]"):
         list(rf.certify(Sign(), [torch.tensor([-3.0, 3.0])], noise=rf.Gaussian(1.0), procedure=rf.Fixed(n=50)))
     with pytest.warns(InputRangeWarning, match=r"inputs range over \[255, 255\]"):
-        rf.Smoothed(Sign(), 1.0, execution=FAST).certify(torch.full((2,), 255.0), n=50)
+        rf.Smoothed(Sign(), 1.0, execution=FAST).certify(torch.full((1, 2), 255.0), n=50)
 
 
 def test_inputs_of_a_dataset_and_pixels_are_certified_in_silence() -> None:

@@ -113,6 +113,13 @@ def test_data_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
         into(tmp_path / "run", data=failing(*range(COUNT)))
 
 
+def test_a_first_input_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        run = into(tmp_path / "run", data=failing(0))
+    assert list(run.failed) == [0]
+    assert len(run.done_ids()) == COUNT - 1
+
+
 @pytest.mark.parametrize("after", [0, 1, 5, 11])
 @pytest.mark.parametrize("procedure", [rf.Fixed(n=500), rf.Sequential(0.2, n=3000)], ids=lambda one: one.name)
 def test_an_interrupted_run_continues_to_the_same_records(tmp_path: Path, procedure: Procedure, after: int) -> None:

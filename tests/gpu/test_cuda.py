@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, kstest, norm
+from scipy.stats import binom, chi2, kstest, norm
 from torch import nn
 from toys import Buckets
 
@@ -28,6 +28,7 @@ from ringfence.procedures import AcesCertify
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan
 from ringfence.sampling.device_counts import DeviceCounts
 from ringfence.sampling.readout import Votes
+from ringfence.stats.lattice import thresholds
 from ringfence.training import DeviceData, Schedule, TrainingJob, train
 from ringfence.training.loop import train_together
 from ringfence.training.objectives import Gaussian
@@ -98,6 +99,62 @@ def test_the_noise_is_gaussian_and_new_in_every_chunk() -> None:
     assert kstest(values[::7], "norm").pvalue > 1e-6
     firsts = out[:, 0, 0].cpu().numpy()
     assert len(np.unique(firsts)) == len(firsts)
+
+
+@pytest.mark.parametrize("law", [("gaussian", 0.25, 255), ("gaussian", 1.0, 255), ("gaussian", 0.12, 1000)])
+@pytest.mark.parametrize("key", [3, (1 << 64) - 5])
+def test_exact_noise_is_the_same_integers_on_every_device(law: tuple[str, float, int], key: int) -> None:
+    wanted, out = torch.empty(300, 3073), torch.empty(300, 3073, device=DEVICE)
+    rf.Gaussian(law[1], "exact", law[2]).fill_steps(wanted, key)
+    rf.Gaussian(law[1], "exact", law[2]).fill_steps(out, key)
+    assert torch.equal(out.cpu(), wanted)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_exact_noise_is_added_exactly_in_any_layout(layout: torch.memory_format, dtype: torch.dtype) -> None:
+    noise, keys, places, slots = rf.Gaussian(SIGMA, "exact"), [3, 3, (1 << 64) - 5, 0], [0, 99, 7, -1], [1, 0, 2, 1]
+    steps = torch.randint(0, 256, (3, 3, 5, 7), device=DEVICE).float()
+    table = torch.tensor([slots, [signed(key) for key in keys], places], device=DEVICE)
+    out = torch.empty(4, 3, 5, 7, device=DEVICE, memory_format=layout, dtype=dtype)
+    assert noise.add(out, steps, table) == (DEVICE != "cpu")
+    for row, key, place, slot in zip(out, keys, places, slots, strict=True):
+        drawn = torch.zeros(100, 3, 5, 7)
+        if place >= 0:
+            noise.fill_steps(drawn, key)
+        wanted = (steps[slot].cpu() + drawn[place]).mul_(1 / 255).to(dtype)
+        assert DEVICE == "cpu" or torch.equal(row.cpu(), wanted)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="both would be the CPU")
+@pytest.mark.parametrize("plan", [ForwardPlan(512), ForwardPlan(777, compile=True)], ids=["plain", "compiled"])
+def test_exact_noise_gives_the_counts_of_the_cpu(plan: ForwardPlan) -> None:
+    """Comparisons only, so that no network rounds: then the counts are equal, vote by vote, on both."""
+    inputs = [Input(i, torch.tensor([51.0 * i, 0.0, 0.0]) / 255, None, str(i)) for i in range(5)]
+
+    def votes(device: str, plan: ForwardPlan) -> list[object]:
+        execution = rf.Execution(device, plan=plan)
+        noise, procedure = rf.Gaussian(SIGMA, "exact"), rf.Fixed(n0=150, n=5_050)
+        edges = [0.001, 0.501, 1.002]  # between lattice points
+        found = rf.certify(Buckets(edges), inputs, noise=noise, procedure=procedure, execution=execution)
+        order = sorted(found, key=lambda one: one.input_id)
+        return [(one.radius, [stage.cells["votes"].tolist() for stage in one.stages]) for one in order]
+
+    assert votes(DEVICE, plan) == votes("cpu", ForwardPlan(100))
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="one of the CPU has 10^8")
+def test_exact_noise_fits_its_law_over_a_billion_draws() -> None:
+    law = thresholds("gaussian", 0.25, 255)
+    out = torch.empty(1000, 100_000, device=DEVICE)
+    counts = torch.zeros(law.highest - law.lowest + 1, dtype=torch.int64, device=DEVICE)
+    for key in range(10):
+        rf.Gaussian(0.25, "exact").fill_steps(out, key)
+        counts += torch.bincount((out.view(-1) - law.lowest).int(), minlength=len(counts))
+    expected = law.probabilities() * int(counts.sum())
+    common = expected >= 10
+    statistic = ((counts.cpu().numpy() - expected)[common] ** 2 / expected[common]).sum()
+    assert statistic < chi2.isf(1e-9, common.sum())
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the CPU draws otherwise")

@@ -104,3 +104,9 @@ def test_a_noise_must_say_what_it_draws() -> None:
 
     with pytest.raises(TypeError, match="law"):
         Silent()  # type: ignore[abstract]
+
+
+def test_a_record_names_the_norm_of_its_radius() -> None:
+    told = {"noise": Laplace(0.01), "procedure": rf.Fixed(n=100), "mechanism": L1()}
+    assert [one.norm for one in rf.certify(Buckets(), X, **told)] == ["l1"]  # type: ignore[arg-type]
+    assert [one.norm for one in rf.certify(Buckets(), X, noise=rf.Gaussian(0.1), procedure=rf.Fixed(n=100))] == ["l2"]

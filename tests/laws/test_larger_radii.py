@@ -253,8 +253,9 @@ def ended_at(record: rf.Record, stop: Callable[[np.ndarray], bool]) -> rf.Record
             break
     found = PROCEDURE.conclude(state, GIVEN)
     assert found.radius is not None
+    drawn = sum(one.draws for one in kept)
     return replace(
-        record, stages=tuple(kept), draws=sum(one.draws for one in kept), prediction=int(found.prediction[0]),
+        record, stages=tuple(kept), draws=drawn, forwards=drawn, prediction=int(found.prediction[0]),
         radius=float(found.radius[0]), p_a=float(found.p_a[0]), p_b=float(found.p_b[0]),
     )  # fmt: skip
 

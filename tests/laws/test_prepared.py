@@ -150,6 +150,7 @@ def votes(classifier: nn.Module, plan: ForwardPlan, n: int = 200) -> list[list[i
         INPUTS,
         noise=rf.Gaussian(SIGMA),
         procedure=rf.Fixed(n0=10, n=n),
+        precision=plan.precision,
         execution=rf.Execution(device="cpu", plan=plan),
     )
     records = sorted(found, key=lambda record: record.input_id)

@@ -53,9 +53,9 @@ def test_the_examples() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "names a model"),
+        ("", "must name a model"),
         ("soft(a", "closing parenthesis"),
-        ("soft(a,)", "names a model"),
+        ("soft(a,)", "must name a model"),
         ("soft(a, b) c", "ends after one model"),
         ("soft(k=1, a)", "before its settings"),
         ("soft(a, k=1, k=2)", "each setting"),

@@ -67,12 +67,12 @@ def test_words_at_and_beside_every_threshold_are_told_apart() -> None:
     found = guide(*LAW)
     upper = np.unique((found.table.values >> np.uint64(32)).astype(np.int64))
     words = np.unique(np.clip(np.concatenate([upper - 1, upper, upper + 1]), 0, 2**32 - 1))
-    integers, undecided = found.integers(torch.from_numpy(words))
-    sure = np.setdiff1d(np.arange(len(words)), undecided.numpy())
+    integers, undecided = found.integers(words)
+    sure = np.setdiff1d(np.arange(len(words)), undecided)
     shifted = words.astype(np.uint64) << np.uint64(32)
     smallest, largest = found.table.of_words(shifted), found.table.of_words(shifted | np.uint64(0xFFFFFFFF))
     assert np.array_equal(smallest[sure], largest[sure])
-    assert np.array_equal(integers.numpy()[sure], smallest[sure])
+    assert np.array_equal(integers[sure], smallest[sure])
     assert set(np.flatnonzero(smallest != largest)) <= set(undecided.tolist())
 
 
@@ -83,10 +83,24 @@ def test_a_draw_depends_on_its_key_and_place_alone() -> None:
     assert torch.equal(whole[:7], part)
 
 
-def test_frequencies_fit_the_law() -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_share_rows_and_change_nothing(threads: int) -> None:
+    before, wanted, out = torch.get_num_threads(), torch.empty(101, 785), torch.empty(101, 785)
+    fill_integers(wanted, 5, LAW)
+    try:
+        torch.set_num_threads(threads)
+        fill_integers(out, 5, LAW)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(out, wanted)
+
+
+@pytest.mark.parametrize("keys", [2, pytest.param(50, marks=pytest.mark.slow)])
+def test_frequencies_fit_the_law(keys: int) -> None:
+    """2 million draws each; the slow one 100 million."""
     out = torch.empty(100, 20_000)
     counts = np.zeros(thresholds(*LAW).highest - thresholds(*LAW).lowest + 1)
-    for key in range(2):
+    for key in range(keys):
         fill_integers(out, key, LAW)
         counts += np.bincount(out.view(-1).long().numpy() - thresholds(*LAW).lowest, minlength=len(counts))
     expected = thresholds(*LAW).probabilities() * counts.sum()

@@ -57,8 +57,9 @@ def test_figure3_matches_the_procedure_on_simulated_counts() -> None:
     rows = 20_000
     rng = np.random.default_rng(0)
     procedure = Staged(radius=0.25, beta=0.01, stages=stages)
+    given = Given(2, 0.25, neyman_pearson)
     for index, p in enumerate(success):
-        state = procedure.start(rows, Given(2, 0.25, neyman_pearson))
+        state = procedure.start(rows, given)
         draws = np.zeros(rows)
         while (wanted := procedure.request(state)).any():
             first = state["stage"] == 0
@@ -66,8 +67,8 @@ def test_figure3_matches_the_procedure_on_simulated_counts() -> None:
             draws += np.where(first, 0, wanted)
             active = wanted > 0
             votes = np.stack([hits, wanted - hits, np.zeros(rows, np.int64)], 1)
-            state[active] = procedure.update(state[active], Tally({"votes": votes[active]}, wanted[active]))
-        certified = procedure.conclude(state).prediction == 0
+            state[active] = procedure.update(state[active], Tally({"votes": votes[active]}, wanted[active]), given)
+        certified = procedure.conclude(state, given).prediction == 0
         assert data.certified_staged[index] == pytest.approx(certified.mean(), abs=0.018)
         assert data.draws_staged[index] == pytest.approx(draws.mean(), abs=5 * draws.std() / np.sqrt(rows) + 1e-9)
 

@@ -85,6 +85,10 @@ def test_a_cut_radius_in_the_last_column_is_not_believed(tmp_path: Path) -> None
         "1\t2\t2\t0.5\t1\tsoon",
         "1\t2\t2\t0.5\t1\t2\t3",
         "1\t2\t-2\t0.5\t1\t2",
+        f"1\t{2**31}\t2\t0.5\t1\t2",
+        f"1\t2\t{2**31}\t0.5\t1\t2",
+        "1\t2\t2\t1e308\t1\t2",
+        "1\t2\t2\t0.5\t1\t-2",
         "",
     ],
 )
@@ -157,6 +161,12 @@ def test_import_checks_its_settings_before_it_writes(tmp_path: Path, sigma: floa
     with pytest.raises(ArgumentError):
         import_cohen(FIXTURES / "cifar10_noise_0.25_sigma_0.25", sigma, tmp_path / "run", alpha=alpha)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_log_without_any_class_is_a_run_too(tmp_path: Path) -> None:
+    run = import_cohen(log_file(tmp_path, "0\t-1\t-1\t0\t0\t2"), 0.25, tmp_path / "run")
+    (record,) = RunFolder.open(run.path).read()
+    assert (record.label, record.prediction, run.config.classifier.classes) == (None, -1, 1)
 
 
 @pytest.mark.parametrize("name", ["cifar10_noise_0.25_sigma_0.25", "cifar10_noise_0.12_sigma_0.12_cut"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -132,3 +133,45 @@ def test_a_flipped_bit_in_the_counts_of_schema_1_is_noticed(old: Path) -> None:
     part.write_bytes(content)
     with pytest.warns(StoreWarning, match="is damaged"):
         assert RunFolder.open(old).done_ids() == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"noise_scale": 2.0}, "noise_scale: no setting of schema 1"),
+        ({"procedure_settings": {"name": "fixed", "alpha": 0.5}}, "procedure_settings.name"),
+        ({"lift": {"name": "patch"}}, "lift.norm_bound: Field required"),
+        ({"lanes": "main"}, "lanes: Input should be a valid list"),
+        ({"mechanisms": "renyi"}, "mechanisms: Input should be a valid list"),
+        ({"lanes": ["theta=1e999"]}, "the theta of a lane is a number; got inf"),
+    ],
+)
+def test_settings_that_schema_1_never_had_are_refused_not_guessed(
+    tmp_path: Path, changes: dict[str, object], told: str
+) -> None:
+    shutil.copytree(OLD, tmp_path / "run")
+    file = tmp_path / "run" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(StoreError, match=re.escape(told)):
+        RunFolder.open(tmp_path / "run")
+
+
+def test_a_folder_with_a_manifest_does_not_become_one_of_schema_1_again(old: Path) -> None:
+    migrate(old)
+    edited = json.loads((old / "config.v1.json").read_text()) | {"sigma": 5.0}
+    (old / "config.json").write_text(json.dumps(edited))
+    with pytest.raises(StoreError, match="settings of schema 1 that its manifest does not know"):
+        RunFolder.open(old)
+
+
+def test_a_part_that_did_not_count_does_not_count_afterwards(old: Path) -> None:
+    part = next((old / "parts").glob("part-*.parquet"))
+    table = pq.read_table(part)
+    place = table.schema.get_field_index("config_hash")
+    hashes = table["config_hash"].to_pylist()
+    mixed = table.set_column(place, table.schema.field(place), pa.array([*hashes[:-1], "0" * 16]))
+    pq.write_table(mixed, part)
+    with warnings.catch_warnings(action="ignore"):
+        before = RunFolder.open(old).done_ids()
+        after = migrate(old).done_ids()
+    assert before == after

@@ -51,7 +51,8 @@ class RunBounds:
         lanes = sorted({record.lane for record in records})
         chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
         if chosen not in lanes:
-            raise ArgumentError("lane", f"must be one of {lanes}", repr(lane), "Name one lane of the run.")
+            known, told = ", ".join(lanes), "none" if lane is None else repr(lane)
+            raise ArgumentError("lane", f"must be one of {known}", told, "Name one lane of the run.")
         return cls(str(path), run.config, [record for record in records if record.lane == chosen])
 
     def __len__(self) -> int:
@@ -64,9 +65,9 @@ class RunBounds:
 
     @property
     def n(self) -> int | None:
-        """Draws that bound the probabilities, where the procedure fixed them."""
+        """Draws that bound the probabilities, where the procedure fixed them; nonsense in a config fixes none."""
         draws = self.config.procedure.settings.get("n")
-        return None if draws is None else int(draws)
+        return draws if type(draws) is int else None
 
     @property
     def reading(self) -> dict[str, object]:

@@ -116,7 +116,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     """
     if not run.config.split_alpha:
         rule = "choosing a lane per input after seeing the radii needs alpha split over the lanes beforehand"
-        remedy = "Certify again with alpha split over the lanes, or compare the lanes as wholes."
+        remedy = "Certify again with `split_alpha`, or compare the lanes as wholes."
         raise ArgumentError("best_lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
     columns, ids = columns_of(run), np.asarray(run.records(["input_id"])["input_id"])
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
@@ -153,6 +153,8 @@ def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics
     by_lane: dict[str, list[Record]] = {}
     for record in run.read():
         by_lane.setdefault(record.lane, []).append(record)
+    if not by_lane:  # started, and stopped before the first input was done
+        return list(found)
     only = next(iter(by_lane.values()))
     return [replace(one, stages=stage_summary(by_lane.get(one.lane or "", only))) for one in found]
 
@@ -209,7 +211,7 @@ def _limit(rows: Columns, source: Source) -> float:
     """The largest radius the run can answer for: what it tried, where that was known beforehand."""
     if not rows.tried_known_radii:
         return float("inf")
-    larger = source.config.procedure.settings.get("larger", ()) if isinstance(source, RunFolder) else ()
+    larger = getattr(procedure_of(source.config), "larger", ()) if isinstance(source, RunFolder) else ()
     return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *map(float, larger), 0.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, final
 
 import numpy as np
@@ -17,9 +18,10 @@ from ringfence.attacks.through_noise import ATTACKS
 from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
-from ringfence.driver import Execution
+from ringfence.driver import Execution, on_lattice
 from ringfence.errors import DataError, StoreError
 from ringfence.noise import Noise, noise_of
+from ringfence.noise.exact import inside
 from ringfence.procedures import Predict
 from ringfence.record import Record
 from ringfence.sampling import pick_device
@@ -71,7 +73,9 @@ def run_attack(
     device = pick_device(job.device)
     classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
-    chosen = [item for item in dataset if item.id in records][: job.limit]
+    known = (item for item in dataset if item.id in records)
+    lattice = noise.law.lattice  # what was certified lies on it, where the noise is exact
+    chosen = list(islice(known if lattice is None else on_lattice(known, lattice), job.limit))
     if not chosen:
         raise StoreError(str(job.run), "must hold records of this data", "none", "Check the data.")
     if any(item.label is None for item in chosen):
@@ -119,7 +123,10 @@ def attacked_points(
     device: torch.device,
     against: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """The strongest point found within each input's radius, away from its label (or the given classes)."""
+    """The strongest point found within each input's radius, away from its label (or the given classes).
+
+    Under exact noise nothing is claimed but of lattice points, so that those near the points found are tried.
+    """
     attack = ATTACKS[job.attack](eps=1.0, steps=job.steps, box=job.box)
     classes = [int(item.label or 0) for item in items] if against is None else list(against)
     found: list[Tensor] = []
@@ -133,7 +140,10 @@ def attacked_points(
         noise.fill(fixed, key=(job.seed << 32) + start)
         share = torch.tensor(radii[part], device=device).view(-1, *[1] * (x.dim() - 1))
         found += list(attack(classifier, x, y, fixed.view(job.copies, *x.shape), share).cpu())
-    return found
+    steps = noise.law.lattice
+    if steps is None:
+        return found
+    return [inside(*one, steps) for one in zip(found, [item.x for item in items], radii, strict=True)]
 
 
 def _predict(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from ringfence.cli.aces import aces_app
@@ -9,6 +11,7 @@ from ringfence.cli.attack import attack_command
 from ringfence.cli.certify import certify_command, predict_command
 from ringfence.cli.compare import compare_command
 from ringfence.cli.conditions import conditions_command
+from ringfence.cli.console import friendly
 from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
@@ -24,6 +27,7 @@ from ringfence.cli.variance import variance_command
 from ringfence.cli.verify import migrate_command, verify_command
 from ringfence.cli.weights import weights_command
 from ringfence.cli.zoo import zoo_app
+from ringfence.extending import load_plugins
 from ringfence.signals import stopped_cleanly
 from ringfence.version import __version__
 
@@ -45,8 +49,14 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(help="A file.py or module that registers parts of your own; also $RINGFENCE_PLUGINS, by commas."),
+    ] = None,
 ) -> None:
     """Options before the command."""
+    with friendly():
+        load_plugins(plugin or ())
 
 
 app.command("certify", cls=ProcedureCommand)(certify_command)

@@ -46,7 +46,9 @@ def print_points(points: Sequence[ThetaMetrics]) -> None:
         if title != CERTIFIED:
             results.print()
         results.print(table)
-    alpha = "alpha unknown: a component does not say" if points[0].alpha is None else f"alpha {points[0].alpha:g}"
-    results.print(f"{alpha}; {'proved' if points[0].sound else 'no proven guarantee'}")
+    alphas = [point.alpha for point in points]  # components may differ from theta to theta: the line holds for all
+    known = [alpha for alpha in alphas if alpha is not None]
+    alpha = f"alpha {max(known):g}" if len(known) == len(alphas) else "alpha unknown: a component does not say"
+    results.print(f"{alpha}; {'proved' if all(point.sound for point in points) else 'no proven guarantee'}")
     if len(shown) < len(points):
         remark(f"{len(shown)} of {len(points)} thresholds are shown; --json has them all")

@@ -12,7 +12,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers, written_numbers
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
-from ringfence.cli.procedure_options import given_settings, named_procedure
+from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def certify_command(
 ) -> None:
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
-        name = named_procedure(ctx)
+        name = ctx.obj["procedure"]
         after = name == "after-smoothing"
         flags = described(noise, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
         flags["procedure"] = {"name": name, **given_settings(ctx)}
@@ -108,7 +108,7 @@ def described(
         "noise": noise.settings(),
         "precision": running.precision,
         "seed": running.seed,
-        "execution": {**shared, "autotune": running.autotune},
+        "execution": {**shared, "autotune": running.autotune, "engine": running.engine},
         "out": None if out is None else str(out),
     }
 
@@ -167,8 +167,9 @@ def run_or_save(
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
     if strict and not job.certification.sound:
-        rule = "refuses the paper form, which proves nothing"
-        raise ArgumentError("strict", rule, str(job.certification.classifier), "Use the sound form, or no --strict.")
+        value, rule = job.certification, "refuses the paper form, which proves nothing"
+        told = f"{value.classifier} with the procedure {value.procedure.name}"
+        raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
     run = certify_folder(job, job.out, quiet, unlocked)
     print_run(job.certification, run, as_json, quiet)
@@ -184,7 +185,8 @@ def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> 
         if told := lift_in_words(started.loaded.lift):
             remark(told)
         if done:
-            remark(f"{out}: {done} of {total} inputs are already there; going on with the rest")
+            there = f"{done} of {total} inputs are already there; going on with the rest"
+            remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
     test = job.certification.test
     doing, draws = "certifying" if test.claims_radius else "predicting", None if test.stops_early else test.most_draws
     with show_progress(total, done, quiet, doing, draws) as report:

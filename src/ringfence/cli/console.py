@@ -106,14 +106,14 @@ def as_options(error: RingfenceError) -> str:
     """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
-    return error.told({"num_classes": "--classes", **_options(), **OPTIONS.get()})
+    return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options(), **OPTIONS.get()})
 
 
 def _options() -> dict[str, str]:
     """Parameter -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command that runs."""
     current = vars(typer.main).get("get_current_context")  # older versions keep it elsewhere: names stay as they are
     context = current(silent=True) if current else None
-    parameters = context.command.params if context else []
+    parameters = context.command.get_params(context) if context else []  # with those that procedures declare
     return {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
 
 

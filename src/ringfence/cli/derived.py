@@ -11,6 +11,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand
 
+from ringfence.extending import load_plugins
+
 
 class DerivedCommand(TyperCommand, ABC):
     """A command with further options; what they got is the context's object, a dictionary by their names.
@@ -30,6 +32,7 @@ class DerivedCommand(TyperCommand, ABC):
     def params(self) -> list[Any]:
         """Those of the function, and those of the fields: one list, which the parser changes."""
         if not self._derived:
+            load_plugins()  # a shell that completes calls no command before
             own = {one.name for one in self._params}  # a field that is called like one of them keeps its default
             self._derived = _options([one for one in self.derived() if one.name not in own])
             self._params += self._derived

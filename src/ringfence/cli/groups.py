@@ -34,12 +34,13 @@ class NoiseOptions:
     """The noise and the form in which it is drawn."""
 
     sigma: o.SigmaUnlessFile = None
+    noise: o.NoiseName = None
     noise_form: o.NoiseForm = None
     lattice: o.Lattice = None
 
     def settings(self) -> dict[str, Any]:
         """What was said of the noise, in the words of a job file."""
-        return {"sigma": self.sigma, "form": self.noise_form, "lattice": self.lattice}
+        return {"family": self.noise, "sigma": self.sigma, "form": self.noise_form, "lattice": self.lattice}
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class RunningOptions:
     compile: o.Compile = False
     autotune: o.Autotune = None
     seed: o.SeedUnlessFile = None
+    engine: o.EngineName = None
 
 
 def _flag(parameter: inspect.Parameter) -> str | None:

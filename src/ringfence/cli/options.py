@@ -37,6 +37,10 @@ Lattice = Annotated[
 ]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
+NoiseName = Annotated[
+    str | None, typer.Option("--noise", help="Family of the noise, whose scale sigma is (default gaussian).")
+]
+EngineName = Annotated[str | None, typer.Option("--engine", help="Where the work is done (default local).")]
 Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]
 SkipUnlessFile = Annotated[int | None, typer.Option("--skip", help="Every so many-th input, from index 0 (default 1).")]
 Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after skipping.")]

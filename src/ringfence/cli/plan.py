@@ -9,12 +9,13 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results
-from ringfence.cli.procedure_options import given_settings, named_procedure
+from ringfence.cli.procedure_options import given_settings
 
 
 def plan_command(
     ctx: typer.Context,
     sigma: o.Sigma,
+    noise: o.NoiseName = None,
     inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
     data: o.Data = "default",
@@ -26,7 +27,7 @@ def plan_command(
     with friendly():
         from ringfence.errors import ArgumentError
         from ringfence.mechanisms import mechanisms_named
-        from ringfence.noise import Gaussian
+        from ringfence.noise import noise_with
         from ringfence.procedures import Given, foreseen
         from ringfence.procedures import procedure as build
 
@@ -34,8 +35,8 @@ def plan_command(
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
         chosen = mechanisms_named(ctx.obj["mechanism"] or "neyman-pearson")[0]
-        radius, given = settings["radius"], Given(2, Gaussian(sigma).law, chosen)
-        test = build(named_procedure(ctx), settings, unless_known=("radius",))
+        radius, given = settings["radius"], Given(2, noise_with(noise or "gaussian", sigma).law, chosen)
+        test = build(ctx.obj["procedure"], settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:
             answer |= _time(model, data, weights, device, answer["most_draws"] * inputs)
@@ -46,7 +47,7 @@ def plan_command(
     if not answer["reachable"]:
         remark(
             f"warning: even if all draws agree, {test.name} proves at most {answer['largest_radius']:.4g}; "
-            f"the radius {radius:g} is out of reach. Raise n or sigma, or ask for less."
+            f"the radius {radius:g} is out of reach. Raise --n or --sigma, or ask for less."
         )
 
 

@@ -60,12 +60,6 @@ def given_settings(ctx: typer.Context) -> dict[str, Any]:
     return found
 
 
-def named_procedure(ctx: typer.Context) -> str | None:
-    """The procedure asked for; a radius alone asks for the sequential test. None: nothing says."""
-    name: str | None = ctx.obj["procedure"] or (None if ctx.obj["radius"] is None else "sequential")
-    return name
-
-
 def _declared(procedures: Iterable[str]) -> dict[str, dict[str, Setting]]:
     """Every setting by name, then by the procedure that has it; alike wherever it occurs but for default and help."""
     from ringfence.procedures import declared

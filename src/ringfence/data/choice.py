@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from typing import Any, Literal, final
@@ -98,7 +98,8 @@ class Data:
         if isinstance(self.source, Iterator):
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
-        items = list(_inputs(self.source))
+        # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
+        items = [replace(one, x=one.x.detach().clone()) for one in _inputs(self.source)]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ringfence.errors import ArgumentError, DataError
+from ringfence.errors import ArgumentError, DataError, RingfenceError
 
 
 class InputRangeWarning(UserWarning):
@@ -71,6 +71,17 @@ class Dataset:
     def __iter__(self) -> Iterator[Input]:
         for index in range(len(self)):
             yield self[index]
+
+    @property
+    def first_readable(self) -> Tensor:
+        """The first input that can be read, to see what fits; refused where there is none."""
+        told: list[str] = []
+        for index in range(len(self)):
+            try:
+                return self[index].x
+            except (RingfenceError, OSError, ValueError) as error:
+                told.append(str(error))
+        raise DataError("data", "must have inputs that can be read", told[0] if told else "none", "Mend the data.")
 
     def every(self, skip: int, limit: int | None = None, first: int = 0) -> Dataset:
         """Every skip-th input from position first on, and at most limit of those."""

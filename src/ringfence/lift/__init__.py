@@ -1,11 +1,12 @@
 """Fixed linear maps before the noise, with a certified bound on how much they stretch."""
 
-from ringfence.lift.base import Identity, Lift
+from ringfence.lift.base import LIFTS, Identity, Lift
 from ringfence.lift.linear import Linear, Paper, RandomPatches, WithStrip
 from ringfence.lift.modes import FORMS, MODES, NoisePlace, noise_place
 
 __all__ = [
     "FORMS",
+    "LIFTS",
     "MODES",
     "Identity",
     "Lift",

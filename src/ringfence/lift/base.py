@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -57,3 +58,7 @@ class Identity(Lift):
     def __call__(self, x: Tensor) -> Tensor:
         """x unchanged."""
         return x
+
+
+LIFTS: dict[str, Callable[[], Lift]] = {Identity.name: Identity}
+"""Lifts without settings by name, as the node ``lifted(MODEL, by=NAME)`` takes them."""

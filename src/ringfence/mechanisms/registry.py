@@ -44,8 +44,11 @@ def best_of(*members: Mechanism) -> BestOf:
 
 
 def mechanisms_named(name: str) -> tuple[Mechanism, ...]:
-    """The one that decides, then those recorded beside it; ``all`` is Neyman-Pearson with every other one."""
-    return tuple(MECHANISMS.values()) if name == "all" else (mechanism(name),)
+    """The one that decides, then those recorded beside it; ``all`` is Neyman-Pearson with every other one like it."""
+    if name != "all":
+        return (mechanism(name),)
+    first = neyman_pearson  # those about other noise or another norm have no radius to stand beside its
+    return tuple(m for m in MECHANISMS.values() if m.norm == first.norm and first.families <= m.families)
 
 
 def mechanism(name: str) -> Mechanism:

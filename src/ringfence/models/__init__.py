@@ -2,11 +2,14 @@
 
 from ringfence.models.grammar import as_tree
 from ringfence.models.load import load_members, load_model
+from ringfence.models.registry import NodeKind, Source
 from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for, root_is_sound
 from ringfence.models.weights import Weights, model_digest, read_weights, state_digest
 
 __all__ = [
     "LoadedModel",
+    "NodeKind",
+    "Source",
     "Weights",
     "as_tree",
     "lanes_of",

@@ -6,15 +6,17 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import torch
 from torch import nn
 
 from ringfence.digests import hashed
+from ringfence.models.registry import SOURCES
 
 OURS = "1"
 """Raised whenever a network or wrapper of Ringfence computes something else with the same weights."""
@@ -40,6 +42,40 @@ def code_parts(module: nn.Module, factory: str | None = None) -> dict[str, str]:
     return {**parts, "code": hashed(sorted(foreign))} if foreign else parts
 
 
+def foreign_code(things: Iterable[object]) -> list[str]:
+    """Setting of a digest for the code of classes and objects; none where it is Ringfence's own."""
+    kinds = [one if isinstance(one, type) else type(one) for one in things]
+    theirs = [kind for kind in kinds if kind.__module__.partition(".")[0] != PACKAGE]
+    return [f"code={hashed(sorted(found))}" for found in [[_source(one) or b"" for one in theirs]] if found]
+
+
+def structure(module: nn.Module) -> str:
+    """What a network of a program is made of beside its weights: names of its classes, installed ones too, and what
+    their instances hold: numbers, words, functions, and tensors that no state dict has.
+
+    A network that a spec names is told by its code; one that a program made may be any composition of torch's layers.
+    """
+    return hashed(line for name, part in module.named_modules() for line in _held(name, part))
+
+
+def _held(name: str, part: nn.Module) -> Iterator[bytes]:
+    yield f"{name}: {type(part).__module__}.{type(part).__qualname__}".encode()
+    unsaved = {key: part._buffers[key] for key in part._non_persistent_buffers_set}
+    for key, value in sorted({**vars(part), **unsaved}.items()):
+        if isinstance(value, torch.Tensor):
+            yield f"{key}={value.dtype}{tuple(value.shape)}".encode()
+            yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        elif inspect.isroutine(value):
+            yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}".encode()
+        elif key != "training" and _plain(value):
+            yield f"{key}={value!r}".encode()
+
+
+def _plain(value: Any) -> bool:
+    inside = isinstance(value, list | tuple) and all(map(_plain, value))
+    return inside or value is None or isinstance(value, bool | int | float | complex | str | bytes | torch.dtype)
+
+
 def factory_file(place: str) -> Path | None:
     """The file of ``file.py`` or of an imported ``pkg.module``; None where it has none."""
     if place.endswith(".py"):
@@ -50,6 +86,9 @@ def factory_file(place: str) -> Path | None:
 
 def _factory(spec: str) -> Iterator[Any]:
     """The file that a factory's spec names, and the factory, which may come from another one."""
+    if (registered := SOURCES.get(spec.partition(":")[0])) is not None:
+        yield type(registered)
+        return
     place, _, name = spec.rpartition(":")
     if place.partition(".")[0] != PACKAGE and (file := factory_file(place)) is not None:
         yield file

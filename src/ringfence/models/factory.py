@@ -15,12 +15,12 @@ from torch import nn
 
 from ringfence.classifiers.base import refuse_lazy
 from ringfence.errors import ModelError
+from ringfence.models.registry import SOURCES
 
 
 def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
-    """Calls the factory; it receives ``num_classes`` where one is given and the factory has such a parameter."""
-    place, _, name = spec.rpartition(":")
-    factory = _find(spec, place, name)
+    """Calls the factory or source, which receives ``num_classes`` where one is given and it has such a parameter."""
+    factory = _registered(spec) or _find(spec, *spec.rpartition(":")[::2])
     try:
         takes = num_classes is not None and "num_classes" in inspect.signature(factory).parameters
         module = factory(num_classes=num_classes) if takes else factory()
@@ -37,6 +37,12 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
         )
     refuse_lazy(module, spec, ModelError)
     return module
+
+
+def _registered(spec: str) -> Callable[..., Any] | None:
+    """What loads a leaf of a registered source."""
+    name, _, rest = spec.partition(":")
+    return (lambda num_classes=None: SOURCES[name].load(rest, num_classes)) if name in SOURCES else None
 
 
 def _find(spec: str, place: str, name: str) -> Callable[..., Any]:

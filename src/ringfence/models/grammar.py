@@ -177,7 +177,7 @@ class _Reader:
             return Leaf(self.quotation(self.text[self.place]))
         found = (self.match(_PLAIN) or "").strip()
         if not found:
-            raise self.wrong("names a model here", "Write a model, or quote a name that holds ( ) , or quotes.")
+            raise self.wrong("must name a model here", "Write a model, or quote a name that holds ( ) , or quotes.")
         return Leaf(found)
 
     def arguments(self, name: str, depth: int) -> Node:

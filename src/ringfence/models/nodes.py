@@ -15,7 +15,7 @@ from ringfence.classifiers.patches import REDUCTIONS, Crops, Patches, Reduction
 from ringfence.classifiers.video import Chunks, Clips
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
-from ringfence.lift import FORMS, MODES, Lift, noise_place
+from ringfence.lift import FORMS, LIFTS, MODES, Lift, noise_place
 from ringfence.models.grammar import Leaf, Tree
 from ringfence.models.normalization import refuse_second
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Numbers, Shape, WholeNumbers, node
@@ -339,3 +339,42 @@ class AcesNode(NodeKind):
         chosen = named.get("select")
         selector = EntropySelector(self.theta) if chosen is None else NetworkSelector(chosen, self.theta)
         return Aces(named["certify"], selector, named["core"])
+
+
+@final
+@node("lifted")
+@dataclass(frozen=True)
+class LiftedNode(NodeKind):
+    """Noise behind a registered lift: radii are divided by its norm."""
+
+    by: str
+
+    def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
+        """The model itself, which sees lifted inputs."""
+        self._lift()
+        return models[0]
+
+    def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:
+        """The model and the lift."""
+        return module, self._lift()
+
+    @property
+    def at_input(self) -> bool:
+        """Noise comes behind the lift."""
+        return self.by == "identity"
+
+    @property
+    def sound(self) -> bool:
+        """As the lift says."""
+        return self._lift().sound
+
+    @property
+    def computes_with(self) -> tuple[object, ...]:
+        """The lift."""
+        return (self._lift(),)
+
+    def _lift(self) -> Lift:
+        if self.by not in LIFTS:
+            rule = f"must be one of {', '.join(LIFTS)}"
+            raise ModelError("lifted(by=)", rule, f"'{self.by}'", "Load the plugin that registers it.")
+        return LIFTS[self.by]()

@@ -1,18 +1,20 @@
-"""The registry of nodes: what a node of the model tree declares, and how its settings are read from text.
+"""Registries of the model tree: what nodes and sources declare, and how settings of a node are read from text.
 
 A new node is a frozen dataclass with ``build``, under ``@node``: grammar, checks and messages follow from its fields.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, field, fields, make_dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Final, TypeVar, get_type_hints
 
 from torch import nn
 
+from ringfence.classifiers.base import Classifier
 from ringfence.errors import ModelError, RingfenceError
 from ringfence.lift import Identity, Lift
 from ringfence.models.grammar import Leaf, Node, Tree
@@ -71,12 +73,36 @@ class NodeKind(ABC):
         return name, {}
 
     @property
+    def computes_with(self) -> tuple[object, ...]:
+        """What it computes with beside its models: somebody else's code among it is part of the model's digest."""
+        return (type(self),)
+
+    @property
     def only_members(self) -> bool:
         """Whether the lanes are the models themselves, one each: what smoothing every member by itself reads."""
         return False
 
 
 NODES: dict[str, type[NodeKind]] = {}
+
+
+class Source(ABC):
+    """Where networks come from by a name of one's own: ``name:rest`` is a leaf that ``load`` builds.
+
+    trusted: whether loading runs no code but the source's own, so that a stranger's run folder may name any rest.
+    """
+
+    name: ClassVar[str]
+    trusted: ClassVar[bool] = False
+
+    @abstractmethod
+    def load(self, rest: str, num_classes: int | None) -> nn.Module:
+        """The network, with its weights; num_classes where the user says how many."""
+
+
+SOURCES: dict[str, Source] = {}
+"""Those of users, by name; the ones of Ringfence are the other kinds below."""
+
 Kind = TypeVar("Kind", bound=type[NodeKind])
 Built = TypeVar("Built")
 
@@ -90,6 +116,27 @@ def node(name: str) -> Callable[[Kind], Kind]:
         return kind
 
     return registered
+
+
+def node_of(kind: type[Classifier]) -> type[NodeKind]:
+    """The node ``name(MODEL, setting=...)`` of a classifier made from one module and settings.
+
+    The settings are what its ``__init__`` takes after the module: int, float, bool or str, or several numbers.
+    """
+    _, *settings = inspect.signature(kind).parameters.values()
+    hints = get_type_hints(kind.__init__)
+    declared: list[Any] = [
+        (one.name, hints[one.name], *([] if one.default is one.empty else [field(default=one.default)]))
+        for one in settings
+    ]
+
+    def build(self: NodeKind, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
+        return kind(models[0], **vars(self))
+
+    about = {"name": kind.name, "build": build, "computes_with": property(lambda self: (kind,))}  # type: ignore[attr-defined]
+    made = make_dataclass(kind.__name__, declared, bases=(NodeKind,), frozen=True, namespace=about)
+    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
+    return made
 
 
 def settle(tree: Node) -> NodeKind:

@@ -14,6 +14,7 @@ from ringfence.classifiers.base import Classifier, refuse_lazy
 from ringfence.digests import joined
 from ringfence.errors import ModelError
 from ringfence.lift import Identity, Lift
+from ringfence.models.code import foreign_code
 from ringfence.models.grammar import Leaf, Live, Node, Tree
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Shape, checked, named_models, settle
 from ringfence.models.weights import model_digest
@@ -119,7 +120,9 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
     classes = _same_classes(tree, kind, models, named)
     build = lambda: kind.build([one.module for one in models], {name: one.module for name, one in named.items()})  # noqa: E731
     module = checked(kind, build).eval()
-    digest = joined([one.digest for one in parts], kind.join, kind.name, *_own_settings(kind))
+    digest = joined(
+        [one.digest for one in parts], kind.join, kind.name, *_own_settings(kind), *foreign_code(kind.computes_with)
+    )
     return LoadedModel(module, classes, digest, str(tree), lanes, kind)
 
 
@@ -127,7 +130,7 @@ def _live(tree: Live) -> LoadedModel:
     """A network of the program: a copy in evaluation mode, so that the user's own stays as it is."""
     refuse_lazy(tree.module, str(tree), ModelError)
     module = copy.deepcopy(tree.module).eval()
-    return LoadedModel(module, None, model_digest(module), str(tree), lanes_of(tree))
+    return LoadedModel(module, None, model_digest(module, live=True), str(tree), lanes_of(tree))
 
 
 def _own_settings(kind: NodeKind) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import final
 
 from ringfence.classifiers.architectures import ARCHITECTURES
+from ringfence.models.registry import SOURCES
 from ringfence.models.weights import CHECKPOINTS, split_weights
 
 BLIND, GUIDED = ("dncnn", "cdncnn"), ("fdncnn", "ffdnet")
@@ -28,15 +29,17 @@ class Kind(Enum):
     MODULE = "factory in a module"
     ARCHITECTURE = "known network"
     CHECKPOINT = "file of weights"
+    REGISTERED = "source of a user"
     UNKNOWN = "unknown"
 
 
-FACTORIES = (Kind.FILE, Kind.MODULE)
+FACTORIES = (Kind.FILE, Kind.MODULE, Kind.REGISTERED)
+"""Kinds that build by somebody's code, which is told the classes."""
 
 
 @final
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """A leaf's kind, its name without the weights after an @, and the file of those."""
 
     kind: Kind
@@ -60,10 +63,12 @@ class Source:
         return self.name.rpartition(":")[2]
 
 
-def source_of(leaf: str, denoiser: bool = False) -> Source:
+def source_of(leaf: str, denoiser: bool = False) -> Origin:
     """What a leaf names; denoiser: it stands where a denoiser belongs, whose known networks are others."""
+    if leaf.partition(":")[0] in SOURCES:
+        return Origin(Kind.REGISTERED, leaf, None)  # what follows is all its own
     name, weights = split_weights(leaf)
-    return Source(_kind(name, denoiser), name, weights)
+    return Origin(_kind(name, denoiser), name, weights)
 
 
 def is_denoiser(name: str) -> bool:

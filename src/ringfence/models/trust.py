@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ringfence.models.grammar import Leaf, Live, Tree, as_tree
-from ringfence.models.registry import named_models, settle
+from ringfence.models.registry import SOURCES, named_models, settle
 from ringfence.models.source import Kind, source_of
 
 _OUR_MODULES = re.compile(r"ringfence\.classifiers\.architectures(\.[a-z_]+)*")
@@ -31,6 +31,8 @@ def _told(tree: Tree, denoiser: bool) -> list[str]:
 
 def _leaf(text: str, denoiser: bool) -> list[str]:
     source = source_of(text, denoiser)
+    if source.kind is Kind.REGISTERED and not SOURCES[source.name.partition(":")[0]].trusted:
+        return [f"whatever {source.name} names"]
     if source.kind is Kind.PROGRAM:
         return [f"the program in {source.name}"]
     if source.kind is Kind.FILE:

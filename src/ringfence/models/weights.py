@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import ModelError
-from ringfence.models.code import code_parts
+from ringfence.models.code import code_parts, structure
 
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
 """Endings of files that hold weights."""
@@ -128,12 +128,15 @@ def _is_counter(key: str) -> bool:
     return key.endswith("num_batches_tracked")
 
 
-def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = None) -> str:
-    """Weights and code of a model: extra stands for what no tensor holds, factory is the spec that built it."""
+def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = None, live: bool = False) -> str:
+    """Weights and code of a model: extra stands for what no tensor holds, factory is the spec that built it; a live
+    one was built by the program itself, and only its structure tells how."""
     weights, code = state_digest(module, extra), code_parts(module, factory)
     if extra:
         code["program"] = hashed([extra])
-    if "code" not in code:
+    if live:
+        code["structure"] = structure(module)
+    elif "code" not in code:
         code[EARLIER] = weights
     return write_digest({"weights": state_digest(module), **code})
 

@@ -1,18 +1,31 @@
 """Noise: what is added to the lifted input."""
 
+from collections.abc import Callable
+
 from ringfence.errors import ArgumentError
 from ringfence.noise.gaussian import Gaussian, Noise
-from ringfence.stats.noise_law import NoiseLaw
+from ringfence.stats.noise_law import FLOAT, NoiseLaw
 
-NOISES = {Gaussian.name: Gaussian}
-"""What draws each family, made from its scale, form and lattice."""
+NOISES: dict[str, Callable[..., Noise]] = {Gaussian.name: Gaussian}
+"""What draws each family, made from its scale, and from form and lattice where it is not drawn in float32."""
 
-__all__ = ["NOISES", "Gaussian", "Noise", "noise_of"]
+__all__ = ["NOISES", "Gaussian", "Noise", "noise_of", "noise_with"]
+
+
+def noise_with(family: str, scale: float, form: str = FLOAT, lattice: int | None = None) -> Noise:
+    """The noise of a family at this scale, in this form."""
+    if family not in NOISES:
+        rule, remedy = f"must be one of {', '.join(NOISES)}", "Use gaussian, or register what draws it."
+        raise ArgumentError("noise", rule, repr(family), remedy)
+    if form == FLOAT and lattice is None:
+        return NOISES[family](scale)
+    try:
+        return NOISES[family](scale, form, lattice)
+    except TypeError:
+        rule, remedy = f"{family} noise is drawn in float32 alone", "Leave out form and lattice."
+        raise ArgumentError("noise_form", rule, repr(form), remedy) from None
 
 
 def noise_of(law: NoiseLaw) -> Noise:
     """The noise that has this law."""
-    if law.family not in NOISES:
-        rule, remedy = f"must be one of {', '.join(NOISES)}", "Add what draws it to noise.NOISES."
-        raise ArgumentError("noise", rule, law.family, remedy)
-    return NOISES[law.family](law.scale, law.form, law.lattice)
+    return noise_with(law.family, law.scale, law.form, law.lattice)

@@ -20,7 +20,12 @@ from ringfence.stats.noise_law import FLOAT, GAUSSIAN, NoiseLaw
 
 
 class Noise(ABC):
-    """What is added to inputs: draws of its law, which mechanisms turn probabilities into radii with."""
+    """What is added to inputs: draws of its law, which mechanisms turn probabilities into radii with.
+
+    One that is registered is made from its scale alone, and ``name`` is the family of its law.
+    """
+
+    name: ClassVar[str] = ""
 
     @property
     @abstractmethod

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Final, final
 
 import numpy as np
@@ -12,20 +15,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ringfence.noise.philox import HALF, words
+from ringfence.noise.philox import HALF, rows_of_words, words
 from ringfence.stats.lattice import Thresholds, thresholds
 
 TOP: Final = 16
 """Bits of a word that find its cell in the guide."""
 
-AT_ONCE: Final = 1 << 16
-"""Counters worked on together: few enough for a cache, many enough for all cores."""
+AT_ONCE: Final = 1 << 15
+"""Counters worked on together: few enough for a cache, many enough that calling costs little."""
 
-LOW: Final = 0xFFFFFFFF
 NEVER: Final = 1 << 32
 """An edge above every word."""
 MANY: Final = (1 << 34) - 1
 """Stands for several edges."""
+
+FIELD: Final = 33
+"""Bits below the integer in a sum of the guide."""
+FULL: Final = (1 << FIELD) - 1
+UNTOLD: Final = 1 << 62
 
 
 @final
@@ -36,19 +43,24 @@ class Guide:
     cells: int64 (2^TOP,); the upper 30 bits count the thresholds whose upper halves lie below the cell, the lower 34
     are its edge: the upper half of the one threshold within, NEVER where there is none, MANY where only a search tells.
     values: int64 (n,), the thresholds with their upper bit turned over, so that signed numbers keep their order.
+    sums: int64 (2^TOP,), the same cells for the CPU: a word added to its own carries into the integer, above the lower
+    FIELD bits, where it is above the edge, and fills those bits where it is the edge; UNTOLD for several edges.
     """
 
     cells: Tensor
     values: Tensor
+    sums: NDArray[np.int64]
     table: Thresholds
 
-    def integers(self, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Of words (n,) int64 in [0, 2^32), as the upper halves of 64-bit words: the integers, and where (indices) the
-        lower half is needed to tell."""
-        found = self.cells.index_select(0, first >> (32 - TOP))
-        edge = found & MANY
-        undecided = torch.nonzero((edge == first).logical_or_(edge == MANY)).view(-1)
-        return (found >> 34).add_(edge < first).add_(self.table.lowest), undecided
+    def integers(self, first: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of words in [0, 2^32), as the upper halves of 64-bit words: the integers, and where (indices of the flat
+        array) the lower half is needed to tell."""
+        found = np.take(self.sums, first >> (32 - TOP), mode="clip")  # every cell is there: no need to look
+        found += first
+        undecided = (found & FULL) == FULL
+        undecided |= found >= UNTOLD
+        found >>= FIELD
+        return found, np.flatnonzero(undecided)
 
 
 @lru_cache(maxsize=8)
@@ -60,15 +72,16 @@ def guide(family: str, scale: float, lattice: int) -> Guide:
     base = np.searchsorted(upper, starts, side="left")
     within = np.searchsorted(upper, starts + (1 << (32 - TOP)), side="left") - base
     edge = np.where(within == 0, NEVER, np.where(within == 1, np.append(upper, NEVER)[base], MANY))
+    sums = np.where(edge == MANY, UNTOLD, ((base + table.lowest) << FIELD) + (FULL - edge))
     signed = (table.values ^ np.uint64(1 << 63)).view(np.int64)
-    return Guide(torch.from_numpy((base << 34) | edge), torch.from_numpy(signed), table)
+    return Guide(torch.from_numpy((base << 34) | edge), torch.from_numpy(signed), sums, table)
 
 
 @lru_cache(maxsize=8)
 def guide_on(family: str, scale: float, lattice: int, device: str) -> Guide:
     """The same with its tensors on a device."""
     found = guide(family, scale, lattice)
-    return Guide(found.cells.to(device), found.values.to(device), found.table)
+    return Guide(found.cells.to(device), found.values.to(device), found.sums, found.table)
 
 
 @torch.inference_mode()
@@ -78,43 +91,39 @@ def fill_integers(out: Tensor, key: int, law: tuple[str, float, int]) -> None:
     Numbers i, i + Q, i + 2Q, i + 3Q of a row come from the block at the counter (i, row, 0, 0), Q = ceil(size / 4),
     and where 32 bits do not tell, the next 32 from the block at (i, row, 1, 0).
     """
-    found, size = guide(*law), out.shape[1]
+    found, size, numbers, threads = guide(*law), out.shape[1], out.numpy(), torch.get_num_threads()
     quarter = -(-size // 4)
-    together = max(1, AT_ONCE // quarter)
-    for start in range(0, len(out), together):
-        rows = out[start : start + together]
-        first = _words(key, quarter, start, len(rows)).view(-1)
-        integers, undecided = found.integers(first)
-        if len(undecided):
-            place, number = np.divmod(undecided.numpy(), 4 * quarter)
-            upper = first[undecided].numpy().astype(np.uint64)
-            lower = second_words(key, number, place + start, quarter)
-            integers[undecided] = torch.from_numpy(found.table.of_words((upper << HALF) | lower))
-        rows.copy_(integers.view(len(rows), -1)[:, :size])
+    together = max(1, min(AT_ONCE // quarter, -(-len(out) // threads)))
+
+    def draw(start: int) -> list[NDArray[np.int64]]:
+        """Some rows from this one on; the place, number and word of those that 32 bits do not tell."""
+        rows, rest = numbers[start : start + together], []
+        for part, first in enumerate(rows_of_words(key, quarter, start, len(rows))):
+            integers, undecided = found.integers(first)
+            there = rows[:, part * quarter : (part + 1) * quarter]
+            there[:] = integers[:, : there.shape[1]]
+            place, number = np.divmod(undecided, quarter)
+            rest.append(np.stack([place + start, number + part * quarter, first.reshape(-1)[undecided]]))
+        return rest
+
+    starts = range(0, len(out), together)
+    drawn = map(draw, starts) if threads == 1 else _pool(os.getpid(), threads).map(draw, starts)
+    place, number, upper = np.concatenate(list(chain.from_iterable(drawn)), 1)
+    place, number, upper = (one[number < size] for one in (place, number, upper))
+    lower = second_words(key, number, place, quarter)
+    numbers[place, number] = found.table.of_words((upper.astype(np.uint64) << HALF) | lower)
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """As many threads as torch has: NumPy counts in one, and does not hold the others up. A fork has its own."""
+    return ThreadPoolExecutor(threads, "ringfence-noise")
 
 
 def second_words(key: int, number: NDArray[np.int64], place: NDArray[np.int64], quarter: int) -> NDArray[np.uint64]:
     """The lower halves of single numbers in their places: (n,) each."""
     blocks = words(key, (number % quarter).astype(np.uint64), place.astype(np.uint64), 1)
     return blocks[number // quarter, np.arange(len(number))]
-
-
-def _words(key: int, quarter: int, start: int, rows: int) -> Tensor:
-    """Philox-4x32-10 (Salmon et al. 2011) at the counters (i, place, 0, 0): int64 (rows, 4 quarter), in [0, 2^32).
-
-    Products of 32-bit words take 64 bits; as signed numbers they have the same bits.
-    """
-    a = torch.arange(quarter).expand(rows, quarter)
-    b = torch.arange(start, start + rows)[:, None].expand(rows, quarter)
-    c = d = torch.zeros((), dtype=torch.int64)
-    low, high = key & LOW, key >> 32
-    for _ in range(10):
-        even, odd = a * 0xD2511F53, c * 0xCD9E8D57
-        a = (odd >> 32).bitwise_and_(LOW).bitwise_xor(b).bitwise_xor_(low)
-        c = (even >> 32).bitwise_and_(LOW).bitwise_xor_(d).bitwise_xor_(high)
-        b, d = odd.bitwise_and_(LOW), even.bitwise_and_(LOW)
-        low, high = (low + 0x9E3779B9) & LOW, (high + 0xBB67AE85) & LOW
-    return torch.cat([a, b, c, d], 1)
 
 
 def are_drawn_by(

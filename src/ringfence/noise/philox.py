@@ -11,6 +11,7 @@ from torch import Tensor
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
+EVEN, ODD = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 
 
 def signed(key: int) -> int:
@@ -22,12 +23,50 @@ def words(key: int, first: NDArray[np.uint64], second: int | NDArray[np.uint64],
     """Philox-4x32-10 (Salmon et al. 2011) at the counters (first, second, third, 0): 32-bit words (4, blocks)."""
     a, b = first, np.zeros_like(first) + np.uint64(second)
     c, d = np.full_like(first, third), np.zeros_like(first)
-    low, high = np.uint64(key & 0xFFFFFFFF), np.uint64(key >> 32)
-    for _ in range(10):
-        even, odd = np.uint64(0xD2511F53) * a, np.uint64(0xCD9E8D57) * c
+    for low, high in round_keys(key):
+        even, odd = EVEN * a, ODD * c
         a, b, c, d = (odd >> HALF) ^ b ^ low, odd & LOW, (even >> HALF) ^ d ^ high, even & LOW
-        low, high = (low + np.uint64(0x9E3779B9)) & LOW, (high + np.uint64(0xBB67AE85)) & LOW
     return np.stack([a, b, c, d])
+
+
+def round_keys(key: int) -> list[tuple[np.uint64, np.uint64]]:
+    """What the ten rounds mix in: the two halves of the key, with Weyl's sequences added."""
+    low, high, found = key & 0xFFFFFFFF, key >> 32, []
+    for _ in range(10):
+        found.append((np.uint64(low), np.uint64(high)))
+        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
+    return found
+
+
+def rows_of_words(key: int, quarter: int, start: int, rows: int) -> list[NDArray[np.int64]]:
+    """``words`` at the counters (i, place, 0, 0), i below quarter, places from start on: four arrays (rows, quarter).
+
+    The first two rounds are done for columns and rows apart, where words depend on one of them alone. After that b and
+    d keep the bits above 32 of the product they are: what they are mixed into is cut anyway. All in place: fresh memory
+    costs as much as counting in it.
+    """
+    keys = round_keys(key)
+    i, place = np.arange(quarter, dtype=np.uint64), np.arange(start, start + rows, dtype=np.uint64)[:, None]
+    even = EVEN * i  # the first round: c and d are 0
+    odd = ODD * ((even >> HALF) ^ keys[0][1])
+    below = even & LOW
+    even = EVEN * (place ^ keys[0][0])  # the second: b is 0
+    c = ((even >> HALF) ^ keys[1][1]) ^ below
+    a, b, d = (np.empty_like(c) for _ in range(3))
+    a[:], b[:], d[:] = (odd >> HALF) ^ keys[1][0], odd & LOW, even & LOW
+    spare = np.empty_like(c)
+    for low, high in keys[2:]:
+        for word, product, mixed, key_word, free in ((a, EVEN, d, high, spare), (c, ODD, b, low, d)):
+            np.multiply(word, product, out=free)
+            np.right_shift(free, HALF, out=word)
+            np.bitwise_xor(word, mixed, out=word)
+            np.bitwise_xor(word, key_word, out=word)
+            np.bitwise_and(word, LOW, out=word)
+        # Where a was stands the new c, where d was the new b, in the spare room the new d.
+        a, b, c, d, spare = c, d, a, spare, b
+    b &= LOW
+    d &= LOW
+    return [one.view(np.int64) for one in (a, b, c, d)]
 
 
 def normals(key: int, place: int, size: int) -> NDArray[np.float64]:

@@ -87,10 +87,10 @@ def _fitting(kind: type[Procedure], settings: Mapping[str, Any]) -> dict[str, An
     if unknown:
         received = ", ".join(str(given[key]) for key in unknown)
         noun = "is no setting" if len(unknown) == 1 else "are no settings"
-        remedy = f"It knows {', '.join(own)}."
+        remedy = f"It knows {', '.join(f'`{one}`' for one in own)}."
         raise ArgumentError(", ".join(unknown), f"{noun} of the {kind.name} procedure", received, remedy)
     if missing:
-        remedy = f"Give {', '.join(missing)}, or another procedure."
+        remedy = f"Give {', '.join(f'`{one}`' for one in missing)}, or another procedure."
         raise ArgumentError(", ".join(missing), f"is needed by the {kind.name} procedure", "none", remedy)
     return given
 

@@ -70,7 +70,7 @@ class SequentialLooks(Procedure):
 
     def _begun(self, rows: int, given: Given, extra: list[tuple[Any, ...]]) -> State:
         """State before the first draw, p0 of the target rounded up; hopeless targets are refused."""
-        check_reachable(self.radius, self.best_case(given), given, "Raise n or sigma.")
+        check_reachable(self.radius, self.best_case(given), given, "Raise `n` or `sigma`.")
         state = new_state(rows, [("top", "i8"), ("hits", "i8"), ("look", "i4"), ("p0", "f8"), *extra])
         state["p0"] = given.probability_for(self.radius)
         return state

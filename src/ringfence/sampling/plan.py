@@ -47,7 +47,9 @@ class ForwardPlan:
         if self.parts < 1:
             raise ArgumentError("parts", "must be at least 1", self.parts, "Leave it out.")
         if self.precision not in PRECISIONS:
-            raise ArgumentError("precision", f"must be one of {sorted(PRECISIONS)}", self.precision, "Use fp32.")
+            raise ArgumentError(
+                "precision", f"must be one of {', '.join(sorted(PRECISIONS))}", self.precision, "Use fp32."
+            )
         if self.fused and (self.precision != "bf16" or self.stacked):
             received = f"{self.precision}{', stacked' if self.stacked else ''}"
             raise ArgumentError("fused", "needs bf16, and members one by one", received, "Leave it out.")

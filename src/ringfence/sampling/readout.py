@@ -195,6 +195,8 @@ def readouts(
         raise ArgumentError("procedure", rule, procedure, remedy)
     for name in names:
         if name not in READOUTS:
-            raise ArgumentError("readout", f"must be one of {sorted(READOUTS)}", name, "Name a known readout.")
+            raise ArgumentError(
+                "readout", f"must be one of {', '.join(sorted(READOUTS))}", name, "Name a known readout."
+            )
     found = tuple(READOUTS[name] for name in names)
     return found if classifier is None else tuple(readout.fitted_to(classifier) for readout in found)

@@ -101,8 +101,8 @@ class NoiseLaw:
         return np.asarray(self._known.quantile(np.asarray(p, np.float64)) * self.scale)
 
     def settings(self) -> dict[str, Any]:
-        """Family, scale under its own name, form and lattice, for a run's config."""
-        return {"family": self.family, self.parameter: self.scale, "form": self.form, "lattice": self.lattice}
+        """Family, scale, form and lattice, for a run's config, where the scale of every family is called sigma."""
+        return {"family": self.family, "sigma": self.scale, "form": self.form, "lattice": self.lattice}
 
     def __str__(self) -> str:
         exact = "" if self.lattice is None else f", exact in steps of 1/{self.lattice}"

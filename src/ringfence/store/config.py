@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import (
@@ -64,6 +64,8 @@ def _lane(value: Any) -> Lane:
         fits = key in types and (type(entry) is types[key] or (types[key] is float and type(entry) is int))
         if not fits:
             raise ValueError(f"a lane has the entries {', '.join(types)}, each of its type; got {key}: {entry!r}")
+    if not math.isfinite(value.get("theta", 0.0)):
+        raise ValueError(f"the theta of a lane is a number; got {value['theta']}")
     return Lane(**value)
 
 
@@ -130,13 +132,6 @@ class NoiseConfig(_Part):
     form: str = "float"
     lattice: Positive | None = None
     coordinates: Positive | None = None
-
-    @model_validator(mode="after")
-    def _told_together(self) -> Self:
-        exact = self.form != "float"
-        if (self.lattice is not None) != exact or (self.coordinates is not None) != exact:
-            raise ValueError("exact noise has a lattice and a number of coordinates, float noise has neither")
-        return self
 
     @model_serializer(mode="wrap")
     def _without_what_float_noise_has_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

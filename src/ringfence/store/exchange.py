@@ -80,9 +80,9 @@ def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None =
     table = run.records(["input_id", "lane", "label", "prediction", "radius", "seconds", "sound"])
     lanes = sorted(set(table["lane"].to_pylist()))
     if lane is None and len(lanes) > 1:
-        raise ArgumentError("lane", "a log holds one lane", f"a run with {lanes}", "Name one of them.")
+        raise ArgumentError("lane", "a log holds one lane", f"a run with {', '.join(lanes)}", "Name one of them.")
     if lane is not None and lane not in lanes:
-        raise ArgumentError("lane", f"must be one of {lanes}", repr(lane), "Name one of them.")
+        raise ArgumentError("lane", f"must be one of {', '.join(lanes)}", repr(lane), "Name one of them.")
     proved = all(
         ok for ok, its in zip(table["sound"].to_pylist(), table["lane"].to_pylist(), strict=True) if lane in (None, its)
     )

@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ringfence.store.atomic import (
     StoreWarning,
@@ -64,6 +63,8 @@ def _rewritten(run: RunFolder) -> dict[str, Entry]:
         try:
             table = read_part(part)
             hashes = set(table["config_hash"].to_pylist())
+            if hashes - {run.digest} and hashes != {run.config.digest}:
+                raise ValueError("rows are of other settings")  # it did not count before, and must not afterwards
         except DAMAGE as error:
             warnings.warn(StoreWarning(f"{part} is damaged ({error}) and was set aside"), stacklevel=3)
             with writing_errors(part):
@@ -73,14 +74,13 @@ def _rewritten(run: RunFolder) -> dict[str, Entry]:
             with writing_errors(part):
                 part.unlink()
             continue
-        own = table.filter(pc.equal(table["config_hash"], run.digest))
-        place = own.schema.get_field_index("config_hash")
-        named = pa.array([run.config.digest] * len(own), own.schema.field(place).type)
-        content = part_bytes(own.set_column(place, own.schema.field(place), named), *conditions(part))
+        place = table.schema.get_field_index("config_hash")
+        named = pa.array([run.config.digest] * len(table), table.schema.field(place).type)
+        content = part_bytes(table.set_column(place, table.schema.field(place), named), *conditions(part))
         made = part.with_name(f"part-{number:06d}.parquet")
         with writing_errors(made):
             create_exclusively(made, content)
-        entries[f"parts/{made.name}"] = Entry(blake2b=digest_of(content), rows=len(own))
+        entries[f"parts/{made.name}"] = Entry(blake2b=digest_of(content), rows=len(table))
         entries[f"parts/{part.name}"] = Entry(blake2b=Digests().of(part), earlier=ABSENT)
         number += 1
     return entries

@@ -23,7 +23,7 @@ from ringfence.store.environment import describe_environment
 from ringfence.store.guarded import Guarded, begin
 from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
 from ringfence.store.lock import LOCK, locked
-from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
+from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART, Manifest, digest_of
 from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part, sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table, refuse_nonsense, to_table
 from ringfence.store.upgrade import upgrade
@@ -115,6 +115,7 @@ class RunFolder:
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
         if _version(file, content) == 1:
+            _refuse_downgraded(path)
             run = cls(path, read_config(file, content, earlier=True), content_hash(content))
             return replace(run, config=run.config.model_copy(update={"precision": run._ran_in()}))
         run = cls(path, read_config(file, content))
@@ -367,6 +368,15 @@ def read_config(file: Path, content: Any, earlier: bool = False) -> RunConfig:
     else:
         remedy = "Restore config.json from a copy, or start a new run."
     raise StoreError(str(file), "must be a run's settings", received, remedy)
+
+
+def _refuse_downgraded(path: Path) -> None:
+    """Settings of schema 1 beside a manifest are those that a migration is about to replace, or an edit."""
+    if (path / MANIFEST).exists():
+        entry = Manifest.read(path).files.get(CONFIG)
+        if entry is None or entry.earlier != digest_of(read_file(path / CONFIG)):
+            rule, found = "must be as it was written", "settings of schema 1 that its manifest does not know"
+            raise StoreError(str(path / CONFIG), rule, found, "Restore it from a copy.")
 
 
 def _version(file: Path, content: Any) -> int:

@@ -20,6 +20,9 @@ STATE_V1 = "state-v1"
 """Marks a digest over weights alone, as the first scheme made them."""
 
 _FLAT = {"model", "data", "num_classes", "sigma", "procedure", "mechanism"}
+_MORE = {"schema_version", "weights_hash", "data_hash", "skip", "limit", "noise", "lift", "procedure_settings"}
+_MORE |= {"mechanisms", "lanes", "precision", "compile", "seed", "mean", "std", "extra"}
+"""What schema 1 had, and no more: a setting that nobody reads might have changed what was certified."""
 
 
 def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,10 +30,16 @@ def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
     missing = sorted(_FLAT - config.keys())
     if missing:
         raise ValueError(f"{missing[0]}: Field required")
-    extra, settings = _dictionary(config, "extra"), _dictionary(config, "procedure_settings")
-    names = list(config.get("lanes") or ["main"])
+    if unknown := sorted(config.keys() - _FLAT - _MORE):
+        raise ValueError(f"{unknown[0]}: no setting of schema 1")
+    extra, settings, lift = (_dictionary(config, key) for key in ("extra", "procedure_settings", "lift"))
+    if "name" in settings:
+        raise ValueError("procedure_settings.name: the procedure is named beside them")
+    if lift.get("name", "identity") != "identity" and "norm_bound" not in lift:
+        raise ValueError("lift.norm_bound: Field required")
+    names = _list(config, "lanes") or ["main"]
     weights, mechanism = str(config.get("weights_hash") or ""), config["mechanism"]
-    others = [one for one in config.get("mechanisms") or [] if one != mechanism]
+    others = [one for one in _list(config, "mechanisms") if one != mechanism]
     old = bool(weights) and not weights.startswith(f"{SCHEME} ")
     return {
         "schema_version": 2,
@@ -54,7 +63,7 @@ def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
         },
         "noise": {"family": config.get("noise", "gaussian"), "sigma": config["sigma"]},
         "norm": "l2",
-        "lift": {"name": "identity", "norm_bound": 1.0, **_dictionary(config, "lift")},
+        "lift": {"name": "identity", "norm_bound": 1.0, **lift},
         "procedure": {"name": config["procedure"], **settings},
         "mechanisms": [mechanism, *others],
         "split_alpha": extra.get("alpha_split") is True,
@@ -69,6 +78,13 @@ def _dictionary(config: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise ValueError(f"{key}: Input should be a valid dictionary")
     return dict(found)
+
+
+def _list(config: Mapping[str, Any], key: str) -> list[Any]:
+    found = config.get(key) or []
+    if not isinstance(found, list):
+        raise ValueError(f"{key}: Input should be a valid list")
+    return found
 
 
 def _lane(name: str) -> Lane:

@@ -1,0 +1,81 @@
+"""Engine: where the records of inputs are computed. Every engine gives the same ones."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import ClassVar, final
+
+from torch import nn
+
+from ringfence.data import Input
+from ringfence.driver import Execution, drive
+from ringfence.errors import ArgumentError
+from ringfence.lift import Lift
+from ringfence.mechanisms import Mechanism
+from ringfence.noise import Noise
+from ringfence.procedures import Procedure
+from ringfence.record import Record
+from ringfence.sampling import Precision
+
+
+@final
+@dataclass(frozen=True)
+class Work:
+    """Everything that records of some inputs depend on: the parts of a certification, loaded.
+
+    What is drawn for an input depends on the seed and its id alone, so that any division of the inputs gives the same
+    records.
+    """
+
+    classifier: nn.Module
+    inputs: Iterable[Input]
+    noise: Noise
+    procedure: Procedure
+    mechanisms: tuple[Mechanism, ...]
+    lift: Lift
+    num_classes: int | None
+    lanes: tuple[str, ...]
+    precision: Precision
+    seed: int
+    config_hash: str
+    execution: Execution
+
+    def records(self) -> Iterator[Record]:
+        """Certified here, in this thread; all lanes of an input together."""
+        return drive(**vars(self))
+
+
+class Engine(ABC):
+    """Says where and in which portions work is done; all lanes of an input come together, in one piece."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def records(self, work: Work) -> Iterator[Record]:
+        """Records of all inputs, in any order; ``replace(work, inputs=some).records()`` are those of some."""
+
+
+@final
+class Local(Engine):
+    """This process: one driver for all inputs, which fills whole batches."""
+
+    name: ClassVar[str] = "local"
+
+    def records(self, work: Work) -> Iterator[Record]:
+        """As they are decided."""
+        return work.records()
+
+
+ENGINES: dict[str, Engine] = {Local.name: Local()}
+
+
+def engine_named(name: str) -> Engine:
+    """The engine of that name."""
+    if name not in ENGINES:
+        near = get_close_matches(name, ENGINES, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else "Use local, or load the plugin that has it."
+        raise ArgumentError("engine", f"must be one of {', '.join(ENGINES)}", repr(name), remedy)
+    return ENGINES[name]
