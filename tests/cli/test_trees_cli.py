@@ -121,7 +121,7 @@ ACES = "aces(certify=default, core=default:1"
         (("--model", "soft (default, default:1)"), "no space before ("),
         (("--model", "soft(hard (default, default:1), default)"), "Write hard(...)"),
         (("--model", "foo"), "must be default, zoo:NAME"),
-        (("--model", "foo"), "lanes, max-margin"),
+        (("--model", "foo"), "lanes, lifted, max-margin"),
         (("--members", "soft(a"), "soft(a: needs a comma or the closing parenthesis of soft("),
         (("--members", "a,b)"), "a,b): divides models by commas"),
         (("--members", f"default,{ACES})"), "several thetas"),
