@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -200,3 +200,9 @@ def test_float_noise_from_exact_words_has_the_spread_of_its_law() -> None:
     EXACT.fill_steps(out, 3)
     assert torch.equal(out, steps.round())
     assert float(out.max()) <= thresholds("gaussian", 0.25, 255).highest
+
+
+@pytest.mark.parametrize("sigma", ["0.5", None, 0.0, -1.0, float("nan"), float("inf")])
+def test_a_sigma_that_is_no_positive_number_is_refused(sigma: Any) -> None:
+    with pytest.raises(ArgumentError, match="sigma: must be a positive number"):
+        rf.Gaussian(sigma)

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -70,7 +71,7 @@ class Gaussian(Noise):
     name: ClassVar[str] = GAUSSIAN
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.sigma) and self.sigma > 0):
+        if not (isinstance(self.sigma, Real) and np.isfinite(self.sigma) and self.sigma > 0):
             raise ArgumentError("sigma", "must be a positive number", self.sigma, "Give e.g. 0.25 ([0,1] pixel units).")
         object.__setattr__(self, "lattice", self.law.lattice)
 
