@@ -513,3 +513,14 @@ def test_a_job_that_contradicts_itself_is_refused(said: dict[str, Any], told: st
         Job.of(plainly | said)
     with pytest.raises(ArgumentError, match="compile: must be bool; got 'no'"):
         Job.of({**plainly, "execution": {"compile": "no"}})
+
+
+def test_what_is_no_noise_procedure_or_mechanism_is_told_together() -> None:
+    with pytest.raises(rf.errors.RingfenceError) as told:
+        list(rf.certify("default", "default", noise=0.25, procedure="fixed", mechanism=["renyi"]))  # type: ignore[arg-type, list-item]
+    for words in (
+        "noise: must be a Noise; got 0.25",
+        "procedure: must be a Procedure",
+        "mechanism: must be a Mechanism",
+    ):
+        assert words in str(told.value)

@@ -91,6 +91,7 @@ class Certification:
         wrong = Collected()
         tree = wrong.ask(lambda: tree_of(classifier))
         several = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+        _check_kinds(noise, procedure or Fixed(), several)
         chosen = {
             "classifier": tree,
             "data": Data.of(data),
@@ -299,6 +300,18 @@ class Certification:
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+
+def _check_kinds(noise: object, procedure: object, mechanisms: Sequence[object]) -> None:
+    """Refuse what is no noise, procedure or mechanism at all: nothing else can be asked of it."""
+    wrong = Collected()
+    asked = [("noise", noise, Noise, "rf.Gaussian(0.25)"), ("procedure", procedure, Procedure, "rf.Fixed(n=10_000)")]
+    asked += [("mechanism", one, Mechanism, "rf.neyman_pearson") for one in mechanisms]
+    for name, value, kind, example in asked:
+        if not isinstance(value, kind):
+            remedy = f"Write e.g. {name}={example}."
+            wrong.problems.append(ArgumentError(name, f"must be a {kind.__name__}", repr(value), remedy))
+    wrong.tell()
 
 
 @final
