@@ -22,6 +22,7 @@ from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
 from ringfence.named_parts import (
+    check_kinds,
     check_whole_numbers,
     fitted_procedure,
     mechanisms_of,
@@ -91,7 +92,7 @@ class Certification:
         wrong = Collected()
         tree = wrong.ask(lambda: tree_of(classifier))
         several = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
-        _check_kinds(noise, procedure or Fixed(), several)
+        check_kinds(noise, procedure or Fixed(), several)
         chosen = {
             "classifier": tree,
             "data": Data.of(data),
@@ -288,7 +289,7 @@ class Certification:
         proofs = (
             type(self.noise).__name__,
             str(self.noise.settings()),
-            self.procedure,
+            self.test,  # of a lane: several alphas divide into one number
             *(one.name for one in self.mechanisms),
         )
         lift = None if self.lift is None else str(self.lift.settings())
@@ -300,18 +301,6 @@ class Certification:
 
     def __hash__(self) -> int:
         return hash(self._key())
-
-
-def _check_kinds(noise: object, procedure: object, mechanisms: Sequence[object]) -> None:
-    """Refuse what is no noise, procedure or mechanism at all: nothing else can be asked of it."""
-    wrong = Collected()
-    asked = [("noise", noise, Noise, "rf.Gaussian(0.25)"), ("procedure", procedure, Procedure, "rf.Fixed(n=10_000)")]
-    asked += [("mechanism", one, Mechanism, "rf.neyman_pearson") for one in mechanisms]
-    for name, value, kind, example in asked:
-        if not isinstance(value, kind):
-            remedy = f"Write e.g. {name}={example}."
-            wrong.problems.append(ArgumentError(name, f"must be a {kind.__name__}", repr(value), remedy))
-    wrong.tell()
 
 
 @final

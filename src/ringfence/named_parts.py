@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, Collected
 from ringfence.mechanisms import Mechanism, mechanisms_named
 from ringfence.models import procedure_for
 from ringfence.models.grammar import Live, Tree
@@ -33,6 +33,18 @@ def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
     usual = {one.name: one.default for one in fields(asked)}  # type: ignore[arg-type]
     settings = {key: value for key, value in asked.settings().items() if key in known or value != usual[key]}
     return named_procedure(name, {**settings, **implied})
+
+
+def check_kinds(noise: object, procedure: object, mechanisms: Sequence[object]) -> None:
+    """Refuse what is no noise, procedure or mechanism at all: nothing else can be asked of it."""
+    wrong = Collected()
+    asked = [("noise", noise, Noise, "rf.Gaussian(0.25)"), ("procedure", procedure, Procedure, "rf.Fixed(n=10_000)")]
+    asked += [("mechanism", one, Mechanism, "rf.neyman_pearson") for one in mechanisms]
+    for name, value, kind, example in asked:
+        if not isinstance(value, kind):
+            remedy = f"Write e.g. {name}={example}."
+            wrong.problems.append(ArgumentError(name, f"must be a {kind.__name__}", repr(value), remedy))
+    wrong.tell()
 
 
 def check_whole_numbers(test: Procedure) -> None:
