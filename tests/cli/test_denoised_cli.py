@@ -48,7 +48,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words += ["--sigma", "0.1", "--epochs", "6", "--batch", "16", "--lr", "0.02", "--clip", "1", "--members", "3"]
     result = CliRunner().invoke(app, [*words, "--device", "cpu", "--out", str(folder / "cleaners")])
     assert result.exit_code == 0, result.output
-    assert f"--model 'denoised(dncnn@{folder / 'cleaners' / 'final-0.safetensors'}, CLASSIFIER)'" in result.stderr
+    assert f"--model 'soft(denoised(dncnn@{folder / 'cleaners' / 'final-0.safetensors'}, CLASSIFIER), " in result.stderr
     return folder
 
 
