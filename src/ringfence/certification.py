@@ -36,8 +36,7 @@ from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
 from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.config import plain
-from ringfence.store.run import changed_settings
+from ringfence.store.config import changed_settings, plain
 from ringfence.work import Work, engine_named
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.special import ndtri
 from scipy.stats import multivariate_normal
+from score_models import covariance, margin_model
 from torch import nn
 
 from ringfence.analysis.variance import (
@@ -24,15 +25,9 @@ from ringfence.stats import clopper_pearson_lower
 from ringfence.types import FloatArray
 
 
-def covariance(seed: int, classes: int) -> FloatArray:
-    root = np.random.default_rng(seed).normal(size=(classes, classes + 2))
-    return root @ root.T / classes
-
-
 @pytest.fixture
 def model() -> MarginModel:
-    mean = np.array([0.3, 2.0, 1.1, -0.5, 0.8])
-    return MarginModel(mean, covariance(1, 5), covariance(2, 5), zeta_p=0.7, top=1, zeta_c=0.2)
+    return margin_model()
 
 
 def member_logits(model: MarginModel, members: int, draws: int, seed: int) -> tuple[FloatArray, FloatArray]:

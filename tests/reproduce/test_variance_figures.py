@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from score_models import margin_model
 from variance_figures import (
     figure1_data,
     figure2_data,
@@ -21,18 +22,12 @@ from ringfence.analysis.variance import MarginModel, expected_radius
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Given, Staged
-from ringfence.types import FloatArray, Tally
-
-
-def covariance(seed: int, classes: int) -> FloatArray:
-    root = np.random.default_rng(seed).normal(size=(classes, classes + 2))
-    return root @ root.T / classes
+from ringfence.types import Tally
 
 
 @pytest.fixture
 def model() -> MarginModel:
-    mean = np.array([0.3, 2.0, 1.1, -0.5, 0.8])
-    return MarginModel(mean, covariance(1, 5), covariance(2, 5), zeta_p=0.7, top=1, zeta_c=0.2)
+    return margin_model()
 
 
 def test_figure1_margins_narrow_and_radii_grow(model: MarginModel) -> None:

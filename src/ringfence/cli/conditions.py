@@ -11,16 +11,13 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results
 from ringfence.cli.groups import grouped
-from ringfence.cli.holdout import HoldoutChoice
+from ringfence.cli.holdout import FirstInputs
 
 
 @dataclass(frozen=True)
-class ConditionsChoice(HoldoutChoice):
+class ConditionsChoice(FirstInputs):
     """The first twenty inputs, and enough draws for a mean gradient."""
 
-    first: o.First = 0
-    skip: o.Skip = 1
-    limit: o.Limit = 20
     draws: Annotated[int, typer.Option(help="Draws that the gradients are averaged over.")] = 100
 
 

@@ -82,3 +82,12 @@ class HoldoutChoice:
         noise, device = Gaussian(self.sigma), pick_device(self.device)
         members, dataset = self.load()
         return holdout_scores(members, dataset, noise, self.draws, self.seed, device)
+
+
+@dataclass(frozen=True)
+class FirstInputs(HoldoutChoice):
+    """The first twenty inputs, for commands that look closely at each."""
+
+    first: o.First = 0
+    skip: o.Skip = 1
+    limit: o.Limit = 20

@@ -11,16 +11,13 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark, results, whole_numbers
 from ringfence.cli.groups import grouped
-from ringfence.cli.holdout import HoldoutChoice
+from ringfence.cli.holdout import FirstInputs
 
 
 @dataclass(frozen=True)
-class VarianceChoice(HoldoutChoice):
+class VarianceChoice(FirstInputs):
     """The first twenty inputs, and enough draws for a covariance."""
 
-    first: o.First = 0
-    skip: o.Skip = 1
-    limit: o.Limit = 20
     draws: Annotated[int, typer.Option(help="Draws that estimate the model, and as many that measure it.")] = 1000
 
 

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from ringfence.digests import apart
+from ringfence.digests import apart, difference
 from ringfence.record import Lane
 
 SCHEMA_VERSION = 2
@@ -31,6 +31,10 @@ ABSENT = "(absent)"
 
 LARGEST = 2**63
 """Whole numbers of a config are smaller: beyond it no array and no table holds them."""
+
+
+_DIGESTS = {"classifier.digest": "the model", "data.digest": "the data"}
+"""Settings that are digests, and of what."""
 
 
 def plain(value: Any) -> Any:
@@ -225,6 +229,18 @@ class RunConfig(_Part):
             elif key.startswith(claimed):
                 found.append(f"{key}: {ours!r} and {theirs!r}")
         return found
+
+
+def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
+    """Every setting that differs, in words; digests say which of their parts."""
+    told = []
+    for key, ours, theirs in now.differences(there):
+        what = _DIGESTS.get(key)
+        if what is None or not (isinstance(ours, str) and isinstance(theirs, str)):
+            told.append(f"{key}: {ours!r} now, {theirs!r} in the run")
+        elif (changed := difference(what, ours, theirs)) is not None:
+            told.append(f"{key}: {changed}")
+    return told
 
 
 def content_hash(content: Any) -> str:

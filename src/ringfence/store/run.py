@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from ringfence.digests import difference
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
 from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, json_bytes, read_file, read_json, writing_errors
-from ringfence.store.config import SCHEMA_VERSION, RunConfig, content_hash, plain
+from ringfence.store.config import SCHEMA_VERSION, RunConfig, changed_settings, content_hash, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.guarded import Guarded, begin
 from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
@@ -29,8 +28,6 @@ from ringfence.store.schema import RECORD_SCHEMA, from_table, refuse_nonsense, t
 from ringfence.store.upgrade import upgrade
 
 _KEYS = ("input_id", "lane", "config_hash")
-_DIGESTS = {"classifier.digest": "the model", "data.digest": "the data"}
-"""Settings that are digests, and of what."""
 
 
 @dataclass(frozen=True)
@@ -388,15 +385,3 @@ def _version(file: Path, content: Any) -> int:
         rule = f"schema_version must be 1 to {SCHEMA_VERSION}, the newest this version of ringfence knows"
         raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
     return version
-
-
-def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
-    """Every setting that differs, in words; digests say which of their parts."""
-    told = []
-    for key, ours, theirs in now.differences(there):
-        what = _DIGESTS.get(key)
-        if what is None or not (isinstance(ours, str) and isinstance(theirs, str)):
-            told.append(f"{key}: {ours!r} now, {theirs!r} in the run")
-        elif (changed := difference(what, ours, theirs)) is not None:
-            told.append(f"{key}: {changed}")
-    return told

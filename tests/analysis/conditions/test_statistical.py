@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from score_models import worst_scores
 from slabs import max_margin_prediction, weighted_prediction
 
 from ringfence.analysis.conditions import (
@@ -21,14 +22,6 @@ from ringfence.types import FloatArray
 
 DRAWS = 40_000
 NOISE = 5 * np.sqrt(0.25 / DRAWS)
-
-
-def worst_scores(label: FloatArray, lam: float, p: float, rng: np.random.Generator, classes: int = 8) -> FloatArray:
-    """Scores (draws, members, classes) for label scores: class 1 takes lam of the rest, with chance p all of it."""
-    rest = 1 - label
-    share = np.where(rng.random((len(label), 1)) < p, 1.0, lam)
-    others = np.repeat((rest * (1 - share) / (classes - 2))[..., None], classes - 2, axis=-1)
-    return np.concatenate([label[..., None], (rest * share)[..., None], others], -1)
 
 
 def uniform(rng: np.random.Generator, members: int) -> FloatArray:
