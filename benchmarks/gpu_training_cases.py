@@ -33,9 +33,9 @@ from torch import nn
 from torch._inductor import config as inductor_config
 
 from ringfence.classifiers.architectures.resnet import Block
-from ringfence.sampling.prepared import compiled
-from ringfence.training.compiled import algorithms_tried
+from ringfence.sampling.forward import compiled
 from ringfence.training.data import augment
+from ringfence.training.fabric import algorithms_tried
 from ringfence.training.loop import train
 from ringfence.training.objectives import Gaussian, Objective, build_objective
 

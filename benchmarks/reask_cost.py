@@ -25,7 +25,8 @@ from common import Bar, Grid, Report, finish, options_parser
 from gpu_rates import draws_each, engine, network, plan_of, raw_forward
 
 import ringfence as rf
-from ringfence.classifiers.fused import call, why_not
+from ringfence.classifiers import fused
+from ringfence.classifiers.fused import why_not
 from ringfence.sampling import check
 from ringfence.sampling.engine import Engine
 from ringfence.sampling.remembered import Filling, Remembered
@@ -61,9 +62,9 @@ def no_watching() -> Iterator[None]:
 @contextmanager
 def another_relu(instead: str) -> Iterator[None]:
     """The kernel with another relu, compiled once and kept."""
-    source = call.source()
+    source = fused.source()
     assert CARE in source, "the kernel has changed: say here what its relu looks like"
-    with patch.object(call, "source", lambda: source.replace(CARE, instead)):
+    with patch.object(fused, "source", lambda: source.replace(CARE, instead)):
         yield
 
 

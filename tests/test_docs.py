@@ -88,7 +88,7 @@ def test_the_command_reference_is_what_the_commands_say() -> None:
 
 
 def test_the_references_name_every_source_of_a_report() -> None:
-    from ringfence.report.references import papers
+    from ringfence.report.page import papers
 
     page = (ROOT / "docs" / "references.md").read_text()
     assert [paper.text for paper in papers() if paper.text not in page] == []

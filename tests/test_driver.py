@@ -20,7 +20,7 @@ from ringfence.lift import Lift, Paper
 from ringfence.mechanisms import MECHANISMS, neyman_pearson, one_sided, renyi
 from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
-from ringfence.sampling.facts import ASKED_AT_ONCE
+from ringfence.sampling.remembered import ASKED_AT_ONCE
 
 NOISE = rf.Gaussian(0.5)
 SHAPE = (2,)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from video_cnn import motion_cnn, shapes_cnn
 
-from ringfence.classifiers.video import Chunks
+from ringfence.classifiers.patches import Chunks
 from ringfence.data import Dataset, load_dataset
 from ringfence.data.video import motion_dataset
 

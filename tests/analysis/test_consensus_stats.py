@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from configs import small_config
 
-from ringfence.analysis.consensus_stats import consensus_of, consensus_stats
+from ringfence.analysis.stages import consensus_of, consensus_stats
 from ringfence.errors import ArgumentError
 from ringfence.store import RunConfig
 

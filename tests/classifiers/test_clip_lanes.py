@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.video import Chunks, ClipLane, ClipLanes, Clips
+from ringfence.classifiers.patches import Chunks, ClipLane, ClipLanes, Clips
 from ringfence.errors import ArgumentError
 
 LANES = (

@@ -8,13 +8,10 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
 from torch.nn.utils import parametrizations
 
-from ringfence.classifiers import KConsensus, Normalize
+from ringfence.classifiers import KConsensus, Normalize, fused
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
-from ringfence.classifiers.fused import FusedResNet, call, count_resnets, fuse_resnets, why_not
-from ringfence.classifiers.fused.call import fused_resnet
-from ringfence.classifiers.fused.network import _fused
-from ringfence.classifiers.fused.weights import pack
+from ringfence.classifiers.fused import FusedResNet, _fused, count_resnets, fuse_resnets, fused_resnet, pack, why_not
 from ringfence.errors import ArgumentError
 from ringfence.sampling import ForwardPlan
 
@@ -118,8 +115,8 @@ def test_torch_knows_the_shape_of_the_scores_without_running() -> None:
 
 def test_a_compiler_sees_an_operator_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(call, "launch", lambda *args: asked.append("kernel"))
-    monkeypatch.setattr(call, "_operator", lambda *args: asked.append("operator"))
+    monkeypatch.setattr(fused, "launch", lambda *args: asked.append("kernel"))
+    monkeypatch.setattr(fused, "_operator", lambda *args: asked.append("operator"))
     words = torch.empty(1, dtype=torch.int32)
     for compiling in (False, True):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)

@@ -16,8 +16,7 @@ import torch
 
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
-from ringfence.classifiers.fused import FusedResNet
-from ringfence.classifiers.fused.call import SHARED_BYTES, THREADS, places
+from ringfence.classifiers.fused import SHARED_BYTES, THREADS, FusedResNet, places
 
 pytestmark = [
     pytest.mark.slow,

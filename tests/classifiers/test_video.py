@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.classifiers.patches import Patches
-from ringfence.classifiers.video import Chunks, Clips
+from ringfence.classifiers.patches import Chunks, Clips, Patches
 from ringfence.data import load_dataset
 from ringfence.engines.local import thumbnail
 from ringfence.errors import ArgumentError, DataError

@@ -12,7 +12,7 @@ import pytest
 from ringfence.cli import progress
 from ringfence.cli.train_progress import show_training
 from ringfence.driver import Progress
-from ringfence.training.log import Status
+from ringfence.training.checkpoints import Status
 
 
 @pytest.fixture

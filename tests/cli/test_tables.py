@@ -11,8 +11,8 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from ringfence.analysis.consensus_stats import ConsensusStats
 from ringfence.analysis.metrics import RunMetrics
+from ringfence.analysis.stages import ConsensusStats
 from ringfence.cli.tables import UNSOUND, metrics_table, milliseconds, sparkline
 
 LOG = Path(__file__).parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"

@@ -17,8 +17,7 @@ from click.testing import Result
 from safetensors import safe_open
 
 from ringfence.training import TrainingJob
-from ringfence.training.options import described_job, training_command
-from ringfence.training.recipes import RECIPES
+from ringfence.training.options import RECIPES, described_job, training_command
 
 Call = Callable[..., Result]
 
@@ -84,7 +83,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(
 
 
 def test_a_second_training_does_not_touch_a_live_one(call: Call, tiny: list[str], tmp_path: Path) -> None:
-    from ringfence.store.lock import locked
+    from ringfence.store.atomic import locked
 
     words = ["train", *tiny, "--epochs", 1, *SMALL, "--out", tmp_path / "net"]
     with locked(tmp_path / "net"):

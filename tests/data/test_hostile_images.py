@@ -13,7 +13,7 @@ import pytest
 from ringfence.data import load_dataset
 from ringfence.digests import changes
 from ringfence.errors import DataError
-from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
+from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -82,7 +82,7 @@ def test_a_fused_network_that_is_another_gives_way(monkeypatch: pytest.MonkeyPat
         pytest.skip(problem)
     network = trained_like(8)
     plan = ForwardPlan(256, "bf16", channels_last=True, fold=True, fused=True)
-    from ringfence.classifiers.fused import network as fused
+    from ringfence.classifiers import fused
 
     right = fused.convolutions
     monkeypatch.setattr(fused, "convolutions", lambda one: [(1.1 * weight, bias) for weight, bias in right(one)])

@@ -38,11 +38,11 @@ from ringfence.classifiers import (
     score,
 )
 from ringfence.classifiers.aces import Aces
-from ringfence.classifiers.video import ClipLane, ClipLanes
+from ringfence.classifiers.patches import ClipLane, ClipLanes
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Softmax
 from ringfence.sampling import ForwardPlan, readouts
-from ringfence.training.batch import Batch, TrainingNoise
+from ringfence.training.data import Batch, TrainingNoise
 from ringfence.training.objectives import build_objective
 from ringfence.types import BINS, SCORE_EDGES
 

@@ -32,7 +32,7 @@ from ringfence.classifiers import (
 )
 from ringfence.classifiers.base import Classifier
 from ringfence.classifiers.denoised import Denoised
-from ringfence.classifiers.video import Chunks, ClipLane, ClipLanes, Clips
+from ringfence.classifiers.patches import Chunks, ClipLane, ClipLanes, Clips
 from ringfence.data import Input
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ringfence.procedures import Anytime, Fixed, Multinomial, Predict, Sequential, Staged, TwoSided
+from ringfence.report.page import lane_facts, papers, references
 from ringfence.report.reading import load
-from ringfence.report.references import lane_facts, papers, references
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, write_attack
 

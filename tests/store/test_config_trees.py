@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from configs import small_config
 
-from ringfence.analysis.consensus_stats import consensus_of
+from ringfence.analysis.stages import consensus_of
 from ringfence.store import RunConfig
 
 

@@ -16,7 +16,7 @@ from configs import altered
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store import RecordWriter, RunConfig, RunFolder, StoreWarning
-from ringfence.store.lock import locked
+from ringfence.store.atomic import locked
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks and pipes are POSIX")
 Make = Callable[..., Record]

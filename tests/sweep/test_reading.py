@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import DataError, RingfenceError
 from ringfence.sweep import Sweep
-from ringfence.sweep.document import read_document
-from ringfence.sweep.grid import combinations, filled
+from ringfence.sweep.document import combinations, filled, read_document
 from ringfence.sweep.read import ENTRY, SWEEP
 
 Read = Callable[..., Sweep]

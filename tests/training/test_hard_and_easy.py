@@ -11,7 +11,7 @@ from scipy.stats import beta, norm
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError
-from ringfence.training.batch import Batch, TrainingNoise
+from ringfence.training.data import Batch, TrainingNoise
 from ringfence.training.objectives import Catrs, Gaussian, Macer, Objective, Reweight
 
 SIGMA, INPUTS, CLASSES, COPIES = 0.4, 6, 3, 4

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.store import StoreWarning
 from ringfence.training import Batch, DeviceData, Schedule, TrainingJob, TrainingRun, train
-from ringfence.training.checkpoints import Checkpoints, Progressed, export
+from ringfence.training.checkpoints import Checkpoints, EpochLog, Progressed, Status, export
 from ringfence.training.data import augment
 from ringfence.training.fabric import make_fabric
 from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.job import warmth
-from ringfence.training.log import EpochLog, Status
 from ringfence.training.objectives import Catrs, Drt, Gaussian, Reweight, SmoothAdv
 from ringfence.training.stepper import Stepper
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError
-from ringfence.training.batch import Batch, TrainingNoise
+from ringfence.training.data import Batch, TrainingNoise
 from ringfence.training.objectives import (
     OBJECTIVES,
     Adp,

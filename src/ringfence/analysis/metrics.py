@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ringfence.analysis.columns import Columns, Source, columns_of
-from ringfence.analysis.consensus_stats import ConsensusStats, consensus_of, consensus_stats
-from ringfence.analysis.stages import StageSummary, stage_summary
+from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_of, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.record import Record

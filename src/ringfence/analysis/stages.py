@@ -1,15 +1,16 @@
-"""Where staged and sequential runs stopped, and how many draws that saved (Horváth et al. 2022, tables 4 and 15-18)."""
+"""What runs saved: where staged and sequential ones stopped, what a K-consensus left out (Horváth et al. 2022)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from ringfence.errors import ArgumentError
 from ringfence.record import Record, StageTally
+from ringfence.store import RunConfig
 from ringfence.types import IntArray
 
 
@@ -107,3 +108,57 @@ def _path(entries: Sequence[StageTally]) -> Iterator[tuple[int, int]]:
     for entry in entries:
         seen[entry.stage] = seen.get(entry.stage, 0) + entry.draws
         yield entry.stage, seen[entry.stage]
+
+
+@final
+@dataclass(frozen=True)
+class ConsensusStats:
+    """kcr: share of draws decided by the first K members; forwards_rf: full ensemble's forwards over those run."""
+
+    members: int
+    agree: int
+    kcr: float
+    forwards_per_draw: float
+
+    @property
+    def forwards_rf(self) -> float:
+        """How many times fewer forwards than the full ensemble: TimeRF where nothing but forwards takes time."""
+        return self.members / self.forwards_per_draw
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that summaries and ``metrics --json`` carry; kcr in percent."""
+        return {
+            "consensus": self.agree,
+            "members": self.members,
+            "kcr": 100 * self.kcr,
+            "forwards_per_draw": self.forwards_per_draw,
+            "forwards_rf": self.forwards_rf,
+        }
+
+
+def consensus_stats(members: int, agree: int, forwards: int, draws: int) -> ConsensusStats | None:
+    """KCR = (k - f)/(k - K), because f = K KCR + k (1 - KCR) forwards per draw; 1 for K = k.
+
+    None where f lies outside [K, k]: members that count several forwards of their own hide how many were asked.
+    """
+    if not 1 <= agree <= members or draws < 1:
+        received = f"K={agree}, k={members}, {draws} draws"
+        raise ArgumentError("agree, members, draws", "needs 1 <= K <= k and draws", received, "Check the run.")
+    each = forwards / draws
+    if not agree <= each <= members:
+        return None
+    share = 1.0 if agree == members else (members - each) / (members - agree)
+    return ConsensusStats(members, agree, share, each)
+
+
+def consensus_of(config: RunConfig, lane: str) -> tuple[int, int] | None:
+    """(k, K) of the K-consensus that a lane of a run is; None where it is something else.
+
+    None for denoised members too: two forwards each, and four of them may be two members or four.
+    """
+    ensemble: Mapping[str, Any] = config.ensemble
+    members, asked = len(ensemble.get("members", ())), list(ensemble.get("consensus", ()))
+    if not asked or any(str(spec).startswith(("denoised:", "denoised(")) for spec in ensemble.get("members", ())):
+        return None
+    agree = int(asked[0]) if lane == "main" else config.classifier.lane(lane).agree
+    return None if agree is None else (members, agree)

@@ -9,8 +9,7 @@ from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kind, Kinds, as_l
 from ringfence.classifiers.lanes import Lanes, vote_lanes
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.patches import Crops, Patches
-from ringfence.classifiers.video import Chunks, Clips
+from ringfence.classifiers.patches import Chunks, Clips, Crops, Patches
 from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote, SoftVote, Weighted
 
 __all__ = [

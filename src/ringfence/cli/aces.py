@@ -38,7 +38,7 @@ def compose_command(
     """Join components that were evaluated apart, for every threshold, without any model."""
     with friendly():
         from ringfence.analysis.aces import compose
-        from ringfence.analysis.aces_parts import certification_part, core_part, selection_parts
+        from ringfence.analysis.aces_runs import certification_part, core_part, selection_parts
         from ringfence.cli.aces_tables import points_json, points_of, print_points
 
         asked = None if radii is None else numbers(radii, "--radii")

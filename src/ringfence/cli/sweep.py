@@ -46,7 +46,7 @@ def sweep_command(
     with friendly("Run the same command again to go on."):
         from ringfence.cli.sweep_commands import PROGRAM, SweepCommands
         from ringfence.cli.sweep_progress import announce, conclude, show_sweep
-        from ringfence.store.lock import locked
+        from ringfence.store.atomic import locked
         from ringfence.sweep import Schedule, Work, read_sweep
         from ringfence.sweep import pack as pack_work
         from ringfence.sweep import unpack as unpack_work

@@ -11,7 +11,7 @@ from ringfence.cli.console import remark
 from ringfence.cli.progress import meter, show_progress
 
 if TYPE_CHECKING:
-    from ringfence.training.log import Status
+    from ringfence.training.checkpoints import Status
     from ringfence.training.run import TrainingRun
 
 
@@ -19,7 +19,7 @@ def count_labels(run: TrainingRun, quiet: bool) -> None:
     """Count, with progress, what labels are made from where the objective asks for it; it stays in the run's folder."""
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
-    from ringfence.store.lock import locked
+    from ringfence.store.atomic import locked
 
     objective = run.job.objective
     if run.finished or objective.questions(run.job.sigma) is None:

@@ -1,16 +1,151 @@
-"""Forward: the classifier at one fixed shape, in one form and precision; every answer has the shape it must have."""
+"""Forward: the classifier at one fixed shape, in one form and precision; every answer has the shape it must have.
+
+This is the one place where a network becomes what runs: fused, folded, stacked, compiled, cast, laid out. Whatever is
+done to it is done to a copy: the user's module keeps its mode, precision, layout and device. That the result still
+computes the module is a claim, and check.py tests it.
+"""
 
 from __future__ import annotations
 
-from typing import final
+import copy
+from collections.abc import Callable
+from functools import lru_cache
+from inspect import unwrap
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Scored
+from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
+from ringfence.classifiers.base import refuse_lazy
+from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
+from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError, RingfenceError
+from ringfence.sampling import readout
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
-from ringfence.sampling.prepared import compiled, prepared
+
+Run = Callable[[Tensor], Scored]
+
+
+def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> Run:
+    """The classifier in the plan's form: a batch of the plan's precision and layout -> scores and work."""
+    module = fuse_resnets(classifier, device) if plan.fused else classifier
+    module = fold_batch_norm(module) if plan.fold else module
+    if module is classifier:
+        module = on_device(classifier, device, plan.dtype, plan.layout)
+    else:
+        _move(module, device, plan.dtype, plan.layout)
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    if module is classifier and any(isinstance(part, Members | KConsensus) for part in module.modules()):
+        module = copied(module)  # how members run is set on them
+    waves = _set_members(module, plan, device)
+
+    def run(x: Tensor) -> Scored:
+        return score(module, x)
+
+    # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
+    if not plan.compile or isinstance(module, FusedResNet) or waves:
+        return run
+    fast: Run = compiled(run, "max-autotune-no-cudagraphs" if plan.autotune else None)
+    return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
+
+
+def on_device(
+    module: nn.Module,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> nn.Module:
+    """The module in evaluation mode, on the device, in this precision and layout: itself where it is so already."""
+    refuse_lazy(module, "classifier", ClassifierError)
+    values = [*module.parameters(), *module.buffers()]
+    fits = not any(part.training for part in module.modules()) and all(
+        _same_place(value.device, device)
+        and (not value.is_floating_point() or value.dtype == dtype)
+        and (value.dim() != 4 or value.is_contiguous(memory_format=layout))
+        for value in values
+    )
+    return module if fits else _move(copied(module), device, dtype, layout)
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A deep copy."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        rule = "must be one that copy.deepcopy can copy, or in evaluation mode and on the run's device already"
+        received = f"{type(error).__name__}: {error}"
+        remedy = "Call eval() and to(device) on it first, and leave out compile, bf16 and channels_last."
+        raise ClassifierError("classifier", rule, received, remedy) from error
+
+
+def _move(module: nn.Module, device: torch.device, dtype: torch.dtype, layout: torch.memory_format) -> nn.Module:
+    module = module.to(device=device, dtype=dtype).eval()
+    return module.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+
+def _same_place(one: torch.device, other: torch.device) -> bool:
+    """cuda without a number is the current one; other kinds have one device."""
+    current = torch.cuda.current_device() if one.type == other.type == "cuda" else 0
+    numbers = {current if device.index is None else device.index for device in (one, other)}
+    return one.type == other.type and len(numbers) == 1
+
+
+def _set_members(module: nn.Module, plan: ForwardPlan, device: torch.device) -> bool:
+    """How members run, set on a copy; whether a K-consensus of fused networks is among them."""
+    waves = False
+    for part in module.modules():
+        if isinstance(part, Members):
+            part.use_stack(plan.stacked and part.stackable)
+        if isinstance(part, KConsensus):
+            part.parts = plan.parts
+            members = [*part.first.members, *(part.rest.members if part.rest else ())]
+            part.wave = rows_at_a_time(device) if all(isinstance(one, FusedResNet) for one in members) else 0
+            waves = waves or part.wave > 0
+    return waves
+
+
+def _after_one_row(run: Run, fast: Run) -> Run:
+    """Patches make their matrices at the first batch: a trace must find them there, it cannot make them."""
+    made = False
+
+    def both(x: Tensor) -> Scored:
+        nonlocal made
+        if not made:
+            run(x[:1])
+            made = True
+        return fast(x)
+
+    return both
+
+
+RECOMPILATIONS = 64
+
+
+def compiled(run: Any, mode: str | None = None) -> Any:
+    """A function or a network, compiled for fixed shapes.
+
+    torch's compiler is loaded here and no earlier: that takes longer than all the rest.
+    """
+    prepare_compiler()
+    return torch.compile(run, dynamic=False, mode=mode)
+
+
+@lru_cache(maxsize=1)
+def prepare_compiler() -> None:
+    """Once: what is compiled apart, and that one code may be compiled often."""
+    # For every Forward of a process, member, mode and frozen parameter anew.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
+    # What these call is compiled, each call by itself. Members of one architecture then share one forward, whose
+    # weights are arguments, and ten of them compile (and autotune) in the time of one. The undecided rows of a
+    # K-consensus differ in number from batch to batch: as part of one graph they would be compiled for each number.
+    apart: Any = torch.compiler.disable
+    for owner, name in ((Members, "each"), (KConsensus, "score")):
+        setattr(owner, name, apart(unwrap(getattr(owner, name)), recursive=False))  # tests wrap it to check its types
+    # Traced, a grid of thresholds would be copied to the device for every batch.
+    readout.grid_of = apart(readout.grid_of)
 
 
 @final

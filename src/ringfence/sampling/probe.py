@@ -14,9 +14,8 @@ from ringfence.classifiers import KConsensus, Members
 from ringfence.classifiers.base import is_classifier
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
 from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
-from ringfence.sampling.forward import Forward, left_early
+from ringfence.sampling.forward import Forward, left_early, on_device
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory, out_of_memory, smaller
-from ringfence.sampling.prepared import on_device
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)

@@ -21,15 +21,6 @@ QUEUED = 4
 """Batches that the device may have before it; more would only take memory, in which nothing may grow with n."""
 
 
-def beside_batches(device: torch.device) -> AbstractContextManager[Any]:
-    """Where small work is done without waiting for the batches in flight: on CUDA a stream of high priority."""
-    if device.type != "cuda":
-        return nullcontext()
-    stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))  # what was made before must be there
-    return torch.cuda.stream(stream)
-
-
 @dataclass(frozen=True)
 class Prepared:
     """A batch on its way: its segments, the slot of every row (B,), and the noisy inputs (B, *shape).

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ringfence.errors import ArgumentError
 from ringfence.noise import Noise
 from ringfence.sampling.engine import Engine
+from ringfence.sampling.forward import on_device
 from ringfence.sampling.plan import ForwardPlan
-from ringfence.sampling.prepared import on_device
 from ringfence.sampling.probe import count_classes, fastest_plan
 from ringfence.sampling.readout import Votes
 from ringfence.types import IntArray

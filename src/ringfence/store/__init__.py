@@ -6,7 +6,7 @@ from ringfence.store.atomic import StoreWarning
 from ringfence.store.cohen import CohenLog, read_cohen
 from ringfence.store.config import SCHEMA_VERSION, RunConfig
 from ringfence.store.exchange import export_cohen, import_cohen
-from ringfence.store.inputs import InputInfo
+from ringfence.store.parts import InputInfo
 from ringfence.store.run import RunFolder
 from ringfence.store.writer import RecordWriter
 

@@ -11,12 +11,12 @@ from ringfence.store.atomic import (
     StoreWarning,
     create_exclusively,
     json_bytes,
+    locked,
     read_file,
     write_atomically,
     writing_errors,
 )
 from ringfence.store.guarded import Guarded
-from ringfence.store.lock import locked
 from ringfence.store.manifest import ABSENT, CONFIG, CONFIG_V1, FILES, Digests, Entry, Manifest, digest_of, part_number
 from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part
 from ringfence.store.run import RunFolder, expected_inputs

@@ -16,14 +16,31 @@ from pydantic import ValidationError
 
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, json_bytes, read_file, read_json, writing_errors
+from ringfence.store.atomic import (
+    LOCK,
+    TEMPORARY_PREFIX,
+    StoreWarning,
+    json_bytes,
+    locked,
+    read_file,
+    read_json,
+    writing_errors,
+)
 from ringfence.store.config import SCHEMA_VERSION, RunConfig, changed_settings, content_hash, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.guarded import Guarded, begin
-from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
-from ringfence.store.lock import LOCK, locked
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART, Manifest, digest_of
-from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part, sorted_rows
+from ringfence.store.parts import (
+    DAMAGE,
+    InputInfo,
+    conditions,
+    inputs_bytes,
+    parse_inputs,
+    part_bytes,
+    part_paths,
+    read_part,
+    sorted_rows,
+)
 from ringfence.store.schema import RECORD_SCHEMA, from_table, refuse_nonsense, to_table
 from ringfence.store.upgrade import upgrade
 

@@ -9,8 +9,7 @@ from typing import IO, Self
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, writing_errors
-from ringfence.store.lock import lock
+from ringfence.store.atomic import TEMPORARY_PREFIX, lock, writing_errors
 from ringfence.store.run import RunFolder
 
 FLUSH_RECORDS = 256

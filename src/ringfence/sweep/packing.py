@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ringfence.errors import DataError
-from ringfence.store.atomic import TEMPORARY_PREFIX
-from ringfence.store.lock import LOCK
+from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX
 from ringfence.sweep.job import Job, Work
 
 LIMIT = 14

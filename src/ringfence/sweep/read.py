@@ -33,8 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.errors import DataError, RingfenceError
-from ringfence.sweep.document import Lines, read_document
-from ringfence.sweep.grid import combinations, filled, is_plain, text_of
+from ringfence.sweep.document import Lines, combinations, filled, is_plain, read_document, text_of
 from ringfence.sweep.job import Commands, Job, found_in
 
 SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "full": dict, "tiny": dict}

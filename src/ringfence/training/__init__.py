@@ -1,9 +1,8 @@
 """Training: a job is one value, objectives declare themselves, one loop on Lightning Fabric runs them."""
 
-from ringfence.training.batch import Batch, TrainingNoise
-from ringfence.training.data import DeviceData, load_device_data
+from ringfence.training.checkpoints import Status
+from ringfence.training.data import Batch, DeviceData, TrainingNoise, load_device_data
 from ringfence.training.job import Schedule, TrainingJob
-from ringfence.training.log import Status
 from ringfence.training.loop import train, train_together
 from ringfence.training.objectives import register_objective
 from ringfence.training.run import TrainingRun

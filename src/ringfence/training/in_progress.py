@@ -16,10 +16,17 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import kinds_of, probabilities
 from ringfence.errors import ArgumentError
-from ringfence.training.checkpoints import Checkpoints, Progressed, module_tensors, on_host, restore_modules
+from ringfence.training.checkpoints import (
+    Checkpoints,
+    EpochLog,
+    Progressed,
+    Status,
+    module_tensors,
+    on_host,
+    restore_modules,
+)
 from ringfence.training.data import DeviceData
 from ringfence.training.job import TrainingJob, warmth
-from ringfence.training.log import EpochLog, Status
 from ringfence.training.stepper import Stepper
 
 WEIGHTS = "sampling.weights"

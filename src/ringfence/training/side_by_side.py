@@ -19,8 +19,8 @@ import torch
 from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.sampling import pick_device
-from ringfence.store.lock import locked
-from ringfence.training.log import Status
+from ringfence.store.atomic import locked
+from ringfence.training.checkpoints import Status
 from ringfence.training.loop import train_together
 from ringfence.training.run import TrainingRun
 

@@ -14,11 +14,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.training.batch import TrainingNoise, rows
 from ringfence.training.checkpoints import undone
-from ringfence.training.compiled import compile_members
-from ringfence.training.data import DeviceData, augment
-from ringfence.training.fabric import average_gradients
+from ringfence.training.data import DeviceData, TrainingNoise, augment, rows
+from ringfence.training.fabric import average_gradients, compile_members
 from ringfence.training.job import TrainingJob
 
 WARM_UP_STEPS = 3

@@ -1,12 +1,241 @@
-"""CIFAR ResNets as one CUDA kernel each."""
+"""A CIFAR ResNet as one CUDA kernel whose activations never leave the chip (resnet.cu).
 
-from ringfence.classifiers.fused.network import (
-    FusedResNet,
-    count_resnets,
-    fuse_resnets,
-    rows_at_a_time,
-    whole_waves,
-    why_not,
-)
+At 16 to 64 channels the convolutions of a ResNet are bound by memory: a compiled network writes every activation and
+reads it again. The kernel keeps those of two images in the shared memory of a multiprocessor, from the first
+convolution to the pooling. Same arithmetic as the folded network in bf16: half-precision products, float32 sums.
+"""
 
-__all__ = ["FusedResNet", "count_resnets", "fuse_resnets", "rows_at_a_time", "whole_waves", "why_not"]
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from importlib.resources import files
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from ringfence.classifiers.architectures.resnet import Block, PadShortcut, ResNet
+from ringfence.classifiers.base import Classifier, has_hooks, runs_its_code_alone, with_networks
+from ringfence.classifiers.normalize import Normalize
+from ringfence.errors import ArgumentError
+
+
+def convolutions(network: ResNet) -> Iterator[tuple[Tensor, Tensor]]:
+    """(weight, bias) with batch norms folded, in the order in which the kernel uses them."""
+    weight, bias = _folded(network.conv1, network.bn1)
+    wide = torch.zeros(16, 16, 3, 3)
+    wide[:, :3] = weight  # three channels stand in sixteen, the rest is zero
+    yield wide, bias
+    for group in (network.layer1, network.layer2, network.layer3):
+        for block in group:
+            assert isinstance(block, Block)
+            if not isinstance(block.shortcut, nn.Identity):
+                yield _shortcut(block)
+            yield _folded(block.conv1, block.bn1)
+            yield _folded(block.conv2, block.bn2)
+
+
+def _folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    both = fuse_conv_bn_eval(convolution.float(), norm.float())
+    assert both.bias is not None
+    return both.weight.detach(), both.bias.detach()
+
+
+def _shortcut(block: Block) -> tuple[Tensor, Tensor]:
+    """The 1 x 1 convolution that joins two widths; zeros in new channels are one as well."""
+    if isinstance(block.shortcut, PadShortcut):
+        inputs, outputs = block.conv1.in_channels, block.conv1.out_channels
+        weight = torch.zeros(outputs, inputs, 1, 1)
+        rows = torch.arange(inputs)
+        weight[rows + (outputs - inputs) // 2, rows] = 1
+        return weight, torch.zeros(outputs)
+    assert isinstance(block.shortcut, nn.Sequential)
+    convolution, norm = block.shortcut
+    assert isinstance(convolution, nn.Conv2d)
+    assert isinstance(norm, nn.BatchNorm2d)
+    return _folded(convolution, norm)
+
+
+def pack(weight: Tensor) -> Tensor:
+    """(K, C, k, k) -> bf16 in the order of mma.m16n8k16's second operand: (tap, C/16, K/16, lane, 2, 4), flat."""
+    outputs, inputs = weight.shape[:2]
+    by_tap = weight.flatten(2).permute(2, 0, 1)  # (tap, K, C)
+    lane = torch.arange(32)
+    pairs, steps = torch.arange(outputs // 16), torch.arange(inputs // 16)
+    column = (2 * pairs.view(-1, 1, 1) + torch.arange(2)) * 8 + (lane // 4).view(1, -1, 1)  # (pairs, lane, 2)
+    row = steps.view(-1, 1, 1) * 16 + (lane % 4 * 2).view(1, -1, 1) + torch.tensor([0, 1, 8, 9])  # (steps, lane, 4)
+    found = by_tap[:, column.view(1, len(pairs), 32, 2, 1), row.view(len(steps), 1, 32, 1, 4)]
+    return found.to(torch.bfloat16).flatten()
+
+
+SHARED_BYTES = 3 * (2 * 10 * 10 * 64 * 2) + 2 * (9 * 64 * 64 * 2)
+"""Where activations are narrow: three buffers of two images, two sets of weights. Everything earlier fits into it."""
+IMAGES, THREADS = 2, 256
+SHAPE = (3, 32, 32)
+
+
+def fused_resnet(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: int) -> Tensor:
+    """Scores (B, classes)."""
+    # The first call of an operator loads torch's compiler, which takes longer than many a run.
+    run = _operator if torch.compiler.is_compiling() else launch
+    scores: Tensor = run(x, weights, numbers, blocks, classes)
+    return scores
+
+
+def launch(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: int) -> Tensor:
+    """Scores (B, classes), by the kernel."""
+    if tuple(x.shape[1:]) != SHAPE:
+        raise ArgumentError("fused", f"takes images {SHAPE}", tuple(x.shape[1:]), "Leave it out for other shapes.")
+    x = x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    scores = torch.empty(len(x), classes, device=x.device)
+    cupy, kernel = kernel_on(x.device)
+    starts = [numbers.data_ptr() + 4 * first for first in places(len(numbers), classes)]
+    with cupy.cuda.Device(x.device.index), _as_cupy(cupy, torch.cuda.current_stream(x.device).cuda_stream):
+        sizes = [cupy.int32(one) for one in (len(x), blocks, classes)]
+        pointers = (x.data_ptr(), weights.data_ptr(), *starts, scores.data_ptr())
+        kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=SHARED_BYTES)
+    return scores
+
+
+def places(count: int, classes: int) -> tuple[int, int, int]:
+    """Where among the numbers the biases, the last layer and the normalisation begin."""
+    return 0, count - 65 * classes - 6, count - 6
+
+
+_operator = torch.library.custom_op("ringfence::fused_resnet", launch, mutates_args=())
+"""An operator of its own, so that torch.compile leaves it whole."""
+
+
+@_operator.register_fake
+def _shape_of_scores(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: int) -> Tensor:
+    return x.new_empty(len(x), classes, dtype=torch.float32)
+
+
+@lru_cache(maxsize=1)
+def source() -> str:
+    """The kernel's text."""
+    return (files("ringfence.classifiers.fused") / "resnet.cu").read_text(encoding="utf-8")
+
+
+def kernel_on(device: torch.device) -> tuple[Any, Any]:
+    """CuPy, which compiles the kernel at its first call, and the kernel."""
+    return _kernel_of(source(), device)
+
+
+@lru_cache(maxsize=8)
+def _kernel_of(text: str, device: torch.device) -> tuple[Any, Any]:
+    import cupy
+
+    with cupy.cuda.Device(device.index or 0):
+        kernel = cupy.RawKernel(text, "fused_resnet", options=("-std=c++17", "--use_fast_math"))
+        kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+    return cupy, kernel
+
+
+@lru_cache(maxsize=32)
+def _as_cupy(cupy: Any, pointer: int) -> Any:
+    """CuPy's name for a stream of torch's."""
+
+    class Borrowed:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, pointer
+
+    stream = cupy.cuda.Stream
+    return stream.from_external(Borrowed()) if hasattr(stream, "from_external") else cupy.cuda.ExternalStream(pointer)
+
+
+@final
+class FusedResNet(nn.Module):
+    """The kernel with one network's weights: (B, 3, 32, 32) in bf16 -> scores (B, K) in float32.
+
+    Weights are kept as the integers that have their bits: casting a network to another type leaves those alone.
+    """
+
+    weights: Tensor
+    numbers: Tensor
+
+    def __init__(self, network: ResNet, mean: Tensor | None = None, std: Tensor | None = None) -> None:
+        super().__init__()
+        every = list(convolutions(network))
+        self.blocks, self.classes = len(network.layer1), network.linear.out_features
+        mean, std = torch.zeros(3) if mean is None else mean, torch.ones(3) if std is None else std
+        scale = (1 / std.double().flatten()).expand(3)
+        parts = [
+            *(bias for _, bias in every),
+            network.linear.weight,
+            network.linear.bias,
+            scale,
+            -mean.flatten() * scale,
+        ]
+        numbers = torch.cat([part.detach().double().flatten() for part in parts]).float()
+        packed = torch.cat([pack(weight) for weight, _ in every])
+        self.register_buffer("weights", packed.view(torch.int16))
+        self.register_buffer("numbers", numbers.view(torch.int32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of a batch."""
+        scores: Tensor = fused_resnet(x, self.weights, self.numbers, self.blocks, self.classes)
+        return scores
+
+
+def fuse_resnets(module: nn.Module, device: torch.device) -> nn.Module:
+    """A copy in which every CIFAR ResNet, with the normalisation before it, is one kernel.
+
+    That it computes what the networks do is checked where it is used (sampling/check.py).
+    """
+    if problem := why_not(device):
+        raise ArgumentError(
+            "fused", "needs a GPU like the H200, and CuPy", problem, "Leave it out: plans without it run."
+        )
+    return with_networks(module, partial(_fused, device=device))
+
+
+def count_resnets(module: nn.Module) -> int:
+    """How many networks there are to fuse: a ResNet that is part of another network is none."""
+    if _fusable(module):
+        return 1
+    composed = isinstance(module, Classifier | nn.ModuleList)
+    return sum(count_resnets(part) for part in module.children()) if composed else 0
+
+
+def rows_at_a_time(device: torch.device) -> int:
+    """Rows that the device takes in one wave of blocks: one block on every multiprocessor."""
+    found: Any = torch.cuda.get_device_properties(device)
+    return int(IMAGES * found.multi_processor_count)
+
+
+def whole_waves(rows: int, device: torch.device) -> int:
+    """The largest number of rows up to this one that leaves no wave half empty."""
+    return rows - rows % rows_at_a_time(device)
+
+
+@lru_cache(maxsize=8)
+def why_not(device: torch.device) -> str | None:
+    """What is missing on this device, if anything."""
+    if device.type != "cuda":
+        return f"device {device.type}"
+    found: Any = torch.cuda.get_device_properties(device)
+    if found.major < 9 or found.shared_memory_per_block_optin < SHARED_BYTES:
+        return f"{found.name} with {found.shared_memory_per_block_optin} bytes of shared memory a block"
+    try:
+        kernel_on(device)
+    except Exception as error:  # CuPy is missing, or made for another CUDA
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _fusable(network: nn.Module) -> bool:
+    """Whether the network is its weights: the kernel reads nothing else of it."""
+    return type(network) is ResNet and runs_its_code_alone(network)
+
+
+def _fused(module: nn.Module, device: torch.device) -> nn.Module | None:
+    network: nn.Module = module
+    moments: tuple[Tensor, ...] = ()
+    if isinstance(module, Normalize) and not has_hooks(module):
+        network, moments = module.module, (module.mean.cpu(), module.std.cpu())
+    if not isinstance(network, ResNet) or not _fusable(network):
+        return None
+    return FusedResNet(network.cpu(), *moments).to(device)

@@ -1,22 +1,97 @@
 """Training objectives; registered below, in the order in which they are listed to users."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from ringfence.errors import ArgumentError
+from ringfence.settings import settings_of
 from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
 from ringfence.training.objectives.attacked_noise import Catrs, Reweight
-from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective
-from ringfence.training.objectives.denoise import DenoiseMse, DenoiseStability
-from ringfence.training.objectives.diversity import Adp, Gal
-from ringfence.training.objectives.drt import Drt
-from ringfence.training.objectives.gaussian import Consistency, Gaussian, Stability
-from ringfence.training.objectives.macer import Macer
-from ringfence.training.objectives.registry import (
-    OBJECTIVES,
-    bases_of,
-    build_objective,
-    default_objective,
-    register_objective,
-    stored_objective,
-)
-from ringfence.training.objectives.select import Select
+from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective, share_right
+from ringfence.training.objectives.beside_classifier import DenoiseMse, DenoiseStability, Select
+from ringfence.training.objectives.diversity import Adp, Drt, Gal
+from ringfence.training.objectives.gaussian import Consistency, Gaussian, Macer, Stability
+
+OBJECTIVES: dict[str, type[Objective]] = {}
+"""Every registered objective; the first is the default."""
+
+Kind = TypeVar("Kind", bound=type[Objective])
+
+
+def register_objective(kind: Kind) -> Kind:
+    """Make an objective known by its name; as a decorator or a call."""
+    if OBJECTIVES.setdefault(kind.name, kind) is not kind:
+        raise ArgumentError("objective", "names are unique", repr(kind.name), "Choose another name.")
+    return kind
+
+
+def default_objective() -> Objective:
+    """The first one, with its defaults."""
+    return next(iter(OBJECTIVES.values()))()
+
+
+def bases_of(kind: type[Objective]) -> dict[str, type[Objective]]:
+    """What an objective may be built upon, by name; the first is the default. Empty: it stands alone."""
+    found = [one.metadata["bases"] for one in fields(kind) if "bases" in one.metadata]  # type: ignore[arg-type]
+    return {base.name: base for bases in found for base in bases}
+
+
+def build_objective(name: str, settings: Mapping[str, Any], base: str | None = None) -> Objective:
+    """The objective with these settings (text is converted); what is not its own goes to the one it is built upon."""
+    kind = _named(name)
+    bases = bases_of(kind)
+    if base is not None and not bases:
+        known = " and ".join(other for other, one in OBJECTIVES.items() if bases_of(one))
+        raise ArgumentError("base", f"belongs to the objectives {known}", f"objective {name}", "Leave it out.")
+    own, inner, parts = settings_of(kind), {}, {}
+    if bases:
+        base = next(iter(bases)) if base is None else base
+        if base not in bases:
+            raise ArgumentError("base", f"of {name} must be one of {', '.join(bases)}", repr(base), "Leave it out.")
+        inner = {key: one for key, one in settings_of(bases[base]).items() if key not in own}
+        parts["base"] = bases[base](**{key: _value(inner[key], settings[key]) for key in settings if key in inner})
+    unknown = [key for key in settings if key not in own and key not in inner]
+    if unknown:
+        names = sorted({**own, **inner})
+        rule = f"{name} has the settings {', '.join(names)}"
+        raise ArgumentError("settings", rule, ", ".join(unknown), _remedy(unknown[0], names))
+    return kind(**{key: _value(own[key], settings[key]) for key in settings if key in own}, **parts)
+
+
+def stored_objective(stored: Mapping[str, Any]) -> Objective:
+    """The inverse of ``Objective.settings``; settings that did not exist then have their default."""
+    inner = stored.get("base")
+    flat = {**(inner or {}), **stored}
+    return build_objective(
+        stored["name"],
+        {key: value for key, value in flat.items() if key not in ("name", "base")},
+        None if inner is None else inner["name"],
+    )
+
+
+def _named(name: str) -> type[Objective]:
+    if name not in OBJECTIVES:
+        near = get_close_matches(name, OBJECTIVES, 1)
+        remedy = f"Did you mean {near[0]}?" if near else f"Use {next(iter(OBJECTIVES))}."
+        raise ArgumentError("objective", f"must be one of {', '.join(OBJECTIVES)}", repr(name), remedy)
+    return OBJECTIVES[name]
+
+
+def _remedy(unknown: str, known: list[str]) -> str:
+    """What to do about a setting that the objective does not have: it is misspelt, or another objective's."""
+    if near := get_close_matches(unknown, known, 1):
+        return f"Did you mean {near[0]}?"
+    owners = [name for name, one in OBJECTIVES.items() if unknown in settings_of(one)]
+    return f"{unknown} belongs to the objectives {', '.join(owners)}." if owners else "Correct the name."
+
+
+def _value(known: Any, value: Any) -> Any:
+    return known.parse(value) if isinstance(value, str) else value
+
 
 _ALONE = (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
 _TOGETHER, _FOR_CLASSIFIERS = (Drt, Adp, Gal), (DenoiseMse, DenoiseStability, Select)
@@ -46,5 +121,6 @@ __all__ = [
     "build_objective",
     "default_objective",
     "register_objective",
+    "share_right",
     "stored_objective",
 ]

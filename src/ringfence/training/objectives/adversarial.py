@@ -11,9 +11,16 @@ from torch import Tensor, nn
 from ringfence.attacks import ATTACKS, gradient_of_loss, log_mean_softmax, norms, unit
 from ringfence.errors import ArgumentError
 from ringfence.settings import setting
-from ringfence.training.batch import Batch, TrainingNoise, rows
-from ringfence.training.objectives.base import LossTerms, SingleObjective, noise_copies, penalty
-from ringfence.training.objectives.formulas import evaluating, plain_loss, wide
+from ringfence.training.data import Batch, TrainingNoise, rows
+from ringfence.training.objectives.base import (
+    LossTerms,
+    SingleObjective,
+    evaluating,
+    noise_copies,
+    penalty,
+    plain_loss,
+    wide,
+)
 
 
 @final

@@ -19,10 +19,19 @@ from ringfence.attacks import norms, unit
 from ringfence.errors import ArgumentError, DataError
 from ringfence.settings import setting
 from ringfence.stats.binomial import clopper_pearson_lower
-from ringfence.training.batch import Batch, TrainingNoise
-from ringfence.training.data import DeviceData
-from ringfence.training.objectives.base import LossTerms, Objective, Questions, SingleObjective, noise_copies, penalty
-from ringfence.training.objectives.formulas import evaluating, plain_loss, share_right, wide
+from ringfence.training.data import Batch, DeviceData, TrainingNoise
+from ringfence.training.objectives.base import (
+    LossTerms,
+    Objective,
+    Questions,
+    SingleObjective,
+    evaluating,
+    noise_copies,
+    penalty,
+    plain_loss,
+    share_right,
+    wide,
+)
 from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.types import IntArray
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from ringfence.classifiers import LOGITS, as_logits, kinds_of
 from ringfence.errors import ArgumentError, DataError
 from ringfence.settings import check_settings, plain_settings, setting
-from ringfence.training.batch import Batch, TrainingNoise
-from ringfence.training.data import DeviceData
+from ringfence.training.data import Batch, DeviceData, TrainingNoise
 from ringfence.types import IntArray
 
 Members = Sequence[nn.Module]
@@ -182,3 +183,56 @@ class _Logarithms(nn.Module):
 def logits_of(member: nn.Module) -> nn.Module:
     """What every formula of a loss expects: the member itself, unless its scores are probabilities."""
     return member if kinds_of(member) == LOGITS else _Logarithms(member)
+
+
+def plain_loss(scores: Tensor, labels: Tensor, **more: Tensor) -> LossTerms:
+    """Cross-entropy of scores (rows, K) at labels (rows,), and further terms."""
+    return LossTerms({"cross_entropy": cross_entropy(scores, labels), **more}, share_right(scores, labels))
+
+
+def share_right(scores: Tensor, y: Tensor) -> Tensor:
+    """Share of rows whose highest score is the label's; no gradient."""
+    return (scores.detach().argmax(-1) == y).float().mean()
+
+
+def entropy(log_probabilities: Tensor) -> Tensor:
+    """-sum p log p over the last axis, from logarithms; 0 log 0 = 0."""
+    return -(log_probabilities.exp() * log_probabilities).sum(-1)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of values where mask holds; 0 with zero gradient where it holds nowhere."""
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp_min(1)
+
+
+def safe_norm(x: Tensor) -> Tensor:
+    """l2 norm over all but the first axis: (B, *shape) -> (B,), with gradient 0 (not NaN) at 0."""
+    squares = x.flatten(1).square().sum(1)
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
+
+
+def wide(values: Tensor, like: Tensor) -> Tensor:
+    """(B,) -> (B, 1, ..., 1), as many axes as ``like`` has."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
+    """The module in evaluation mode with frozen parameters, as an attack sees it; restored afterwards."""
+    trained = module.training
+    parameters = [one for one in module.parameters() if one.requires_grad]
+    module.eval().requires_grad_(False)
+    try:
+        yield module
+    finally:
+        module.train(trained)
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+
+
+def eager(member: nn.Module) -> nn.Module:
+    """The network behind a compiled one, for objectives that differentiate gradients: compiled code cannot."""
+    inner = getattr(member, "_orig_mod", member)
+    assert isinstance(inner, nn.Module)
+    return inner

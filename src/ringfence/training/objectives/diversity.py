@@ -1,19 +1,35 @@
-"""Two older ways to make members differ, adapted to noise (Yang et al. 2022, appendix G.4): ADP and GAL."""
+"""Members that differ: DRT (Yang et al. 2022), and two older ways adapted to noise in its appendix G.4, ADP and GAL."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ringfence.training.batch import Batch, TrainingNoise
-from ringfence.training.objectives.base import Grouping, LossTerms, Members, Objective, noise_copies, penalty
-from ringfence.training.objectives.formulas import eager, entropy, safe_norm, share_right
+from ringfence.settings import setting
+from ringfence.training.data import Batch, TrainingNoise, rows
+from ringfence.training.objectives.adversarial import SmoothAdv
+from ringfence.training.objectives.base import (
+    Grouping,
+    LossTerms,
+    Members,
+    Objective,
+    eager,
+    entropy,
+    logits_of,
+    masked_mean,
+    noise_copies,
+    penalty,
+    safe_norm,
+    share_right,
+)
+from ringfence.training.objectives.gaussian import Gaussian
 from ringfence.training.objectives.second_order import SecondOrder
 
 OFFSET = 1e-6
@@ -115,3 +131,126 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
     product = safe_norm(a) * safe_norm(b)
     there = product > 1e-20
     return torch.where(there, (a * b).flatten(1).sum(1) / torch.where(there, product, 1.0), 0.0)
+
+
+@final
+@dataclass(frozen=True)
+class Drt(Objective):
+    """sum_i L_std(i) + rho1 * sum_{i != j} ||g_i + g_j||_2 + rho2 * sum_{i != j} (c_i + c_j) per noisy input.
+
+    g_i = grad_x (f_i^{y0} - f_i^{yi2}), c_i = f_i^{yi2} - f_i^{y0}, f_i the softmax of member i and yi2 its
+    runner-up; ordered pairs of which both members are right on that noisy input (``paper_sum``: summed over
+    pairs, averaged over all rows). ``mean`` averages gradients over the valid pairs and margins over each
+    member's own right rows; ``squared`` uses squared norms: rho compares only within one setting.
+    form ``summed`` (eq. 54-55): ||sum_i g_i|| and sum_i c_i on rows where all members are right.
+    base: L_std is the cross-entropy at x + e (gaussian), or at x'_i + e with each member's own attack
+    (smoothadv); the regularisers are taken at x + e either way.
+    one_by_one (appendix E, for many members): members are trained one after the other, and pairs are those of the new
+    member with the ``earlier`` ones, which stay as they are; the first is trained by its base alone.
+    """
+
+    base: Gaussian | SmoothAdv = field(default_factory=Gaussian, metadata={"bases": (Gaussian, SmoothAdv)})
+    rho1: float = penalty(0.5, "Weight of gradient diversity.")
+    rho2: float = penalty(2.0, "Weight of confidence margins.")
+    reduction: Literal["paper_sum", "mean"] = setting("paper_sum", "How pairs are added up.")
+    form: Literal["pairwise", "summed"] = setting("pairwise", "Pairs of members, or all of them at once.")
+    squared: bool = setting(False, "Squared norms of gradients.")
+    one_by_one: bool = setting(False, "Members one after the other, each beside the earlier ones.")
+    earlier: tuple[nn.Module, ...] = field(default=(), repr=False)
+    name: ClassVar[str] = "drt"
+
+    @property
+    def copies(self) -> int:  # type: ignore[override]
+        """As many as the base objective's."""
+        return self.base.copies
+
+    @property
+    def grouping(self) -> Grouping:
+        """All members at once, or one by one."""
+        return "in turn" if self.one_by_one or self.earlier else "together"
+
+    def with_networks(self, classifier: nn.Module | None, earlier: Members) -> Objective:
+        """Beside the members that are trained already."""
+        return replace(self, earlier=tuple(earlier)) if self.one_by_one else self
+
+    def loss(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
+        """All members on the same noise, the earlier ones first."""
+        draws = noise.draw(batch, self.copies, generator)
+        labels, noisy = batch.labels(self.copies), batch.under(draws).requires_grad_()
+        standard, gradients, margins, right = [], [], [], []
+        for member in self.earlier:
+            margin, gradient, good = _fixed_margin(logits_of(member), noisy, labels)
+            margins.append(margin)
+            gradients.append(gradient)
+            right.append(good)
+        for member in members:
+            with SecondOrder() as second:
+                scores = eager(member)(noisy)
+            standard.append(self._standard(member, scores, batch, draws, noise))
+            margin = margin_over_runner_up(scores, labels)
+            if self.rho1:
+                gradients.append(second.gradient(margin.sum(), noisy))
+            margins.append(margin)
+            right.append(scores.detach().argmax(1) == labels)
+        first, zero = len(right) == 1, noisy.new_zeros(())  # of those trained one by one: it has no pair
+        terms = {
+            "cross_entropy": torch.stack(standard).sum(),
+            "diversity": zero if first or not self.rho1 else self.rho1 * self._diversity(gradients, right),
+            "margin": zero if first else self.rho2 * self._margin(margins, right),
+        }
+        return LossTerms(terms, torch.stack(right[len(self.earlier) :]).float().mean())
+
+    def _standard(self, member: nn.Module, scores: Tensor, batch: Batch, draws: Tensor, noise: TrainingNoise) -> Tensor:
+        if isinstance(self.base, SmoothAdv):
+            scores = member(rows(self.base.attacked(member, batch, draws, noise.attack), draws))
+        return cross_entropy(scores, batch.labels(self.copies))
+
+    def _pairs(self, count: int) -> list[tuple[int, int]]:
+        """Pairs of so many members in which at least one is trained."""
+        return [pair for pair in combinations(range(count), 2) if pair[1] >= len(self.earlier)]
+
+    def _diversity(self, gradients: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+        """The gradient-diversity loss, without rho1."""
+
+        def size(gradient: Tensor) -> Tensor:
+            return gradient.flatten(1).square().sum(1) if self.squared else safe_norm(gradient)
+
+        if self.form == "summed":
+            return self._reduce([size(torch.stack(list(gradients)).sum(0))], [torch.stack(list(right)).all(0)])
+        pairs = self._pairs(len(gradients))
+        return self._reduce(
+            [size(gradients[i] + gradients[j]) for i, j in pairs], [right[i] & right[j] for i, j in pairs]
+        )
+
+    def _margin(self, margins: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+        """The confidence-margin loss, without rho2."""
+        if self.reduction == "mean":
+            trained = list(zip(margins, right, strict=True))[len(self.earlier) :]
+            return torch.stack([masked_mean(-margin, good) for margin, good in trained]).sum()
+        if self.form == "summed":
+            return self._reduce([-torch.stack(list(margins)).sum(0)], [torch.stack(list(right)).all(0)])
+        pairs = self._pairs(len(margins))
+        return self._reduce([-(margins[i] + margins[j]) for i, j in pairs], [right[i] & right[j] for i, j in pairs])
+
+    def _reduce(self, values: Sequence[Tensor], valid: Sequence[Tensor]) -> Tensor:
+        """Values (rows,) of every pair: each unordered pair stands for two ordered ones in ``paper_sum``."""
+        every, allowed = torch.stack(list(values)), torch.stack(list(valid))
+        if self.reduction == "mean":
+            return masked_mean(every, allowed)
+        ordered = 2 if self.form == "pairwise" else 1
+        return ordered * torch.where(allowed, every, 0.0).sum() / every.shape[-1]
+
+
+def margin_over_runner_up(scores: Tensor, y: Tensor) -> Tensor:
+    """f^{y0} - f^{y2} (rows,): softmax of the label minus that of the best other class."""
+    shares, label = torch.softmax(scores.float(), -1), y.unsqueeze(1)
+    runner_up = scores.detach().scatter(1, label, -torch.inf).argmax(1, keepdim=True)
+    return (shares.gather(1, label) - shares.gather(1, runner_up)).squeeze(1)
+
+
+def _fixed_margin(member: nn.Module, noisy: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Margin (rows,), its gradient in the input and whether the row is right, of a member that is not trained."""
+    scores = member(noisy)
+    margin = margin_over_runner_up(scores, labels)
+    gradient = torch.autograd.grad(margin.sum(), noisy)[0]
+    return margin.detach(), gradient, scores.detach().argmax(1) == labels
