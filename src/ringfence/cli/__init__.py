@@ -20,7 +20,6 @@ from ringfence.cli.procedure_options import PredictCommand, ProcedureCommand
 from ringfence.cli.rank import rank_command
 from ringfence.cli.report import plot_command, report_command
 from ringfence.cli.simplex import simplex_app
-from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.cli.sweep import sweep_command
 from ringfence.cli.train import TrainCommand, train_command
 from ringfence.cli.variance import variance_command
@@ -78,7 +77,6 @@ app.command("migrate")(migrate_command)
 app.command("info")(info_command)
 app.add_typer(aces_app, name="aces")
 app.add_typer(simplex_app, name="simplex")
-app.add_typer(smooth_reduce_app, name="smooth-reduce")
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(import_app, name="import")
 app.add_typer(export_app, name="export")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results, say
+from ringfence.cli.console import friendly, numbers, print_json, remark, results, say
 from ringfence.cli.ready import ready
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def attack_command(
         if out is not None:
             write_attack(found, points, out)
         if as_json:
-            typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+            print_json(found.to_dict())
         else:
             _print(found)
             _tell(found, quiet)
@@ -101,18 +100,12 @@ def _spec(run: Path, model: str | None, members: str | None, vote: str) -> str |
 
 
 def _print(found: AttackResult) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from ringfence.cli.tables import percent
+    from ringfence.cli.tables import percent, table
 
     say(f"Accuracy (%) under {found.attack} within radius r, {found.run}")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    for heading in ("r", "certified", "empirical"):
-        table.add_column(heading, justify="right")
-    for radius, certified, empirical in zip(found.radii, found.certified, found.empirical, strict=True):
-        table.add_row(f"{radius:g}", percent(certified), percent(empirical))
-    results.print(table)
+    columns = zip(found.radii, found.certified, found.empirical, strict=True)
+    rows = [(f"{radius:g}", percent(certified), percent(empirical)) for radius, certified, empirical in columns]
+    results.print(table(("r", "certified", "empirical"), rows))
     say(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers, written_numbers
+from ringfence.cli.console import friendly, numbers, print_json, remark, results, whole_numbers, written_numbers
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
@@ -217,7 +216,7 @@ def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) 
         return
     lanes = metrics_by_lane(run, default_radii(run), str(out))
     if as_json:
-        typer.echo(json.dumps(result_json(lanes, run), indent=2, allow_nan=False))
+        print_json(result_json(lanes, run))
         return
     results.print(metrics_table(lanes, results.width))
     if not quiet:
@@ -231,7 +230,7 @@ def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -
 
     points, out = points_of(run.answers(), None), run.run.path
     if as_json:
-        typer.echo(points_json(points))
+        print_json(points_json(points))
         return
     print_points(points)
     if not quiet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -52,6 +53,11 @@ def fail(message: str, code: int = 2) -> NoReturn:
 def remark(message: str) -> None:
     """A line on standard error."""
     remarks.print(_broken(_indented(message)), soft_wrap=True)
+
+
+def print_json(content: Any) -> None:
+    """The result as one JSON object: NaN is none, and what JSON does not know is written as text."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
 
 
 def say(line: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results
 
 Named = Annotated[
     list[Path],
@@ -47,7 +46,7 @@ def report_command(
             natural = [{"natural_accuracy": None if one is None else one.accuracy} for one in asked]
             runs = [{**one.to_dict(), **more} for one, more in zip(found, natural, strict=True)]
             answer = {"report": str(out), "bytes": len(page), "runs": runs}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            print_json(answer)
             return
         results.print(metrics_table(found, results.width, curve=True))
         for said in (*material.remarks, f"report: {out} ({len(page) / 1e6:.1f} MB)"):
@@ -73,7 +72,7 @@ def plot_command(
         save(found, out, width)
         if as_json:
             answer = {"figure": str(out), "kind": kind, "title": found.title, "rows": found.rows}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            print_json(answer)
             return
         for said in (*material.remarks, f"written: {out}"):
             remark(said)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results, say
+from ringfence.cli.console import friendly, print_json, remark, results, say
 
 if TYPE_CHECKING:
     from ringfence.analysis.simplex import SimplexMap, SimplexPoints
@@ -45,7 +44,7 @@ def map_command(
         _draw(found, None, out, page)
         facts = found.summary()
         if as_json:
-            typer.echo(json.dumps(facts, indent=2, allow_nan=False))
+            print_json(facts)
         else:
             _print_map(facts)
             _name_files(out, page)
@@ -76,7 +75,7 @@ def scatter_command(
         _draw(found, points, out, page)
         facts = {"map": found.summary(), "points": points.summary()}
         if as_json:
-            typer.echo(json.dumps(facts, indent=2, allow_nan=False))
+            print_json(facts)
             return
         there = facts["points"]
         say(f"{there['inputs']} inputs of {run}")
@@ -102,7 +101,7 @@ def at_command(
         radii = {name: float(one(p_a, p_b, sigma)) for name, one in MECHANISMS.items()}
         if as_json:
             finite = {name: radius if radius < float("inf") else None for name, radius in radii.items()}
-            typer.echo(json.dumps({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite}, indent=2))
+            print_json({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite})
             return
         for name, radius in sorted(radii.items(), key=lambda pair: -pair[1]):
             results.print(f"{name:<15} {radius:.6f}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results, say
+from ringfence.cli.console import friendly, print_json, remark, results, say
 
 if TYPE_CHECKING:
     from ringfence.sweep import Job, Schedule, Sweep, Work
@@ -147,7 +147,7 @@ def _check_data(sweep: Sweep, data: Path | None, work: Work) -> None:
 def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
     if as_json:
         keys = ("name", "command", "words", "needs", "minutes")
-        typer.echo(json.dumps([{key: getattr(job, key) for key in keys} for job in chosen], indent=2))
+        print_json([{key: getattr(job, key) for key in keys} for job in chosen])
         return
     for job in chosen:
         say(f"ringfence {shlex.join(job.words)}")
@@ -155,9 +155,7 @@ def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
 
 def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) -> None:
     """Device minutes, entry by entry; those of jobs that are done were measured."""
-    from rich import box
-    from rich.table import Table
-
+    from ringfence.cli.tables import table
     from ringfence.sweep import Estimates
 
     estimates = Estimates(sweep.jobs, work)
@@ -173,15 +171,15 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) 
     sums = {key: sum(row[key] or 0 for row in rows.values()) for key in ("jobs", "done", "minutes", "left")}
     if as_json:
         answer = {"sweep": str(sweep.file), "about": sweep.about, "rows": list(rows.values()), **sums}
-        typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+        print_json(answer)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("command", "name", "jobs", "done", "minutes", "left"):
-        table.add_column(heading, justify="left" if heading in ("command", "name") else "right", overflow="fold")
-    for row in (*rows.values(), {"command": "all", "name": "", **sums}):
-        told = ("?" if row[key] is None else f"{row[key]:.1f}" for key in ("minutes", "left"))
-        table.add_row(str(row["command"]), str(row["name"]), str(row["jobs"]), str(row["done"]), *told)
-    results.print(table)
+
+    def told(value: Any) -> str:
+        return "?" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+    headings = ("command", "name", "jobs", "done", "minutes", "left")
+    whole = (*rows.values(), {"command": "all", "name": "", **sums})
+    results.print(table(headings, [[told(row[key]) for key in headings] for row in whole], ("command", "name")))
 
 
 def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool) -> None:
@@ -210,4 +208,4 @@ def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool)
         for job in schedule.chosen
     ]
     report = json.loads(printed.getvalue() or "null")
-    typer.echo(json.dumps({"sweep": str(sweep.file), "jobs": jobs, "report": report}, indent=2, allow_nan=False))
+    print_json({"sweep": str(sweep.file), "jobs": jobs, "report": report})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import Parameter
@@ -12,7 +11,7 @@ from typing import Annotated, Any, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, say
+from ringfence.cli.console import friendly, numbers, print_json, remark, say
 from ringfence.cli.derived import DerivedCommand, parameter
 from ringfence.cli.ready import ready
 from ringfence.errors import ArgumentError, DataError, ModelError
@@ -100,7 +99,7 @@ def train_command(
             write_atomically(export, files[0].read_bytes())
         if as_json:
             answer = {"out": str(out), "weights": [str(one) for one in files], "settings": job.config()}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            print_json(answer)
             return
         for one in files:
             say(str(one))
