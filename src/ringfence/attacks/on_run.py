@@ -23,6 +23,7 @@ from ringfence.errors import DataError, StoreError
 from ringfence.noise import Noise, noise_of
 from ringfence.noise.exact import inside
 from ringfence.procedures import Predict
+from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
@@ -84,7 +85,7 @@ def run_attack(
     standing = {item.id for item in right}
     certified: list[float | None] = []
     empirical: list[float] = []
-    for radius in job.radii:
+    for radius in followed(job.radii, "attacking at the radii"):
         alive = [item for item in right if item.id in standing]
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
         points = attacked_points(job, classifier, alive, [radius] * len(alive), noise, device)
@@ -132,7 +133,7 @@ def attacked_points(
     found: list[Tensor] = []
     for parameter in classifier.parameters():
         parameter.requires_grad_(False)
-    for start in range(0, len(items), job.batch):
+    for start in followed(range(0, len(items), job.batch), "attacking the certificates"):
         part = slice(start, start + job.batch)
         x = torch.stack([item.x for item in items[part]]).to(device, torch.float32)
         y = torch.tensor(classes[part], device=device)

@@ -89,10 +89,13 @@ def _broken(message: str) -> str:
 @contextmanager
 def friendly(continue_with: str | None = None) -> Iterator[None]:
     """Turn what a user can mend into a message, and Ctrl-C into a clean end that says how to go on."""
+    from ringfence.cli.progress import show_loops
+
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            yield
+            with show_loops(_is_quiet()):
+                yield
         except RingfenceError as error:
             if is_check():
                 raise
@@ -115,10 +118,20 @@ def as_options(error: RingfenceError) -> str:
     return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options(), **OPTIONS.get()})
 
 
+def _context() -> Any:
+    """Of the command that runs; None where none does, or this version of typer keeps it elsewhere."""
+    current = vars(typer.main).get("get_current_context")
+    return current(silent=True) if current else None
+
+
+def _is_quiet() -> bool:
+    context = _context()
+    return bool(context and context.params.get("quiet"))
+
+
 def _options() -> dict[str, str]:
     """Parameter -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command that runs."""
-    current = vars(typer.main).get("get_current_context")  # older versions keep it elsewhere: names stay as they are
-    context = current(silent=True) if current else None
+    context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
     return {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
 

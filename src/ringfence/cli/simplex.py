@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say
+from ringfence.progress import followed
 
 if TYPE_CHECKING:
     from ringfence.analysis.simplex import SimplexMap, SimplexPoints
@@ -111,10 +113,14 @@ def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path
     from ringfence.report.rendering import save_page, save_picture
     from ringfence.report.simplex_drawing import simplex_specification, simplex_title
 
-    drawn = simplex_specification(found, points)
-    save_picture(drawn, out)
-    if page is not None:
-        save_page(drawn, page, simplex_title(found))
+    drawn: dict[str, Any] = {}
+    steps: list[Callable[[], None]] = [
+        lambda: drawn.update(simplex_specification(found, points)),
+        lambda: save_picture(drawn, out),
+        lambda: None if page is None else save_page(drawn, page, simplex_title(found)),
+    ]
+    for step in followed(steps, "drawing"):
+        step()
 
 
 def _print_map(facts: dict[str, Any]) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results, say
+from ringfence.cli.console import as_options, friendly, print_json, remark, results, say
 
 if TYPE_CHECKING:
     from ringfence.sweep import Job, Schedule, Sweep, Work
@@ -184,16 +181,16 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) 
 
 def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool) -> None:
     """What became of each job, and, once all that can be done is done, the page about all runs with their table."""
-    from ringfence.cli.report import report_command
+    from ringfence.cli.report import write_report
+    from ringfence.errors import RingfenceError
 
-    work, printed = schedule.work, StringIO()
+    work, report = schedule.work, None
     paths = [work.path / job.out for job in sweep.jobs if job.command != "train" and work.done(job)]
     if whole and paths:
         try:
-            with redirect_stdout(printed) if as_json else nullcontext():
-                report_command(paths, work.path / "report.html", sweep.file.stem, None, as_json)
-        except typer.Exit:  # what the page needs may not be installed here; the runs are there
-            remark(f"no report: later, ringfence report {work.path / 'runs'}/*")
+            report = write_report(paths, work.path / "report.html", sweep.file.stem, shown=not as_json)
+        except RingfenceError as error:  # what the page needs may not be installed here; the runs are there
+            remark(f"no report: {as_options(error)} Later: ringfence report {work.path / 'runs'}/*")
     if not as_json:
         return
     jobs = [
@@ -207,5 +204,4 @@ def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool)
         }
         for job in schedule.chosen
     ]
-    report = json.loads(printed.getvalue() or "null")
     print_json({"sweep": str(sweep.file), "jobs": jobs, "report": report})

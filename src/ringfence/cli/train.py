@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, say
 from ringfence.cli.derived import DerivedCommand, parameter
+from ringfence.cli.progress import show_progress, show_training
 from ringfence.cli.ready import ready
 from ringfence.errors import ArgumentError, DataError, ModelError
+
+if TYPE_CHECKING:
+    from ringfence.training.run import TrainingRun
 
 
 @final
@@ -78,7 +82,6 @@ def train_command(
 ) -> None:
     """Train noise-robust networks: single ones, or ensembles trained together."""
     with friendly("Run the same command again to continue."), _flags_named():
-        from ringfence.cli.train_progress import count_labels, show_training
         from ringfence.training.options import described_job, objective_options
         from ringfence.training.run import TrainingRun
         from ringfence.training.side_by_side import run_training
@@ -91,7 +94,7 @@ def train_command(
         run = TrainingRun(job, out, device, devices, tensorboard)
         ready(run)
         count_labels(run, quiet)
-        with show_training(run, quiet) as report:
+        with show_training(run, quiet, parallel) as report:
             files = run_training(run, parallel, report)
         if export is not None:
             from ringfence.store.atomic import write_atomically
@@ -106,6 +109,27 @@ def train_command(
         if not quiet:
             models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
             remark(f"use it: ringfence {job.objective.certified_with(models, job.classifier or '', job.sigma)}")
+
+
+def count_labels(run: TrainingRun, quiet: bool) -> None:
+    """Count, with progress, what labels are made from where the objective asks for it; it stays in the run's folder."""
+    from ringfence.driver import Progress
+    from ringfence.sampling import pick_device
+    from ringfence.store.lock import locked
+
+    objective = run.job.objective
+    if run.finished or objective.questions(run.job.sigma) is None:
+        return
+    with locked(run.out, unlocked=True):
+        run.keep_settings()  # before the work: a folder of another training is refused at once
+        data = run.load_data()
+        answers = run.answers(data)
+        assert answers is not None
+        with show_progress(len(data), answers.done, quiet, "labelling") as report:
+            answers.count(pick_device(run.device), lambda *seen: report(Progress(*seen)))
+    said = objective.about_labels(objective.labelled(data, answers.votes))
+    if said and not quiet:
+        remark(f"labels: {run.job.classifier} is {said}")
 
 
 def _pairs(words: list[str]) -> dict[str, Any]:
