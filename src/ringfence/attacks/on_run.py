@@ -13,13 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ringfence.attacks.target import AttackJob, attacked_procedure, chosen_lane, load_attacked, load_inputs
+from ringfence.attack_job import AttackJob
+from ringfence.attacks.target import attacked_procedure, chosen_lane, load_attacked, load_inputs
 from ringfence.attacks.through_noise import ATTACKS
 from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
 from ringfence.driver import Execution, on_lattice
-from ringfence.errors import DataError, StoreError
+from ringfence.errors import Collected, DataError, StoreError
 from ringfence.noise import Noise, noise_of
 from ringfence.noise.exact import inside
 from ringfence.procedures import Predict
@@ -70,7 +71,11 @@ def run_attack(
     run = RunFolder.open(job.run)
     test, noise, lane = attacked_procedure(run), noise_of(given_in(run.config).law), chosen_lane(job, run)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
-    model, dataset = load_attacked(job, run), load_inputs(job, run)
+    wrong = Collected()
+    model, dataset = wrong.ask(lambda: load_attacked(job, run)), wrong.ask(lambda: load_inputs(job, run))
+    wrong.tell()
+    assert model is not None
+    assert dataset is not None
     device = pick_device(job.device)
     classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli.aces import aces_app
-from ringfence.cli.attack import attack_command
+from ringfence.cli.attack import AttackCommand, attack_command
 from ringfence.cli.certify import certify_command, predict_command
 from ringfence.cli.compare import compare_command
 from ringfence.cli.conditions import conditions_command
@@ -67,7 +67,7 @@ app.command("plot")(plot_command)
 app.command("plan", cls=ProcedureCommand)(plan_command)
 app.command("train", cls=TrainCommand)(train_command)
 app.command("sweep")(sweep_command)
-app.command("attack")(attack_command)
+app.command("attack", cls=AttackCommand)(attack_command)
 app.command("rank")(rank_command)
 app.command("variance")(variance_command)
 app.command("weights")(weights_command)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from textwrap import TextWrapper
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from ringfence.cli.ready import is_check
-from ringfence.errors import Problems, RingfenceError
+from ringfence.errors import ArgumentError, Collected, Problems, RingfenceError
 from ringfence.printable import one_line, printable
 from ringfence.signals import Terminated
 
@@ -35,6 +35,7 @@ class PlainConsole(Console):
         return super().render_str(printable(text), **options)
 
 
+T = TypeVar("T")
 results = PlainConsole()
 remarks = PlainConsole(stderr=True)
 
@@ -118,6 +119,17 @@ def as_options(error: RingfenceError) -> str:
     return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options(), **OPTIONS.get()})
 
 
+def together(make: Callable[[], T], *also: Callable[[], object]) -> T:
+    """What is made; where that is refused, what else would be refused later is told as well."""
+    wrong = Collected()
+    made = wrong.ask(make)
+    for one in also if made is None and not is_check() else ():
+        wrong.ask(one)
+    wrong.tell()
+    assert made is not None
+    return made
+
+
 def _context() -> Any:
     """Of the command that runs; None where none does, or this version of typer keeps it elsewhere."""
     current = vars(typer.main).get("get_current_context")
@@ -138,8 +150,6 @@ def _options() -> dict[str, str]:
 
 def numbers(text: str, name: str) -> list[float]:
     """A comma-separated list of numbers, as the user wrote it."""
-    from ringfence.errors import ArgumentError
-
     try:
         return [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -153,8 +163,6 @@ def written_numbers(text: str | None, name: str) -> list[float] | None:
 
 def whole_numbers(text: str, name: str) -> tuple[int, ...]:
     """A comma-separated list of whole numbers; 1e4 is one."""
-    from ringfence.errors import ArgumentError
-
     found = numbers(text, name)
     if not all(number.is_integer() for number in found):
         raise ArgumentError(name, "must be whole numbers", repr(text), "Write e.g. 1000,10000,125000.")
