@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, final
 
@@ -176,8 +177,13 @@ class Certification:
 
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
-        model = load_model(self.classifier, num_classes=self.classes, mean=self.mean, std=self.std)
-        dataset = self.data.load(model.num_classes)
+        wrong = Collected()
+        load = partial(load_model, self.classifier, num_classes=self.classes, mean=self.mean, std=self.std)
+        model = wrong.ask(load)
+        dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
+        wrong.tell()
+        assert model is not None
+        assert dataset is not None
         module, lift = model.placed(dataset.shape)
         norm_bound(self.lift or lift, self.mechanisms[0], self.noise)  # refuses what has no proof
         if not len(dataset):

@@ -12,12 +12,12 @@ import dataclasses
 import math
 from dataclasses import MISSING, dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Final, Literal, final, get_args, get_origin, get_type_hints
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, Collected
 
 MOST_DRAWS: Final = 10**12
 """More draws than this no machine makes, and counts of more would not be exact."""
@@ -201,9 +201,12 @@ def _declared(field: dataclasses.Field[Any], hint: Any) -> Setting:
 
 
 def check_settings(value: Any) -> None:
-    """Refuse a dataclass one of whose settings breaks its rule, and keep the rest as declared."""
+    """Refuse a dataclass whose settings break their rules, all of them together, and keep them as declared."""
+    wrong = Collected()
     for name, one in settings_of(value.__class__).items():
-        object.__setattr__(value, name, one.check(getattr(value, name)))
+        kept = wrong.ask(partial(one.check, getattr(value, name)))
+        object.__setattr__(value, name, kept)
+    wrong.tell()
 
 
 def plain_settings(value: Any) -> dict[str, Any]:

@@ -14,12 +14,16 @@ from ringfence.errors import StoreError
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Given, Procedure, claims
 from ringfence.procedures.replay import replay
+from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.store import RunFolder, StoreWarning
 from ringfence.store.claimed import given_in, mechanisms_in, procedure_in
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 from ringfence.types import FORWARDS
+
+AT_ONCE = 2048
+"""Records that are recomputed together: enough for arrays, few enough to tell how far it is."""
 
 _MOST = 2**48
 """No cell counts more: larger numbers could wrap around where they are added up."""
@@ -52,7 +56,8 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
         warnings.simplefilter("ignore", StoreWarning)  # it stands among what is returned
         tables = list(run.tables())
     table = sorted_rows(pa.concat_tables([RECORD_SCHEMA.empty_table(), *tables]))
-    records = from_table(table)
+    steps = followed(range(0, len(table), AT_ONCE), "reading records")
+    records = [record for start in steps for record in from_table(table.slice(start, AT_ONCE))]
     found = [Disagreement(None, "", name, reason, "as it was written") for name, reason in run.problems.items()]
     found += _folder(run, records, sum(map(len, tables)), partial)
     found += claim.contradicted(records)
@@ -119,8 +124,9 @@ class _Claim:
         """Differences of the records, which are read as arrays; one whose counts are nonsense is named alone."""
         sane = [record for record in records if not _beyond(record)]
         yield from (_nonsense(record, f"more than {_MOST}") for record in records if _beyond(record))
-        if sane:
-            yield from self._together(sane, _usual_forwards(sane))
+        each = _usual_forwards(sane)
+        for start in followed(range(0, len(sane), AT_ONCE), "verifying"):
+            yield from self._together(sane[start : start + AT_ONCE], each)
 
     def _together(self, records: Sequence[Record], each: int | None) -> Iterable[Disagreement]:
         try:

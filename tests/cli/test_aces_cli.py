@@ -180,13 +180,6 @@ def test_bad_runs_are_refused(call: Call, model: str, words: list[str], message:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_old_command_answers_with_the_new_one(call: Call) -> None:
-    words = ("--core", "default:1", "--thetas", "0,0.5", "--select=zoo:s", "--sigma", 0.5, "--out", "runs/x y")
-    told = call("aces", "run", *words, code=2).stderr.replace("\n", " ")
-    new = "--model 'aces(certify=default, core=default:1, theta=0/0.5, select=zoo:s)' --sigma 0.5 --out 'runs/x y'"
-    assert f"ringfence certify {new}" in told
-
-
 def test_bad_components_are_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
     lines = CORE.read_text().splitlines()
     (tmp_path / "core").write_text("\n".join([*lines[:3], *lines[4:]]) + "\n")

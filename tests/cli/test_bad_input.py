@@ -222,7 +222,7 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
         ),
         (
             ["train", "--data", "default", "--rho1", "1", "--out", "x"],
-            ("gaussian has the settings copies", "got rho1", "rho1 belongs to the objectives drt."),
+            ("gaussian has the settings copies", "got 1.0", "rho1 belongs to the objectives drt."),
         ),
         (
             ["train", "--data", "default", "--objective", "drt", "--set", "rho=1", "--out", "x"],
@@ -280,3 +280,56 @@ def test_a_batch_that_no_memory_holds(call: Call, tmp_path: Path) -> None:
     assert "must fit into the" in message
     assert "1000000000000 rows" in message
     assert "Use auto" in message
+
+
+def problems(told: str) -> int:
+    """How many mistakes were told at once."""
+    return int(told.split("error: ")[1].split(" problems:")[0])
+
+
+def test_model_weights_and_data_are_told_together(call: Call, tmp_path: Path) -> None:
+    wrong = ("--model", "nosuch", "--weights", tmp_path / "no.pt", "--data", tmp_path / "no.npz")
+    told = refused(call, "certify", *OK, *wrong, "--out", tmp_path / "run")
+    assert problems(told) == 3
+    assert all(word in told for word in ("nosuch: must be default", "no.pt: must be", "no.npz"))
+    told = refused(call, "certify", "--sigma", -1, *wrong, "--out", tmp_path / "run")
+    assert problems(told) == 4, "and what is wrong before anything is loaded"
+    tree = f"soft(nosuch, lenet@{tmp_path / 'no.pt'})"
+    assert problems(refused(call, "certify", *OK, "--model", tree, "--out", tmp_path / "run")) == 2
+
+
+def test_all_wrong_options_of_train_are_told_together(call: Call, tmp_path: Path) -> None:
+    wrong = ("--objective", "gausian", "--epochs", 0, "--lr", -1, "--lr-every", 0, "--arch", "lenett")
+    told = refused(call, "train", "--data", tmp_path / "no.npz", *wrong, "--out", tmp_path / "ckpt")
+    assert problems(told) == 6
+    named = ("--objective: must", "--epochs: must", "--lr: must", "--lr-every: must", "--arch: must", "no.npz")
+    assert all(word in told for word in named), told
+
+
+def test_all_wrong_options_of_attack_are_told_together(call: Call, tmp_path: Path, finished: dict[str, Path]) -> None:
+    wrong = ("--radii", "0.5,-1", "--steps", 0, "--attack", "pdg", "--n", 0, "--batch", 0)
+    told = refused(call, "attack", tmp_path / "no", *wrong)
+    assert problems(told) == 6
+    named = ("--radii: must", "--steps: must", "--attack: must", "--n: must", "--batch: must", "must be a run folder")
+    assert all(word in told for word in named), told
+    told = refused(call, "attack", finished["fixed"], "--model", "nosuch", "--data", tmp_path / "no.npz")
+    assert problems(told) == 2
+
+
+def test_a_setting_of_another_objective_is_named_as_it_was_written(call: Call, tmp_path: Path) -> None:
+    told = refused(call, "train", "--data", "default", "--rho1", 0.5, "--out", tmp_path / "ckpt")
+    assert told.startswith("error: --rho1: gaussian has the settings")
+    assert "got 0.5. rho1 belongs to the objectives drt." in told
+    assert "--set" not in told
+
+
+def test_names_may_be_written_with_hyphens_and_underscores(call: Call, tmp_path: Path) -> None:
+    members = ("--members", "default,default:1", "--sigma", 0.5, "--save", tmp_path / "job.yaml")
+    for one, other in (("max_margin", "max-margin"), ("max-margin", "max-margin")):
+        call("certify", *members, "--vote", one)
+        assert other in (tmp_path / "job.yaml").read_text()
+    for name in ("after_smoothing", "after-smoothing"):
+        call("certify", *members, "--procedure", name)
+        assert "name: after-smoothing" in (tmp_path / "job.yaml").read_text()
+    out = ("--data", "default", "--out", tmp_path / "ckpt", "--epochs", 0)
+    assert "objective" not in refused(call, "train", "--objective", "denoise_mse", *out)

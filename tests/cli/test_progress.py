@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from ringfence import verification
 from ringfence.cli import progress
-from ringfence.cli.train_progress import show_training
+from ringfence.cli.progress import show_training
 from ringfence.driver import Progress
+from ringfence.progress import followed
 from ringfence.training.checkpoints import Status
 
 
@@ -63,7 +65,7 @@ def test_the_first_and_the_last_line_of_a_training_are_always_told(
     lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
-    run: Any = SimpleNamespace(job=SimpleNamespace(objective=SimpleNamespace(grouping="alone")))
+    run = training_of(2)
     with show_training(run, quiet=False) as report:
         for member in (0, 1):
             for epoch in (1, 2, 9):
@@ -71,7 +73,24 @@ def test_the_first_and_the_last_line_of_a_training_are_always_told(
     assert [line.split(" step")[0] for line in lines] == [
         f"member {member}: epoch {epoch}/9" for member in (0, 1) for epoch in (1, 9)
     ]
-    assert lines[0].endswith("step 4/4: loss 0.5, held out 75.00%, about 3 s left")
+    assert lines[2].endswith("step 4/4: loss 0.5, held out 75.00%, about 3 s left")
+
+
+def training_of(members: int, done: tuple[int, ...] = ()) -> Any:
+    job = SimpleNamespace(objective=SimpleNamespace(grouping="in turn"), trainings=range(members))
+    return SimpleNamespace(job=job, done=lambda training: training in done)
+
+
+def test_the_time_left_is_that_of_all_members_trained_in_turn(lines: list[str]) -> None:
+    with show_training(training_of(4, done=(3,)), quiet=False) as report:
+        report(0, status(3))  # a third is done and takes 3 s more: 4.5 s in all, for each of two more
+        report(2, status(9))
+    assert lines[0].endswith(", 2 more to train, about 12 s left")
+    assert lines[1].endswith(", 1 more to train, about 8 s left"), "at the end of one the others are still to come"
+    lines.clear()
+    with show_training(training_of(3), quiet=False, at_once=3) as report:
+        report(0, status(3))
+    assert lines[0].endswith("about 6 s left"), "side by side they share the time"
 
 
 def test_quiet_tells_nothing(lines: list[str]) -> None:
@@ -109,3 +128,45 @@ def test_a_terminal_has_a_bar_of_its_own_for_each_name(
 def test_time_in_words() -> None:
     found = [progress.in_words(seconds) for seconds in (-1, 42, 100, 600, 6000)]
     assert found == ["0 s", "42 s", "2 min", "10 min", "1.7 h"]
+
+
+def test_loops_of_the_library_are_shown_with_the_time_left(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    with progress.show_loops(quiet=False):
+        for _ in followed(["a", "b"], "reading"):
+            for _ in followed(range(2), "a part of it"):
+                pass
+    assert {line.split(",")[0] for line in lines} == {"reading: 25%", "reading: 50%", "reading: 75%"}
+    assert all(line.endswith(" s left") for line in lines)
+    lines.clear()
+    with progress.show_loops(quiet=False), progress.meter(quiet=False):
+        list(followed(range(9), "not beside another meter"))
+    with progress.show_loops(quiet=True):
+        list(followed(range(9), "not where quiet was asked for"))
+    assert lines == []
+
+
+@pytest.mark.parametrize("words", [("verify",), ("report", "--out", "OUT"), ("attack", "--limit", 2, "--steps", 1)])
+def test_commands_that_take_long_tell_the_time_left(
+    words: tuple[object, ...],
+    call: Any,
+    finished: dict[str, Path],
+    tmp_path: Path,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "MOMENT", 0.0)
+    monkeypatch.setattr(verification, "AT_ONCE", 2)
+    options = [tmp_path / "page.html" if word == "OUT" else word for word in words[1:]]
+    call(words[0], finished["fixed"], *options)
+    assert any(line.endswith(" left") for line in lines)
+
+
+def test_a_map_of_the_simplex_tells_the_time_left(
+    call: Any, tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOMENT", 0.0)
+    call("simplex", "map", "--step", 0.05, "--out", tmp_path / "map.svg")
+    assert any(line.startswith("comparing mechanisms: 50%") for line in lines)
+    assert any(line.startswith("drawing: ") for line in lines)

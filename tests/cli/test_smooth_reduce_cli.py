@@ -144,12 +144,3 @@ def test_bad_videos(call: Call, videos: tuple[Path, Path], tmp_path: Path, model
 def test_clips_need_videos(call: Call, tmp_path: Path) -> None:
     words = ("--model", "clips(default, frames=4, count=3)", "--out", tmp_path / "run")
     assert "needs videos" in call("certify", *SMALL, *words, code=2).stderr
-
-
-def test_the_old_command_answers_with_the_new_one(call: Call) -> None:
-    words = ("--patches", 4, "--resize", 36, "--patch-size=32", "--mode", "patch", "--n", 100, "--model", "zoo:a:0")
-    told = call("smooth-reduce", "certify", *words, code=2).stderr.replace("\n", " ")
-    assert "ringfence certify --model 'patches(zoo:a:0, size=32, count=4, resize=36, noise=patch)' --n 100" in told
-    videos = ("--clips", 3, "--clip-frames", 4, "--chunk", 2, "--weights", "w.pt", "--model", "a.py:f")
-    told = call("smooth-reduce", "certify", *videos, code=2).stderr.replace("\n", " ")
-    assert "'clips(chunks(a.py:f@w.pt, frames=2), frames=4, count=3)'" in told

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from click.testing import Result
 
 import ringfence as rf
@@ -148,13 +147,27 @@ def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp
 def test_without_what_a_report_needs_the_rest_is_told(
     call: Call, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise typer.Exit(2)
+    def refuse(*_: object, **__: object) -> None:
+        raise ArgumentError("report", "needs altair", "none", "Install it.")
 
-    monkeypatch.setattr("ringfence.cli.report.report_command", refuse)
+    monkeypatch.setattr("ringfence.cli.report.write_report", refuse)
     found = call("sweep", small, "--out", tmp_path / "out", "--only", "n100", "--json")
     assert json.loads(found.stdout)["report"] is None
     assert "no report" in found.stderr
+
+
+@pytest.mark.parametrize("json_too", [(), ("--json",)])
+def test_ctrl_c_during_the_last_report_stops_it(
+    call: Call, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, json_too: tuple[str, ...]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ringfence.report.page.report_page", interrupted)
+    found = call("sweep", small, "--out", tmp_path / "out", "--only", "n100", *json_too, code=130)
+    assert "stopped by Ctrl-C" in found.stderr
+    assert "no report" not in found.stderr
+    assert found.stdout == ""
 
 
 def test_the_default_folder_is_named_after_the_file_and_tiny_has_its_own(

@@ -149,7 +149,7 @@ def test_the_command_gives_the_very_job(call: Call, job: TrainingJob, monkeypatc
         return [Path("final-0.safetensors")]
 
     monkeypatch.setattr("ringfence.training.side_by_side.run_training", take)
-    monkeypatch.setattr("ringfence.cli.train_progress.count_labels", lambda *_: None)
+    monkeypatch.setattr("ringfence.cli.train.count_labels", lambda *_: None)
     assert TrainingJob.of(json.loads(json.dumps(job.config()))) == job
     program, *words = shlex.split(training_command(job, "somewhere"))
     assert program == "ringfence"

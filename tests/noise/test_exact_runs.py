@@ -11,8 +11,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 import ringfence as rf
+from ringfence.attack_job import AttackJob
 from ringfence.attacks.on_run import attacked_points, run_attack
-from ringfence.attacks.target import AttackJob
 from ringfence.cli import app
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, StoreError

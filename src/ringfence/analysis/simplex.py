@@ -11,9 +11,13 @@ from ringfence.analysis.bounds import RunBounds
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import Mechanism, best_of, mechanism
 from ringfence.mechanisms.registry import BestOf
+from ringfence.progress import followed
 from ringfence.types import BoolArray, FloatArray, IntArray
 
 Statistic = Literal["ratio", "difference"]
+
+AT_ONCE = 1000
+"""Points that a mechanism is asked for together: enough for arrays, few enough to tell how far it is."""
 
 _EQUAL = 1e-6
 """Radii that differ by less than this share are called equal."""
@@ -105,9 +109,12 @@ def simplex_map(
     top, other = (grid[inside] for grid in np.broadcast_arrays(e0[None, :], e1[:, None]))
     singles = {one.name: one for one in (*members(first), *members(second))}
     radii: dict[str, FloatArray] = {}
-    for name, single in singles.items():
+    pieces = [slice(start, start + AT_ONCE) for start in range(0, len(top), AT_ONCE)]
+    for name, single in followed(list(singles.items()), "comparing mechanisms"):
         radii[name] = np.zeros(inside.shape)
-        radii[name][inside] = single(top, np.minimum(other, 1 - top), sigma)
+        rest = np.minimum(other, 1 - top)
+        parts = [single(top[part], rest[part], sigma) for part in followed(pieces, name)]
+        radii[name][inside] = np.concatenate(parts)
     ours, theirs = (np.max([radii[one.name] for one in members(side)], axis=0) for side in (first, second))
     ours_name, theirs_name = ("+".join(one.name for one in members(side)) for side in (first, second))
     return SimplexMap(ours_name, theirs_name, statistic, sigma, step, e0, e1, inside, ours, theirs, radii)
@@ -150,7 +157,8 @@ def simplex_points(run: RunBounds, left: str, right: str) -> SimplexPoints:
     """Where the run's inputs lie, with their radii by both contestants."""
     run.need_counts("to be placed on the simplex")
     first, second = contestant(left), contestant(right)
-    singles = {one.name: run.radius(one) for one in (*members(first), *members(second))}
+    every = followed((*members(first), *members(second)), "placing inputs")
+    singles = {one.name: run.radius(one) for one in every}
     ours, theirs = (np.max([singles[one.name] for one in members(side)], axis=0) for side in (first, second))
     names, table = list(singles), np.stack(list(singles.values()))
     best = [names[k] if some else "none" for k, some in zip(table.argmax(0), table.max(0) > 0, strict=True)]

@@ -13,16 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ringfence.attacks.target import AttackJob, attacked_procedure, chosen_lane, load_attacked, load_inputs
+from ringfence.attack_job import AttackJob
+from ringfence.attacks.target import attacked_procedure, chosen_lane, load_attacked, load_inputs
 from ringfence.attacks.through_noise import ATTACKS
 from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
 from ringfence.driver import Execution, on_lattice
-from ringfence.errors import DataError, StoreError
+from ringfence.errors import Collected, DataError, StoreError
 from ringfence.noise import Noise, noise_of
 from ringfence.noise.exact import inside
 from ringfence.procedures import Predict
+from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
@@ -69,7 +71,11 @@ def run_attack(
     run = RunFolder.open(job.run)
     test, noise, lane = attacked_procedure(run), noise_of(given_in(run.config).law), chosen_lane(job, run)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
-    model, dataset = load_attacked(job, run), load_inputs(job, run)
+    wrong = Collected()
+    model, dataset = wrong.ask(lambda: load_attacked(job, run)), wrong.ask(lambda: load_inputs(job, run))
+    wrong.tell()
+    assert model is not None
+    assert dataset is not None
     device = pick_device(job.device)
     classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
@@ -84,7 +90,7 @@ def run_attack(
     standing = {item.id for item in right}
     certified: list[float | None] = []
     empirical: list[float] = []
-    for radius in job.radii:
+    for radius in followed(job.radii, "attacking at the radii"):
         alive = [item for item in right if item.id in standing]
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
         points = attacked_points(job, classifier, alive, [radius] * len(alive), noise, device)
@@ -132,7 +138,7 @@ def attacked_points(
     found: list[Tensor] = []
     for parameter in classifier.parameters():
         parameter.requires_grad_(False)
-    for start in range(0, len(items), job.batch):
+    for start in followed(range(0, len(items), job.batch), "attacking the certificates"):
         part = slice(start, start + job.batch)
         x = torch.stack([item.x for item in items[part]]).to(device, torch.float32)
         y = torch.tensor(classes[part], device=device)

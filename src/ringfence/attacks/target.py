@@ -1,12 +1,10 @@
-"""What an attack is asked to do, and the run, lane, model and inputs it is about."""
+"""The run, lane, model and inputs that an attack is about."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, final
+from typing import Any
 
-from ringfence.attacks.through_noise import ATTACKS, check_attack
+from ringfence.attack_job import AttackJob
 from ringfence.data import Dataset, load_dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
@@ -16,40 +14,6 @@ from ringfence.models.trust import foreign_code
 from ringfence.procedures import Procedure
 from ringfence.store import RunFolder
 from ringfence.store.claimed import given_in, procedure_of
-
-
-@final
-@dataclass(frozen=True)
-class AttackJob:
-    """What is attacked, and how; None: as the run's config says. trust: the model may run code that it names."""
-
-    run: Path
-    model: str | None = None
-    weights: Path | None = None
-    trust: bool = False
-    data: str | None = None
-    split: str = "test"
-    lane: str | None = None
-    radii: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
-    attack: str = "pgd"
-    steps: int = 20
-    copies: int = 32
-    box: bool = False
-    n: int = 1000
-    recheck: int = 100_000
-    limit: int | None = None
-    batch: int = 64
-    device: str = "auto"
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if self.attack not in ATTACKS:
-            raise ArgumentError("attack", f"must be one of {', '.join(ATTACKS)}", repr(self.attack), "Use pgd.")
-        for radius in self.radii:
-            check_attack(radius, self.steps)
-        for name, value in (("copies", self.copies), ("n", self.n), ("recheck", self.recheck), ("batch", self.batch)):
-            if value < 1:
-                raise ArgumentError(name, "must be at least 1", value, "Leave it out.")
 
 
 def attacked_procedure(run: RunFolder) -> Procedure:

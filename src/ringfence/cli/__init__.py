@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli.aces import aces_app
-from ringfence.cli.attack import attack_command
+from ringfence.cli.attack import AttackCommand, attack_command
 from ringfence.cli.certify import certify_command, predict_command
 from ringfence.cli.compare import compare_command
 from ringfence.cli.conditions import conditions_command
@@ -20,7 +20,6 @@ from ringfence.cli.procedure_options import PredictCommand, ProcedureCommand
 from ringfence.cli.rank import rank_command
 from ringfence.cli.report import plot_command, report_command
 from ringfence.cli.simplex import simplex_app
-from ringfence.cli.smooth_reduce import smooth_reduce_app
 from ringfence.cli.sweep import sweep_command
 from ringfence.cli.train import TrainCommand, train_command
 from ringfence.cli.variance import variance_command
@@ -68,7 +67,7 @@ app.command("plot")(plot_command)
 app.command("plan", cls=ProcedureCommand)(plan_command)
 app.command("train", cls=TrainCommand)(train_command)
 app.command("sweep")(sweep_command)
-app.command("attack")(attack_command)
+app.command("attack", cls=AttackCommand)(attack_command)
 app.command("rank")(rank_command)
 app.command("variance")(variance_command)
 app.command("weights")(weights_command)
@@ -78,7 +77,6 @@ app.command("migrate")(migrate_command)
 app.command("info")(info_command)
 app.add_typer(aces_app, name="aces")
 app.add_typer(simplex_app, name="simplex")
-app.add_typer(smooth_reduce_app, name="smooth-reduce")
 app.add_typer(zoo_app, name="zoo")
 app.add_typer(import_app, name="import")
 app.add_typer(export_app, name="export")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results
-from ringfence.cli.moved import ANYTHING, aces_run
+from ringfence.cli.console import friendly, numbers, print_json, remark, results
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 aces_app = typer.Typer(help="Accurate and certified: decide per input between a certified and a strong network (ACES).")
 
 Radii = Annotated[str | None, typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1).")]
-
-
-aces_app.command("run", context_settings=ANYTHING)(aces_run)
 
 
 @aces_app.command("compose")
@@ -45,7 +41,7 @@ def compose_command(
         found = compose(certification_part(certification), selection_parts(selection), core_part(core))
         points = points_of(found, asked)
         if as_json:
-            typer.echo(points_json(points))
+            print_json(points_json(points))
         else:
             print_points(points)
 
@@ -89,7 +85,7 @@ def frontier_command(
             best = {name: point.to_dict() if point else None for name, point in chosen.items()}
             alone = [one.to_dict() for one in others]
             entries = [{"sigma": one.pop("theta"), **one} for one in alone]
-            typer.echo(points_json(points, baseline=entries, best=best))
+            print_json({**points_json(points), "baseline": entries, "best": best})
             return
         print_points(points)
         most = {"accuracy": max(p.natural_accuracy or 0.0 for p in points), "acr": max(p.acr or 0.0 for p in points)}

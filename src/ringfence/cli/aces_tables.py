@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
-
-from rich import box
-from rich.table import Table
 
 from ringfence.analysis.aces import Answers, ThetaMetrics, measure
 from ringfence.analysis.metrics import USUAL_RADII
 from ringfence.cli.console import remark, results
-from ringfence.cli.tables import number, percent
+from ringfence.cli.tables import number, percent, table
 
 MOST_ROWS = 21
 CERTIFIED = "Certified accuracy (%) at radius"
@@ -25,9 +21,9 @@ def points_of(answers: Sequence[Answers], radii: Sequence[float] | None) -> list
     return [measure(one, usual if radii is None else radii) for one in answers]
 
 
-def points_json(points: Sequence[ThetaMetrics], **further: Any) -> str:
+def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:
     """Every theta under ``thetas``."""
-    return json.dumps({"thetas": [point.to_dict() for point in points], **further}, indent=2, allow_nan=False)
+    return {"thetas": [point.to_dict() for point in points]}
 
 
 def print_points(points: Sequence[ThetaMetrics]) -> None:
@@ -36,16 +32,14 @@ def print_points(points: Sequence[ThetaMetrics]) -> None:
     shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
     radii = [f"{radius:g}" for radius in points[0].certified_accuracy]
     for title in (CERTIFIED, "Certified selection rate (%) at radius"):
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for heading in ("theta", "natural%", "ACR", "abst%", *radii):
-            table.add_column(heading, justify="right", no_wrap=True)
+        rows: list[tuple[str, ...]] = []
         for point in shown:
             shares = point.certified_accuracy if title == CERTIFIED else point.certified_selection_rate
             figures = [percent(point.natural_accuracy), number(point.acr), percent(point.abstention)]
-            table.add_row(f"{point.theta:g}", *figures, *(percent(share) for share in shares.values()))
+            rows.append((f"{point.theta:g}", *figures, *(percent(share) for share in shares.values())))
         if title != CERTIFIED:
             results.print()
-        results.print(table)
+        results.print(table(("theta", "natural%", "ACR", "abst%", *radii), rows, title=title))
     alphas = [point.alpha for point in points]  # components may differ from theta to theta: the line holds for all
     known = [alpha for alpha in alphas if alpha is not None]
     alpha = f"alpha {max(known):g}" if len(known) == len(alphas) else "alpha unknown: a component does not say"

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import json
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results, say
+from ringfence.cli.console import friendly, print_json, remark, results, say, together
+from ringfence.cli.derived import DerivedCommand, field_option
 from ringfence.cli.ready import ready
+from ringfence.settings import settings_of
 
 if TYPE_CHECKING:
     from ringfence.store.attack import AttackResult
 
 
+@final
+class AttackCommand(DerivedCommand):
+    """The fields of a job."""
+
+    def derived(self) -> list[Parameter]:
+        """All but the run, which is the argument."""
+        from ringfence.attack_job import AttackJob
+
+        return [field_option(name, one) for name, one in settings_of(AttackJob).items()]
+
+
 def attack_command(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="The run folder to attack.")],
-    model: Annotated[str | None, typer.Option(help="The run's model, where its folder does not name it fully.")] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Run the code of the model that the run's folder names (a factory, a .pt2).")
-    ] = False,
-    weights: o.Weights = None,
     members: o.MemberSpecs = None,
     vote: o.VoteNames = "soft",
-    data: Annotated[str | None, typer.Option(help="The run's data, where it has moved.")] = None,
-    split: o.Split = "test",
-    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
-    radii: Annotated[str, typer.Option(help="Radii of the attack, by commas.")] = "0.25,0.5,0.75,1.0",
-    attack: Annotated[str, typer.Option(help="pgd or ddn.")] = "pgd",
-    steps: Annotated[int, typer.Option(help="Steps of the attack.")] = 20,
-    copies: Annotated[int, typer.Option(help="Noise draws that stay fixed during the attack.")] = 32,
-    box: Annotated[bool, typer.Option("--box", help="Keep attacked inputs in [0,1] (a certificate does not).")] = False,
-    n: Annotated[int, typer.Option("--n", help="Draws of PREDICT at every attacked point.")] = 1000,
-    recheck: Annotated[int, typer.Option(help="Fresh draws of PREDICT where a certificate seems broken.")] = 100_000,
-    limit: o.Limit = None,
-    batch: Annotated[int, typer.Option(help="Inputs attacked at once.")] = 64,
-    device: o.Device = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the attack's noise and of the fresh draws.")] = 1,
     out: Annotated[
         Path | None, typer.Option(help="Folder for attack.json (ringfence report shows it) and the broken inputs.")
     ] = None,
@@ -50,37 +45,24 @@ def attack_command(
     Exit code 1 if a point inside a certified radius is predicted as another class by PREDICT with fresh draws.
     """
     with friendly():
+        from ringfence.attack_job import AttackJob
         from ringfence.attacks.on_run import run_attack
-        from ringfence.attacks.target import AttackJob
+        from ringfence.store import RunFolder
         from ringfence.store.attack import write_attack
 
-        spec = _spec(run, model, members, vote)
-        job = AttackJob(
-            run=run,
-            model=spec,
-            weights=weights if spec == model else None,
-            trust=trust or model is not None or members is not None,
-            data=data,
-            split=split,
-            lane=lane,
-            radii=tuple(sorted(numbers(radii, "--radii"))),
-            attack=attack,
-            steps=steps,
-            copies=copies,
-            box=box,
-            n=n,
-            recheck=recheck,
-            limit=limit,
-            batch=batch,
-            device=device,
-            seed=seed,
-        )
+        known = settings_of(AttackJob)
+        given = {key: value for key, value in context.obj.items() if value is not None}
+        given |= {key: known[key].parse(text) for key, text in given.items() if known[key].many}
+        if members is not None:
+            given = {**given, "model": _tree(run, members, vote), "weights": None}
+        given["trust"] = "model" in given or given.get("trust", False)
+        job = together(lambda: AttackJob(run=run, **given), lambda: RunFolder.open(run))
         ready(job)
         found, points = run_attack(job, (lambda text: None) if quiet else remark)
         if out is not None:
             write_attack(found, points, out)
         if as_json:
-            typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+            print_json(found.to_dict())
         else:
             _print(found)
             _tell(found, quiet)
@@ -88,31 +70,23 @@ def attack_command(
         raise typer.Exit(1)
 
 
-def _spec(run: Path, model: str | None, members: str | None, vote: str) -> str | None:
-    """The model that was named; members that were named stand in the places of the run's members."""
+def _tree(run: Path, members: str, vote: str) -> str:
+    """The run's model with the named members in the places of its own."""
     from ringfence.models.compose import ensemble
     from ringfence.models.grammar import Node, as_tree, split_models
     from ringfence.store import RunFolder
 
-    if members is None:
-        return model
     root, named = as_tree(RunFolder.open(run).config.classifier.tree), tuple(map(as_tree, split_models(members)))
     return str(Node(root.name, named, root.settings) if isinstance(root, Node) else ensemble(named, vote.split(",")))
 
 
 def _print(found: AttackResult) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from ringfence.cli.tables import percent
+    from ringfence.cli.tables import percent, table
 
     say(f"Accuracy (%) under {found.attack} within radius r, {found.run}")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    for heading in ("r", "certified", "empirical"):
-        table.add_column(heading, justify="right")
-    for radius, certified, empirical in zip(found.radii, found.certified, found.empirical, strict=True):
-        table.add_row(f"{radius:g}", percent(certified), percent(empirical))
-    results.print(table)
+    columns = zip(found.radii, found.certified, found.empirical, strict=True)
+    rows = [(f"{radius:g}", percent(certified), percent(empirical)) for radius, certified, empirical in columns]
+    results.print(table(("r", "certified", "empirical"), rows))
     say(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results, whole_numbers, written_numbers
+from ringfence.cli.console import (
+    friendly,
+    numbers,
+    print_json,
+    remark,
+    results,
+    together,
+    whole_numbers,
+    written_numbers,
+)
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
@@ -65,7 +73,7 @@ def certify_command(
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
         name = ctx.obj["procedure"]
-        after = name == "after-smoothing"
+        after = (name or "").replace("_", "-") == "after-smoothing"
         flags = described(noise, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
@@ -115,13 +123,20 @@ def described(
 
 def job_of(flags: dict[str, Any], file: Path | None) -> Job:
     """The job of a file, or of none, with what the flags say in its place."""
+    from ringfence.data import load_dataset
     from ringfence.errors import ArgumentError
     from ringfence.job_file import Job, merged, read_job
+    from ringfence.models import load_model
 
-    content = merged(read_job(file) if file is not None else {}, flags)
-    if not content.get("noise"):
-        raise ArgumentError("sigma", "is needed, the standard deviation of the noise", "none", "Give e.g. 0.25.")
-    return Job.of(content)
+    def job() -> Job:
+        content = merged(read_job(file) if file is not None else {}, flags)
+        if not content.get("noise"):
+            raise ArgumentError("sigma", "is needed, the standard deviation of the noise", "none", "Give e.g. 0.25.")
+        return Job.of(content)
+
+    tree, data = flags["classifier"]["tree"] or "default", flags["data"]["source"] or "default"
+    of = {"split": flags["data"]["split"] or "test", "size": flags["data"]["size"], "limit": 1}
+    return together(job, lambda: load_model(tree), lambda: load_dataset(data, **of))
 
 
 def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions, after: bool = False) -> str | None:
@@ -142,7 +157,7 @@ def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions,
             raise ArgumentError("--members", rule, f"{option} {value}", remedy)
     tree = ensemble(
         split_models(given.members),
-        votes=[part.strip() for part in (given.vote or "soft").split(",") if part.strip()],
+        votes=[part.strip().replace("_", "-") for part in (given.vote or "soft").split(",") if part.strip()],
         consensus=whole_numbers(given.consensus, "--consensus") if given.consensus else (),
         weights=numbers(given.member_weights, "--member-weights") if given.member_weights else (),
         on=given.weights_on or "logits",
@@ -217,7 +232,7 @@ def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) 
         return
     lanes = metrics_by_lane(run, default_radii(run), str(out))
     if as_json:
-        typer.echo(json.dumps(result_json(lanes, run), indent=2, allow_nan=False))
+        print_json(result_json(lanes, run))
         return
     results.print(metrics_table(lanes, results.width))
     if not quiet:
@@ -231,7 +246,7 @@ def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -
 
     points, out = points_of(run.answers(), None), run.run.path
     if as_json:
-        typer.echo(points_json(points))
+        print_json(points_json(points))
         return
     print_points(points)
     if not quiet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, results, say
-from ringfence.printable import one_line
+from ringfence.cli.console import friendly, numbers, print_json, remark, results, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,7 +62,7 @@ def compare_command(
                 "runs": [asdict(one) for one in summaries],
                 "comparisons": [f.row() for f in found],
             }
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            print_json(answer)
             return
         print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
@@ -80,24 +78,20 @@ def compare_command(
 
 def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
     """The best certified accuracy per radius, and whose it is."""
-    from rich.table import Table
-
     from ringfence.analysis.compare import envelope
     from ringfence.analysis.metrics import load_metrics
+    from ringfence.cli.tables import percent, table
 
     asked = None if radii is None else numbers(radii, "--radii")
     points = envelope([one for path in paths for one in load_metrics(path, asked)])
     if as_json:
         document = {"envelope": "chosen per radius", "points": [asdict(one) for one in points]}
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        print_json(document)
         return
-    table = Table(title="Best certified accuracy, chosen per radius", title_justify="left")
-    for name in ("radius", "certified", "run"):
-        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
-    for one in points:
-        promise = "" if one.sound else " (no proven guarantee)"
-        table.add_row(f"{one.radius:g}", _share(one.certified_accuracy), one_line(one.run) + promise)
-    results.print(table)
+    promises = {True: "", False: " (no proven guarantee)"}
+    rows = [(f"{p.radius:g}", percent(p.certified_accuracy, "%"), p.run + promises[p.sound]) for p in points]
+    title = "Best certified accuracy, chosen per radius"
+    results.print(table(("radius", "certified", "run"), rows, ("run",), title))
 
 
 def comparisons(
@@ -140,25 +134,25 @@ def comparisons(
 
 def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> None:
     """Every mechanism, run by run in the order of sigma and n."""
-    from rich.table import Table
     from rich.text import Text
+
+    from ringfence.cli.tables import percent, table
 
     for bounds, run in sorted(runs, key=lambda one: (one[1].sigma, one[1].n or 0)):
         draws = "" if run.n is None else f", n {run.n:,}"
         promise = "" if run.sound else ", no proven guarantee"
         head = f"{run.path}: {run.procedure}, sigma {run.sigma:g}{draws}, alpha {run.alpha:g}{promise}"
         reach, curves = certified_curves(bounds)
-        facts = f"{run.inputs} inputs, top-1 {_share(run.top_1)}, {1000 * run.seconds:,.0f} ms/input"
+        facts = f"{run.inputs} inputs, top-1 {percent(run.top_1, '%')}, {1000 * run.seconds:,.0f} ms/input"
         facts += f"; curve: share certified above 0 to {reach:.3g}"
         say(head)
         say(facts)
-        table = Table()
-        for name in ("mechanism", "median radius", f"above {above:g}", "largest", "curve"):
-            table.add_column(name, justify="left" if name in ("mechanism", "curve") else "right", no_wrap=True)
+        rows = []
         for one, curve in zip(run.mechanisms, curves, strict=True):
-            cells = (f"{one.median_radius:.3f}", _share(one.above), _share(one.largest), Text(curve, style="cyan"))
-            table.add_row(one.mechanism, *cells)
-        results.print(table)
+            shares = (percent(one.above, "%"), percent(one.largest, "%"))
+            rows.append((one.mechanism, f"{one.median_radius:.3f}", *shares, Text(curve, style="cyan")))
+        headings = ("mechanism", "median radius", f"above {above:g}", "largest", "curve")
+        results.print(table(headings, rows, ("mechanism", "curve")))
 
 
 def certified_curves(run: RunBounds) -> tuple[float, list[str]]:
@@ -175,34 +169,32 @@ def certified_curves(run: RunBounds) -> tuple[float, list[str]]:
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     """Gains and how sure they are, one column per comparison."""
-    from rich.table import Table
+    from ringfence.cli.tables import percent, table
 
-    table = Table(title="Gains of A over B per input", title_justify="left")
-    table.add_column("A")
     against = [_short(one.against, found) for one in found]
-    for one in found:
-        table.add_column(one_line(_short(one.name, found)), justify="right", overflow="fold")
     rows: list[tuple[str, list[str]]] = [
         ("B", against),
         ("inputs (dropped)", [f"{one.inputs} ({one.dropped})" for one in found]),
-        ("A larger", [_share(one.won) for one in found]),
-        ("B larger", [_share(one.lost) for one in found]),
+        ("A larger", [percent(one.won, "%") for one in found]),
+        ("B larger", [percent(one.lost, "%") for one in found]),
         ("median gain", [f"{one.median_gain:.4f}" for one in found]),
         ("median gain %", [_percent(one.median_gain_percent) for one in found]),
         ("mean gain", [f"{one.mean_gain:.4f}" for one in found]),
         ("mean gain %", [_percent(one.mean_gain_percent) for one in found]),
         ("median radius A", [f"{one.median_radius:.3f}" for one in found]),
         ("median radius B", [f"{one.median_radius_against:.3f}" for one in found]),
-        (f"above {above:g} A", [_share(one.above) for one in found]),
-        (f"above {above:g} B", [_share(one.above_against) for one in found]),
+        (f"above {above:g} A", [percent(one.above, "%") for one in found]),
+        (f"above {above:g} B", [percent(one.above_against, "%") for one in found]),
         ("Wilcoxon W+", [f"{one.statistic:,.0f}" for one in found]),
         ("p (one-sided)", [f"{one.p_value:.1g}" for one in found]),
         ("differ in", ["; ".join(one.differing) or "-" for one in found]),
-        *((f"gain > {x:g}%", [_share(one.gaining[x]) for one in found]) for x in found[0].gaining),
+        *((f"gain > {x:g}%", [percent(one.gaining[x], "%") for one in found]) for x in found[0].gaining),
     ]
-    for name, cells in rows:
-        table.add_row(name, *map(one_line, cells))
-    return table
+    ours = (_short(one.name, found) for one in found)
+    made = table(("A", *ours), [(name, *cells) for name, cells in rows], ("A",), "Gains of A over B per input")
+    for column in made.columns[1:]:
+        column.no_wrap = False  # names of runs may be long
+    return made
 
 
 def _short(name: str, found: Sequence[Comparison]) -> str:
@@ -212,10 +204,6 @@ def _short(name: str, found: Sequence[Comparison]) -> str:
     if colon and one_run:
         return mechanism
     return Path(path).name + colon + mechanism if colon else name if name.startswith("best of") else Path(name).name
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}%"
 
 
 def _percent(value: float | None) -> str:

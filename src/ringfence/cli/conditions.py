@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results
 from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import FirstInputs
 
@@ -41,7 +40,7 @@ def conditions_command(
         judged = judge(members, dataset, sigma=choice.sigma, radius=radius, draws=choice.draws, seed=choice.seed)
         found = {"sigma": choice.sigma, "radius": radius, "draws": choice.draws, **summary(judged)}
         if as_json:
-            typer.echo(json.dumps(found, indent=2, allow_nan=False))
+            print_json(found)
             return
         for vote in ("softmax", "max_margin"):
             told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(found[vote].items()))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from textwrap import TextWrapper
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from ringfence.cli.ready import is_check
-from ringfence.errors import Problems, RingfenceError
+from ringfence.errors import ArgumentError, Collected, Problems, RingfenceError
 from ringfence.printable import one_line, printable
 from ringfence.signals import Terminated
 
@@ -34,6 +35,7 @@ class PlainConsole(Console):
         return super().render_str(printable(text), **options)
 
 
+T = TypeVar("T")
 results = PlainConsole()
 remarks = PlainConsole(stderr=True)
 
@@ -52,6 +54,11 @@ def fail(message: str, code: int = 2) -> NoReturn:
 def remark(message: str) -> None:
     """A line on standard error."""
     remarks.print(_broken(_indented(message)), soft_wrap=True)
+
+
+def print_json(content: Any) -> None:
+    """The result as one JSON object: NaN is none, and what JSON does not know is written as text."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
 
 
 def say(line: str) -> None:
@@ -83,10 +90,13 @@ def _broken(message: str) -> str:
 @contextmanager
 def friendly(continue_with: str | None = None) -> Iterator[None]:
     """Turn what a user can mend into a message, and Ctrl-C into a clean end that says how to go on."""
+    from ringfence.cli.progress import show_loops
+
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            yield
+            with show_loops(_is_quiet()):
+                yield
         except RingfenceError as error:
             if is_check():
                 raise
@@ -109,18 +119,37 @@ def as_options(error: RingfenceError) -> str:
     return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options(), **OPTIONS.get()})
 
 
+def together(make: Callable[[], T], *also: Callable[[], object]) -> T:
+    """What is made; where that is refused, what else would be refused later is told as well."""
+    wrong = Collected()
+    made = wrong.ask(make)
+    for one in also if made is None and not is_check() else ():
+        wrong.ask(one)
+    wrong.tell()
+    assert made is not None
+    return made
+
+
+def _context() -> Any:
+    """Of the command that runs; None where none does, or this version of typer keeps it elsewhere."""
+    current = vars(typer.main).get("get_current_context")
+    return current(silent=True) if current else None
+
+
+def _is_quiet() -> bool:
+    context = _context()
+    return bool(context and context.params.get("quiet"))
+
+
 def _options() -> dict[str, str]:
     """Parameter -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command that runs."""
-    current = vars(typer.main).get("get_current_context")  # older versions keep it elsewhere: names stay as they are
-    context = current(silent=True) if current else None
+    context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
     return {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
 
 
 def numbers(text: str, name: str) -> list[float]:
     """A comma-separated list of numbers, as the user wrote it."""
-    from ringfence.errors import ArgumentError
-
     try:
         return [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -134,8 +163,6 @@ def written_numbers(text: str | None, name: str) -> list[float] | None:
 
 def whole_numbers(text: str, name: str) -> tuple[int, ...]:
     """A comma-separated list of whole numbers; 1e4 is one."""
-    from ringfence.errors import ArgumentError
-
     found = numbers(text, name)
     if not all(number.is_integer() for number in found):
         raise ArgumentError(name, "must be whole numbers", repr(text), "Write e.g. 1000,10000,125000.")

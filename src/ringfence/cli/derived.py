@@ -5,13 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from inspect import Parameter, Signature
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.main
 from typer.core import TyperCommand
 
 from ringfence.extending import load_plugins
+
+if TYPE_CHECKING:
+    from ringfence.settings import Setting
 
 
 class DerivedCommand(TyperCommand, ABC):
@@ -61,6 +64,18 @@ def parameter(
     completed = (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
     told = typer.Option(*flags, help=help, metavar=metavar, autocompletion=completed, rich_help_panel=panel)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, told])
+
+
+def field_option(name: str, one: Setting, panel: str | None = None, help: str | None = None) -> Parameter:
+    """The option of a field, whose help names choices and default; a switch can be turned off too.
+
+    Lists are taken as text, which the setting parses.
+    """
+    default = "" if one.default is False or not one.usual else f"default {one.usual}"
+    more = "; ".join(part for part in (", ".join(one.choices), default) if part)
+    told = f"{(help or one.help).removesuffix('.')} ({more})." if more else help or one.help
+    flag = f"{one.flag}/{one.flag.replace('--', '--no-', 1)}" if one.kind is bool else one.flag
+    return parameter(name, str if one.many else one.kind, flag, help=told, panel=panel, words=one.choices)
 
 
 def _options(parameters: Sequence[Parameter]) -> list[Any]:

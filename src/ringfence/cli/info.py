@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, say
+from ringfence.cli.console import friendly, print_json, say
 
 
 def info_command(
@@ -20,7 +19,7 @@ def info_command(
     with friendly():
         answer = _installation() if run is None else _run(run)
     if as_json:
-        typer.echo(json.dumps(answer, indent=2, default=str))
+        print_json(answer)
         return
     for key, value in answer.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results
 from ringfence.cli.procedure_options import given_settings
 
 
@@ -41,7 +40,7 @@ def plan_command(
         if model is not None:
             answer |= _time(model, data, weights, device, answer["most_draws"] * inputs)
     if as_json:
-        typer.echo(json.dumps(answer, indent=2))
+        print_json(answer)
     else:
         _print(answer, inputs)
     if not answer["reachable"]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from ringfence.cli.console import is_terminal, remark, remarks
+from ringfence.progress import listening
 
 if TYPE_CHECKING:
     from ringfence.driver import Progress
+    from ringfence.training.checkpoints import Status
+    from ringfence.training.run import TrainingRun
 
 LINE_SECONDS = 10.0
+MOMENT = 1.0
+"""Seconds that nobody wonders about."""
 
 
 class Meter(Protocol):
@@ -26,13 +32,41 @@ class Meter(Protocol):
 
 @contextmanager
 def meter(quiet: bool) -> Iterator[Meter]:
-    """What shows progress here."""
+    """What shows progress here; loops of the library are not shown beside it."""
+    with listening(None), _meter(quiet) as show:
+        yield show
+
+
+@contextmanager
+def _meter(quiet: bool) -> Iterator[Meter]:
     if quiet:
         yield lambda *told, **more: None
     elif is_terminal():
         yield from _bars()
     else:
         yield _Lines()
+
+
+@contextmanager
+def show_loops(quiet: bool) -> Iterator[None]:
+    """Show every loop of the library that takes longer than a moment, with the time left."""
+    with ExitStack() as opened:
+        begun: dict[str, float] = {}
+        shown: list[Meter] = []
+
+        def tell(doing: str, share: float) -> None:
+            passed = time.monotonic() - begun.setdefault(doing, time.monotonic())
+            if share >= 1:
+                begun.pop(doing)
+                shown.clear()
+                opened.close()  # what the command prints next stands where the bar was
+            elif share > 0 and passed >= MOMENT:
+                if not shown:
+                    shown.append(opened.enter_context(_meter(quiet)))
+                shown[0](doing, share, 1.0, f"{share:.0%}", passed * (1 - share) / share)
+
+        with listening(tell):
+            yield
 
 
 def _bars() -> Iterator[Meter]:
@@ -48,6 +82,9 @@ def _bars() -> Iterator[Meter]:
         def show(name: str, done: float, total: float, told: str, left: float | None = None, now: bool = False) -> None:
             if name not in tasks:
                 tasks[name] = bars.add_task(name, total=total, told="", left="")
+            if done >= total:  # nobody looks at what is done
+                bars.remove_task(tasks.pop(name))
+                return
             bars.update(tasks[name], completed=done, told=told, left="" if left is None else f"{in_words(left)} left")
 
         yield show
@@ -87,6 +124,39 @@ def show_progress(
             show(doing, there, total, f"{there}/{total} inputs, {progress.draws / seconds:,.0f} draws/s", left)
 
         yield report
+
+
+@contextmanager
+def show_training(
+    run: TrainingRun, quiet: bool, at_once: int = 1, named: str = ""
+) -> Iterator[Callable[[int, Status], None]]:
+    """A callback for run_training: the number of a training and how far it is; the time left is that of all of them."""
+    begun: set[int] = set()
+    takes = 0.0
+    with meter(quiet) as show:
+
+        def report(training: int, status: Status) -> None:
+            nonlocal takes
+            name = "ensemble" if run.job.objective.grouping == "together" else f"member {training}"
+            name = f"{named}, {name}" if named else name
+            # The first and the last line of a training are always told.
+            now = training not in begun or status.epoch == status.epochs
+            begun.add(training)
+            done, total = (status.epoch - 1) * status.steps + status.step, status.epochs * status.steps
+            takes = status.left * total / (total - done) if done < total else takes
+            waiting = sum(one not in begun and not run.done(one) for one in run.job.trainings)
+            told = describe(status) + (f", {waiting} more to train" if waiting else "")
+            show(name, done, total, told, status.left + waiting * takes / at_once, now)
+
+        yield report
+
+
+def describe(status: Status) -> str:
+    """Epoch, loss terms and accuracies in one line."""
+    terms = ", ".join(f"{name} {value:.4g}" for name, value in status.terms.items())
+    right = "" if math.isnan(status.accuracy) else f", noisy accuracy {100 * status.accuracy:.2f}%"
+    held = "" if status.held_out is None else f", held out {100 * status.held_out:.2f}%"
+    return f"epoch {status.epoch}/{status.epochs} step {status.step}/{status.steps}: {terms}{right}{held}"
 
 
 def in_words(seconds: float) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
-import typer
-
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results, say
+from ringfence.cli.console import friendly, print_json, remark, results, say
 from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import HoldoutChoice
-from ringfence.printable import one_line
 
 
 @grouped
@@ -21,10 +17,8 @@ def rank_command(
 ) -> None:
     """Order members by accuracy on noisy hold-out inputs, best first; by default inputs 1, 21, 41, ..."""
     with friendly():
-        from rich import box
-        from rich.table import Table
-
         from ringfence.analysis.holdout import rank
+        from ringfence.cli.tables import table
 
         scores, specs = choice.scores(), choice.specs
         ranked = rank(scores)
@@ -45,15 +39,10 @@ def rank_command(
                 "draws": choice.draws,
                 "sigma": choice.sigma,
             }
-            typer.echo(json.dumps(content, indent=2, allow_nan=False))
+            print_json(content)
             return
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("member", overflow="fold")
-        table.add_column("noisy accuracy %", justify="right")
-        table.add_column("± standard error", justify="right")
-        for one in ranked:
-            table.add_row(one_line(specs[one.member]), f"{100 * one.accuracy:.2f}", f"{100 * one.error:.2f}")
-        results.print(table)
+        rows = [(specs[one.member], f"{100 * one.accuracy:.2f}", f"{100 * one.error:.2f}") for one in ranked]
+        results.print(table(("member", "noisy accuracy %", "± standard error"), rows, ("member",)))
         say(f"--members {shlex.quote(order)}")
         remark(
             f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each; fix this order before certifying."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results
 
 Named = Annotated[
     list[Path],
@@ -32,26 +32,33 @@ def report_command(
 ) -> None:
     """Write one self-contained page about the runs: curves, tables, every input; no network needed."""
     with friendly():
-        from ringfence.cli.tables import metrics_table
-        from ringfence.report.page import report_page
-        from ringfence.report.reading import load, read_names
-        from ringfence.report.rendering import write
-
-        names = None if class_names is None else read_names(class_names)
-        material = load(paths)
-        page = report_page(material, title, names).encode()
-        write(out, page)
-        found = [lane.metrics for lane in material.lanes]
+        answer = write_report(paths, out, title, class_names, shown=not as_json)
         if as_json:
-            asked = [material.natural(lane) for lane in material.lanes]
-            natural = [{"natural_accuracy": None if one is None else one.accuracy} for one in asked]
-            runs = [{**one.to_dict(), **more} for one, more in zip(found, natural, strict=True)]
-            answer = {"report": str(out), "bytes": len(page), "runs": runs}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
-            return
+            print_json(answer)
+
+
+def write_report(
+    paths: Sequence[Path], out: Path, title: str, class_names: Path | None = None, shown: bool = True
+) -> dict[str, Any]:
+    """Write the page, and say what is in it; shown: also as a table, with what there is to remark."""
+    from ringfence.cli.tables import metrics_table
+    from ringfence.report.page import report_page
+    from ringfence.report.reading import load, read_names
+    from ringfence.report.rendering import write
+
+    names = None if class_names is None else read_names(class_names)
+    material = load(paths)
+    page = report_page(material, title, names).encode()
+    write(out, page)
+    found = [lane.metrics for lane in material.lanes]
+    if shown:
         results.print(metrics_table(found, results.width, curve=True))
         for said in (*material.remarks, f"report: {out} ({len(page) / 1e6:.1f} MB)"):
             remark(said)
+    asked = [material.natural(lane) for lane in material.lanes]
+    natural = [{"natural_accuracy": None if one is None else one.accuracy} for one in asked]
+    runs = [{**one.to_dict(), **more} for one, more in zip(found, natural, strict=True)]
+    return {"report": str(out), "bytes": len(page), "runs": runs}
 
 
 def plot_command(
@@ -73,7 +80,7 @@ def plot_command(
         save(found, out, width)
         if as_json:
             answer = {"figure": str(out), "kind": kind, "title": found.title, "rows": found.rows}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            print_json(answer)
             return
         for said in (*material.remarks, f"written: {out}"):
             remark(said)

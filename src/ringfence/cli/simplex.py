@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results, say
+from ringfence.cli.console import friendly, print_json, remark, results, say
+from ringfence.progress import followed
 
 if TYPE_CHECKING:
     from ringfence.analysis.simplex import SimplexMap, SimplexPoints
@@ -45,7 +46,7 @@ def map_command(
         _draw(found, None, out, page)
         facts = found.summary()
         if as_json:
-            typer.echo(json.dumps(facts, indent=2, allow_nan=False))
+            print_json(facts)
         else:
             _print_map(facts)
             _name_files(out, page)
@@ -76,7 +77,7 @@ def scatter_command(
         _draw(found, points, out, page)
         facts = {"map": found.summary(), "points": points.summary()}
         if as_json:
-            typer.echo(json.dumps(facts, indent=2, allow_nan=False))
+            print_json(facts)
             return
         there = facts["points"]
         say(f"{there['inputs']} inputs of {run}")
@@ -102,7 +103,7 @@ def at_command(
         radii = {name: float(one(p_a, p_b, sigma)) for name, one in MECHANISMS.items()}
         if as_json:
             finite = {name: radius if radius < float("inf") else None for name, radius in radii.items()}
-            typer.echo(json.dumps({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite}, indent=2))
+            print_json({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite})
             return
         for name, radius in sorted(radii.items(), key=lambda pair: -pair[1]):
             results.print(f"{name:<15} {radius:.6f}")
@@ -112,10 +113,14 @@ def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path
     from ringfence.report.rendering import save_page, save_picture
     from ringfence.report.simplex_drawing import simplex_specification, simplex_title
 
-    drawn = simplex_specification(found, points)
-    save_picture(drawn, out)
-    if page is not None:
-        save_page(drawn, page, simplex_title(found))
+    drawn: dict[str, Any] = {}
+    steps: list[Callable[[], None]] = [
+        lambda: drawn.update(simplex_specification(found, points)),
+        lambda: save_picture(drawn, out),
+        lambda: None if page is None else save_page(drawn, page, simplex_title(found)),
+    ]
+    for step in followed(steps, "drawing"):
+        step()
 
 
 def _print_map(facts: dict[str, Any]) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results, say
+from ringfence.cli.console import as_options, friendly, print_json, remark, results, say
 
 if TYPE_CHECKING:
     from ringfence.sweep import Job, Schedule, Sweep, Work
@@ -147,7 +144,7 @@ def _check_data(sweep: Sweep, data: Path | None, work: Work) -> None:
 def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
     if as_json:
         keys = ("name", "command", "words", "needs", "minutes")
-        typer.echo(json.dumps([{key: getattr(job, key) for key in keys} for job in chosen], indent=2))
+        print_json([{key: getattr(job, key) for key in keys} for job in chosen])
         return
     for job in chosen:
         say(f"ringfence {shlex.join(job.words)}")
@@ -155,9 +152,7 @@ def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
 
 def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) -> None:
     """Device minutes, entry by entry; those of jobs that are done were measured."""
-    from rich import box
-    from rich.table import Table
-
+    from ringfence.cli.tables import table
     from ringfence.sweep import Estimates
 
     estimates = Estimates(sweep.jobs, work)
@@ -173,29 +168,29 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) 
     sums = {key: sum(row[key] or 0 for row in rows.values()) for key in ("jobs", "done", "minutes", "left")}
     if as_json:
         answer = {"sweep": str(sweep.file), "about": sweep.about, "rows": list(rows.values()), **sums}
-        typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+        print_json(answer)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("command", "name", "jobs", "done", "minutes", "left"):
-        table.add_column(heading, justify="left" if heading in ("command", "name") else "right", overflow="fold")
-    for row in (*rows.values(), {"command": "all", "name": "", **sums}):
-        told = ("?" if row[key] is None else f"{row[key]:.1f}" for key in ("minutes", "left"))
-        table.add_row(str(row["command"]), str(row["name"]), str(row["jobs"]), str(row["done"]), *told)
-    results.print(table)
+
+    def told(value: Any) -> str:
+        return "?" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+    headings = ("command", "name", "jobs", "done", "minutes", "left")
+    whole = (*rows.values(), {"command": "all", "name": "", **sums})
+    results.print(table(headings, [[told(row[key]) for key in headings] for row in whole], ("command", "name")))
 
 
 def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool) -> None:
     """What became of each job, and, once all that can be done is done, the page about all runs with their table."""
-    from ringfence.cli.report import report_command
+    from ringfence.cli.report import write_report
+    from ringfence.errors import RingfenceError
 
-    work, printed = schedule.work, StringIO()
+    work, report = schedule.work, None
     paths = [work.path / job.out for job in sweep.jobs if job.command != "train" and work.done(job)]
     if whole and paths:
         try:
-            with redirect_stdout(printed) if as_json else nullcontext():
-                report_command(paths, work.path / "report.html", sweep.file.stem, None, as_json)
-        except typer.Exit:  # what the page needs may not be installed here; the runs are there
-            remark(f"no report: later, ringfence report {work.path / 'runs'}/*")
+            report = write_report(paths, work.path / "report.html", sweep.file.stem, shown=not as_json)
+        except RingfenceError as error:  # what the page needs may not be installed here; the runs are there
+            remark(f"no report: {as_options(error)} Later: ringfence report {work.path / 'runs'}/*")
     if not as_json:
         return
     jobs = [
@@ -209,5 +204,4 @@ def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool)
         }
         for job in schedule.chosen
     ]
-    report = json.loads(printed.getvalue() or "null")
-    typer.echo(json.dumps({"sweep": str(sweep.file), "jobs": jobs, "report": report}, indent=2, allow_nan=False))
+    print_json({"sweep": str(sweep.file), "jobs": jobs, "report": report})

@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, final
@@ -66,20 +66,14 @@ def run(commands: list[list[str]]) -> int:
 
 def train_together(commands: list[list[str]]) -> int:
     """Each ends with the weights that its own command gives, and goes on where it stopped, whoever ran it before."""
-    from ringfence.cli.console import friendly, remark
+    from ringfence.cli.console import friendly
+    from ringfence.cli.progress import show_training
     from ringfence.training.side_by_side import run_together
 
-    last = time.monotonic()
-
-    def report(run: Any, training: int, status: Any) -> None:
-        nonlocal last
-        if status.step == status.steps and (time.monotonic() - last > 2 or status.epoch == status.epochs):
-            last = time.monotonic()
-            told = f"noisy accuracy {100 * status.accuracy:.2f}%, about {status.left:.0f} s left"
-            remark(f"{run.out.name}: epoch {status.epoch}/{status.epochs}, {told}")
-
-    with friendly():
-        run_together([job_of(words) for words in commands], report)
+    with friendly(), ExitStack() as shown:
+        runs = [job_of(words) for words in commands]
+        report = {run.out: shown.enter_context(show_training(run, quiet=False, named=run.out.name)) for run in runs}
+        run_together(runs, lambda run, training, status: report[run.out](training, status))
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Literal
 
 from rich import box
 from rich.table import Table
@@ -12,9 +13,29 @@ from ringfence.analysis.metrics import RunMetrics
 from ringfence.printable import one_line
 
 
-def percent(share: float | None) -> str:
+def table(
+    headings: Iterable[str],
+    rows: Iterable[Sequence[str | Text]],
+    words: Collection[str] = (),
+    title: str | None = None,
+    caption: str | None = None,
+    **look: Any,
+) -> Table:
+    """Cells under headings: columns of words to the left, broken where they are long; numbers to the right, whole."""
+    shape = {"box": box.SIMPLE_HEAD, "pad_edge": False, "show_edge": False, "padding": (0, 1, 0, 0), **look}
+    made = Table(title=title, caption=caption, title_justify="left", caption_justify="left", **shape)
+    for heading in headings:
+        of_words = heading in words
+        side: Literal["left", "right"] = "left" if of_words else "right"
+        made.add_column(one_line(heading), justify=side, overflow="fold", no_wrap=not of_words)
+    for row in rows:
+        made.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row))
+    return made
+
+
+def percent(share: float | None, sign: str = "") -> str:
     """A share as percent with one digit; a dash where there is none."""
-    return "-" if share is None else f"{100 * share:.1f}"
+    return "-" if share is None else f"{100 * share:.1f}{sign}"
 
 
 def number(value: float | None) -> str:
@@ -50,10 +71,10 @@ def metrics_table(runs: Sequence[RunMetrics], width: int = 80, curve: bool = Fal
     unsound runs goes below the table where it would push out a number.
     """
     for shape, below in ((curve, False), (False, False), (False, True)):
-        table, needed = _metrics_table(runs, shape, below)
+        made, needed = _metrics_table(runs, shape, below)
         if needed <= width:
             break
-    return table
+    return made
 
 
 def _metrics_table(runs: Sequence[RunMetrics], curve: bool, below: bool) -> tuple[Table, int]:
@@ -74,27 +95,30 @@ def _metrics_table(runs: Sequence[RunMetrics], curve: bool, below: bool) -> tupl
     paths = {run.path for run in runs}
     lanes = len(paths) == 1 and any(run.lane for run in runs)
     title = "Certified accuracy (%) at radius" + (f", {one_line(paths.pop())}" if lanes else "")
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
     unsound = not all(run.sound for run in runs)
     label = " *" if below else f"\n{UNSOUND}"
     least = len(UNSOUND) if unsound and not below else 12
-    table.add_column("lane" if lanes else "run", overflow="fold", min_width=least)
-    for heading in columns:
-        if heading == "curve":
-            table.add_column(heading, style="cyan", no_wrap=True)
-        else:
-            table.add_column(heading, justify="right", no_wrap=True)
-    for run in runs:
-        name = run.lane or "" if lanes else run.path + (f" [{run.lane}]" if run.lane else "")
-        named = Text(one_line(name)) if run.sound else Text.assemble(one_line(name), (label, "yellow"))
-        table.add_row(named, *(of(run) for of in columns.values()))
     counts = sorted({run.count for run in runs})
-    table.caption = f"* {UNSOUND}; " if unsound and below else ""
-    table.caption += f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} inputs; draws and ms per input"
-    table.caption += "; KCR% of draws decided by the first K members, fwd forwards per draw" if "fwd" in saved else ""
-    table.caption_justify = "left"
+    caption = f"* {UNSOUND}; " if unsound and below else ""
+    caption += f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} inputs; draws and ms per input"
+    caption += "; KCR% of draws decided by the first K members, fwd forwards per draw" if "fwd" in saved else ""
+    rows: list[list[str | Text]] = []
+    for run in runs:
+        name = one_line(run.lane or "" if lanes else _named(run))
+        rows.append(
+            [Text.assemble(name, ("" if run.sound else label, "yellow")), *(of(run) for of in columns.values())]
+        )
+    first = "lane" if lanes else "run"
+    made = table((first, *columns), rows, (first,), title, caption, padding=0)
+    made.columns[0].min_width = least
+    if "curve" in columns:
+        made.columns[1 + list(columns).index("curve")].style = "cyan"
     widths = (max(len(heading), *(len(of(run)) for run in runs)) for heading, of in columns.items())
-    return table, least + sum(1 + width for width in widths)
+    return made, least + sum(1 + width for width in widths)
+
+
+def _named(run: RunMetrics) -> str:
+    return run.path + (f" [{run.lane}]" if run.lane else "")
 
 
 def _certified_at(radius: float) -> Callable[[RunMetrics], str]:
@@ -107,22 +131,19 @@ def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetric
 
 def stages_table(runs: Sequence[RunMetrics]) -> Table:
     """Where staged runs stopped: percent of inputs abstained from (ASA) and certified (ASC) at each stage or look."""
-    title = "Stopped at (ASA abstained, ASC certified, % of inputs)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("run", overflow="fold")
-    for heading in ("stage", "draws", "ASA", "ASC", "SampleRF", "published SampleRF"):
-        table.add_column(heading, justify="right")
+    rows: list[tuple[str, ...]] = []
     for run in runs:
         if run.stages is None:
             continue
-        name = one_line(run.path + (f" [{run.lane}]" if run.lane else ""))
-        for share in run.stages.shares:
-            if share.asr == 0 and share.index < len(run.stages.shares):
-                continue
-            saved = (f"{run.stages.sample_rf:.2f}", f"{run.stages.sample_rf_paper:.2f}") if name else ("", "")
-            cells = (str(share.index), f"{share.draws:,}", f"{share.asa:.1f}", f"{share.asc:.1f}", *saved)
-            table.add_row(name, *cells)
-            name = ""
-    table.caption = "SampleRF: fixed draws over all draws made; published: over those of the last stage reached"
-    table.caption_justify = "left"
-    return table
+        found, last = run.stages, len(run.stages.shares)
+        saved: tuple[str, ...] = (f"{found.sample_rf:.2f}", f"{found.sample_rf_paper:.2f}")
+        name = _named(run)
+        for share in found.shares:
+            if share.asr > 0 or share.index == last:
+                figures = (str(share.index), f"{share.draws:,}", f"{share.asa:.1f}", f"{share.asc:.1f}")
+                rows.append((name, *figures, *saved))
+                name, saved = "", ("", "")
+    headings = ("run", "stage", "draws", "ASA", "ASC", "SampleRF", "published SampleRF")
+    title = "Stopped at (ASA abstained, ASC certified, % of inputs)"
+    caption = "SampleRF: fixed draws over all draws made; published: over those of the last stage reached"
+    return table(headings, rows, ("run",), title, caption)

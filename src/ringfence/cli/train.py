@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, remark, say
-from ringfence.cli.derived import DerivedCommand, parameter
+from ringfence.cli.console import friendly, numbers, print_json, remark, say, together
+from ringfence.cli.derived import DerivedCommand, field_option, parameter
+from ringfence.cli.progress import show_progress, show_training
 from ringfence.cli.ready import ready
-from ringfence.errors import ArgumentError, DataError, ModelError
+from ringfence.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ringfence.training.run import TrainingRun
 
 
 @final
@@ -31,24 +33,11 @@ class TrainCommand(DerivedCommand):
         rates = [one.option for one in settings_of(Schedule).values()]
         found = [parameter(name, str, f"--{name}", help=help) for name, help in named_options().items()]
         for name, one in job_options().items():
-            default = "" if one.default in (None, False, "") else f"default {one.default}"
-            panel = "Learning rate" if name in rates else "Training"
-            found.append(_parameter(name, one, _told(one, one.help, default), panel))
+            found.append(field_option(name, one, "Learning rate" if name in rates else "Training"))
         for name, (one, help) in objective_options().items():
-            found.append(_parameter(name, one, _told(one, help), "Settings of the objective"))
+            own = replace(one, default=None)  # which differs from objective to objective
+            found.append(field_option(name, own, "Settings of the objective", help))
         return found
-
-
-def _told(one: Any, help: str, default: str = "") -> str:
-    """The help with choices and default."""
-    more = "; ".join(part for part in (", ".join(one.choices), default) if part)
-    return f"{help.removesuffix('.')} ({more})." if more else help
-
-
-def _parameter(name: str, one: Any, help: str, panel: str) -> Parameter:
-    """An option of a field; a switch can be turned off too."""
-    flag = f"{one.flag}/{one.flag.replace('--', '--no-', 1)}" if one.kind is bool else one.flag
-    return parameter(name, one.kind, flag, help=help, panel=panel)
 
 
 def train_command(
@@ -78,8 +67,8 @@ def train_command(
     quiet: o.Quiet = False,
 ) -> None:
     """Train noise-robust networks: single ones, or ensembles trained together."""
-    with friendly("Run the same command again to continue."), _flags_named():
-        from ringfence.cli.train_progress import count_labels, show_training
+    with friendly("Run the same command again to continue."):
+        from ringfence.data import load_dataset
         from ringfence.training.options import described_job, objective_options
         from ringfence.training.run import TrainingRun
         from ringfence.training.side_by_side import run_training
@@ -88,11 +77,12 @@ def train_command(
         settings = {name: fields.pop(name) for name in objective_options()} | _pairs(setting or [])
         given = {"data": data, "members": members, "arch": arch, **fields}
         given |= {name: tuple(numbers(text, f"--{name}")) for name, text in (("mean", mean), ("std", std)) if text}
-        job = described_job(given, {name: value for name, value in settings.items() if value is not None})
+        asked = {name: value for name, value in settings.items() if value is not None}
+        job = together(lambda: described_job(given, asked), lambda: load_dataset(data, split="train", limit=1))
         run = TrainingRun(job, out, device, devices, tensorboard)
         ready(run)
         count_labels(run, quiet)
-        with show_training(run, quiet) as report:
+        with show_training(run, quiet, parallel) as report:
             files = run_training(run, parallel, report)
         if export is not None:
             from ringfence.store.atomic import write_atomically
@@ -100,13 +90,34 @@ def train_command(
             write_atomically(export, files[0].read_bytes())
         if as_json:
             answer = {"out": str(out), "weights": [str(one) for one in files], "settings": job.config()}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            print_json(answer)
             return
         for one in files:
             say(str(one))
         if not quiet:
             models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
             remark(f"use it: ringfence {job.objective.certified_with(models, job.classifier or '', job.sigma)}")
+
+
+def count_labels(run: TrainingRun, quiet: bool) -> None:
+    """Count, with progress, what labels are made from where the objective asks for it; it stays in the run's folder."""
+    from ringfence.driver import Progress
+    from ringfence.sampling import pick_device
+    from ringfence.store.atomic import locked
+
+    objective = run.job.objective
+    if run.finished or objective.questions(run.job.sigma) is None:
+        return
+    with locked(run.out, unlocked=True):
+        run.keep_settings()  # before the work: a folder of another training is refused at once
+        data = run.load_data()
+        answers = run.answers(data)
+        assert answers is not None
+        with show_progress(len(data), answers.done, quiet, "labelling") as report:
+            answers.count(pick_device(run.device), lambda *seen: report(Progress(*seen)))
+    said = objective.about_labels(objective.labelled(data, answers.votes))
+    if said and not quiet:
+        remark(f"labels: {run.job.classifier} is {said}")
 
 
 def _pairs(words: list[str]) -> dict[str, Any]:
@@ -118,15 +129,3 @@ def _pairs(words: list[str]) -> dict[str, Any]:
             raise ArgumentError("--set", "must be name=value", repr(word), "Write e.g. --set rho1=0.5.")
         found[name.strip().replace("-", "_")] = value.strip()
     return found
-
-
-@contextmanager
-def _flags_named() -> Iterator[None]:
-    """Errors of the library name arguments; a user of this command wrote options."""
-    try:
-        yield
-    except (ArgumentError, DataError, ModelError) as error:
-        from ringfence.training.options import flags
-
-        flag = flags().get(error.argument)
-        raise error if flag is None else type(error)(flag, error.rule, error.received, error.remedy) from error

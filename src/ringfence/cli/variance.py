@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results, whole_numbers
+from ringfence.cli.console import friendly, print_json, remark, results, whole_numbers
 from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import FirstInputs
 
@@ -70,9 +69,7 @@ def variance_command(
         size_of = {name: place + 1 for place, name in enumerate(votes.names)}
         found = check.compare(members, dataset, certified_sizes(records, size_of))
         if as_json:
-            typer.echo(
-                json.dumps({"sigma": choice.sigma, "n": n, "draws": choice.draws, **found}, indent=2, allow_nan=False)
-            )
+            print_json({"sigma": choice.sigma, "n": n, "draws": choice.draws, **found})
             return
         print_comparison(found)
         remark(f"{found['inputs']} inputs; zeta_p {found['zeta_p']:.3f}; ± is the standard error over inputs.")
@@ -80,18 +77,12 @@ def variance_command(
 
 def print_comparison(found: dict[str, Any]) -> None:
     """One line per ensemble size."""
-    from rich import box
-    from rich.table import Table
-
     from ringfence.analysis.variance_check import COMPARED
+    from ringfence.cli.tables import table
 
+    def told(one: dict[str, float]) -> str:
+        return f"{one['predicted']:.3f}/{one['measured']:.3f}±{one['error']:.3f}"
+
+    rows = [(str(entry["k"]), *(told(entry[name]) for name in COMPARED)) for entry in found["sizes"]]
     title = "predicted / measured ± error of the difference"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
-    table.add_column("k", justify="right")
-    for heading in COMPARED.values():
-        table.add_column(heading, justify="right", no_wrap=True, min_width=17)
-    for entry in found["sizes"]:
-        pairs = (entry[name] for name in COMPARED)
-        cells = (f"{one['predicted']:.3f}/{one['measured']:.3f}±{one['error']:.3f}" for one in pairs)
-        table.add_row(str(entry["k"]), *cells)
-    results.print(table)
+    results.print(table(("k", *COMPARED.values()), rows, title=title, padding=0))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, say
+from ringfence.cli.console import friendly, print_json, remark, say
 
 SHOWN = 20
 
@@ -27,7 +27,7 @@ def verify_command(
     with friendly():
         answers = [_verified(path, partial) for path in runs]
         if as_json:
-            typer.echo(json.dumps({"runs": answers}, indent=2, default=str))
+            print_json({"runs": answers})
         else:
             for answer in answers:
                 _print(answer)
@@ -64,7 +64,7 @@ def _verified(path: Path, partial: bool) -> dict[str, Any]:
         "expected_inputs": run.expected,
         "schema": 1 if run.v1_digest else 2,
         "damaged": run.damaged,
-        "disagreements": [asdict(one) for one in found],
+        "disagreements": [json.loads(json.dumps(asdict(one), default=str), parse_constant=str) for one in found],
     }
 
 

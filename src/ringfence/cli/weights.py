@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results
 from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import HoldoutChoice
 
@@ -49,7 +48,7 @@ def weights_command(
                 "draws": choice.draws,
                 "learned": [{**asdict(one), "weights": list(one.weights)} for one in found],
             }
-            typer.echo(json.dumps(content, indent=2, allow_nan=False))
+            print_json(content)
             return
         print_weights(found)
         for one in found[1:]:
@@ -61,16 +60,9 @@ def weights_command(
 
 def print_weights(found: list[LearnedWeights]) -> None:
     """One line per method: weights, cross-entropy and accuracy on the noisy hold-out."""
-    from rich import box
-    from rich.table import Table
-
     from ringfence.analysis.holdout import written
+    from ringfence.cli.tables import table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method")
-    table.add_column("weights", overflow="fold")
-    table.add_column("cross-entropy", justify="right")
-    table.add_column("noisy accuracy %", justify="right")
-    for one in found:
-        table.add_row(one.method, written(one.weights, 3), f"{one.loss:.4f}", f"{100 * one.accuracy:.2f}")
-    results.print(table)
+    rows = [(one.method, written(one.weights, 3), f"{one.loss:.4f}", f"{100 * one.accuracy:.2f}") for one in found]
+    headings = ("method", "weights", "cross-entropy", "noisy accuracy %")
+    results.print(table(headings, rows, ("method", "weights")))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results
 
 zoo_app = typer.Typer(help="Networks trained with Ringfence: list them, find their weights.", no_args_is_help=True)
 
@@ -20,26 +19,24 @@ Zoo = Annotated[Path | None, typer.Option("--zoo", help="Folder of the zoo (defa
 def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
     """What there is; --json adds hashes and the command that made each."""
     with friendly():
-        from rich import box
-        from rich.table import Table
-
+        from ringfence.cli.tables import table
         from ringfence.models.zoo import zoo_entries, zoo_root
 
         root = zoo_root(zoo)
         entries = zoo_entries(root)
         if as_json:
-            typer.echo(json.dumps({"zoo": str(root), "trainings": [described(one) for one in entries]}, indent=2))
+            print_json({"zoo": str(root), "trainings": [described(one) for one in entries]})
             return
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-        table.add_column("name", no_wrap=True)
-        for heading in ("files", "arch", "objective", "sigma", "epochs"):
-            table.add_column(heading, justify="left" if heading in ("arch", "objective") else "right", overflow="fold")
+        rows = []
         for one in entries:
             plan = one.plan
             cells = (plan["objective"]["name"], f"{plan['sigma']:g}", str(plan["epochs"])) if plan else ("-",) * 3
             count = str(len(one.files)) + (f" of {one.members}" if one.absent else "")
-            table.add_row(one.name, count, str(one.settings.get("arch") or "-"), *cells)
-        results.print(table)
+            rows.append((one.name, count, str(one.settings.get("arch") or "-"), *cells))
+        headings = ("name", "files", "arch", "objective", "sigma", "epochs")
+        made = table(headings, rows, ("name", "arch", "objective"))
+        made.columns[0].no_wrap = True  # the name is there to be copied
+        results.print(made)
         if here := [one.name for one in entries if one.files]:
             remark(f"certify one:  ringfence certify --model zoo:{here[0]} --data ... --sigma ... --out RUN")
 

@@ -13,7 +13,7 @@ import torch
 
 from ringfence.classifiers.architectures import ARCHITECTURES
 from ringfence.classifiers.normalize import Normalize
-from ringfence.errors import ModelError
+from ringfence.errors import Collected, ModelError
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
 from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.exported import load_exported
@@ -116,7 +116,11 @@ def _built(spec: str, weights: str | Path | None, num_classes: int | None, devic
     if kind is Kind.ARCHITECTURE:
         return build_with_weights(spec, _required(spec, weights), num_classes, str(weights))
     if kind is Kind.UNKNOWN:
-        raise _unknown(spec)
+        wrong = Collected()
+        wrong.problems.append(_unknown(spec))
+        if weights is not None:  # they may be wrong too
+            wrong.ask(lambda: read_weights(Path(weights)))
+        wrong.tell()
     _refuse_weights(spec, weights)
     if kind is Kind.EMBEDDED:
         return build_with_weights("lenet", _embedded(spec, source.member), num_classes, spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, final
 
 from torch import nn
@@ -12,7 +13,7 @@ from torch import nn
 import ringfence.models.nodes  # noqa: F401  (registers them)
 from ringfence.classifiers.base import Classifier, refuse_lazy
 from ringfence.digests import joined
-from ringfence.errors import ModelError
+from ringfence.errors import Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.models.code import foreign_code
 from ringfence.models.grammar import Leaf, Live, Node, Tree
@@ -107,15 +108,15 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
     if not top and not kind.at_input:
         rule = "may place its noise elsewhere than at the input only as the outermost node"
         raise ModelError(str(tree), rule, f"inside another node: {_first_setting(tree)}", "Write noise=input here.")
-    models = [
-        _resolve(one, sources, sources.denoiser if kind.denoiser_first and place == 0 else leaf)
-        for place, one in enumerate(tree.models)
-    ]
-    named = {
-        name: _resolve(one, sources, sources.selector if name in kind.selectors else leaf)
-        for name, one in named_models(kind).items()
-    }
-    parts = [*models, *named.values()]
+    leaves = [sources.denoiser if kind.denoiser_first and place == 0 else leaf for place in range(len(tree.models))]
+    beside = named_models(kind)
+    leaves += [sources.selector if name in kind.selectors else leaf for name in beside]
+    wrong = Collected()
+    every = zip((*tree.models, *beside.values()), leaves, strict=True)
+    asked = [wrong.ask(partial(_resolve, one, sources, by)) for one, by in every]
+    wrong.tell()
+    parts = [one for one in asked if one is not None]
+    models, named = parts[: len(tree.models)], dict(zip(beside, parts[len(tree.models) :], strict=True))
     lanes = kind.lanes([one.lanes for one in parts])
     classes = _same_classes(tree, kind, models, named)
     build = lambda: kind.build([one.module for one in models], {name: one.module for name, one in named.items()})  # noqa: E731

@@ -7,12 +7,13 @@ import gzip
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any, final
 
+from ringfence.progress import followed
 from ringfence.report import need
 from ringfence.report.drawing import PALETTE
 from ringfence.report.figure import Figure
@@ -74,10 +75,15 @@ def report_page(
     # Harmless as markup: our own files, and JSON that script_json escaped.
     safe = need("markupsafe").Markup
     scripts = [vega(), *(_static(name) for name in _SCRIPTS)]
-    made = sections(material)
-    specs = {f"{section.id}-{n}": specification(one) for section in made for n, one in enumerate(section.figures)}
-    frontier = next((one.rows for section in made for one in section.figures if one.kind == "frontier"), [])
-    inputs, table = gallery(material, class_names), summary_table(material)
+    parts: tuple[Callable[[], Any], ...] = (
+        lambda: sections(material),
+        lambda: gallery(material, class_names),
+        lambda: summary_table(material),
+    )
+    made, inputs, table = (make() for make in followed(parts, "making the page"))
+    drawn = [(f"{section.id}-{n}", one) for section in made for n, one in enumerate(section.figures)]
+    specs = {name: specification(one) for name, one in followed(drawn, "drawing")}
+    frontier: list[Any] = next((one.rows for section in made for one in section.figures if one.kind == "frontier"), [])
     page: str = environment.get_template("report.html.j2").render(
         title=title,
         version=__version__,

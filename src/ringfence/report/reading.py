@@ -16,6 +16,7 @@ import numpy as np
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.errors import StoreError
 from ringfence.procedures.replay import natural_answers
+from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.report.lanes import Extras, Lane, Material, Stream, Training, streams_of
 from ringfence.store import CohenLog, InputInfo, RunFolder, StoreWarning, read_cohen
@@ -44,7 +45,7 @@ def gather(paths: Sequence[str | Path], extras: Extras | None = None) -> Materia
     lanes: list[Lane] = []
     inputs: dict[str, Sequence[InputInfo]] = {}
     remarks: list[str] = []
-    for path, name in zip(paths, names, strict=True):
+    for path, name in followed(list(zip(paths, names, strict=True)), "reading runs"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", StoreWarning)
             found, pictures, said = _read(Path(path), name, only=len(paths) == 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ringfence.progress import followed
 from ringfence.store.atomic import (
     StoreWarning,
     create_exclusively,
@@ -59,7 +60,7 @@ def _rewritten(run: RunFolder) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     parts = part_paths(run.path / "parts")
     number = max((part_number(part.name) for part in parts), default=-1) + 1
-    for part in parts:
+    for part in followed(parts, "rewriting"):
         try:
             table = read_part(part)
             hashes = set(table["config_hash"].to_pylist())

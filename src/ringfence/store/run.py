@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from ringfence.errors import RingfenceError, StoreError
+from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.store.atomic import (
     LOCK,
@@ -218,7 +219,7 @@ class RunFolder:
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Every part that counts, as a table of the named columns and the keys; one with other settings does not."""
         wanted = RECORD_SCHEMA.names if columns is None else list(dict.fromkeys([*columns, *_KEYS]))
-        for name, rows in self._whole_parts().items():
+        for name, rows in followed(list(self._whole_parts().items()), "reading"):
             try:
                 table = read_part(self.path / name, wanted)
                 if rows not in (None, len(table)):

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, final
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, Collected
 from ringfence.settings import Setting, plain_settings, settings_of
 from ringfence.training.job import Schedule, TrainingJob, member_names
-from ringfence.training.objectives import OBJECTIVES, bases_of, build_objective
+from ringfence.training.objectives import OBJECTIVES, bases_of, build_objective, default_objective
+from ringfence.training.run import check_members
 
 
 @final
@@ -93,15 +94,6 @@ def objective_options() -> dict[str, tuple[Setting, str]]:
     return {name: (one, said[name]) for name, one in found.items()}
 
 
-def flags() -> dict[str, str]:
-    """The option of every argument that an error of this room may name."""
-    own = {name: one.flag for name, one in job_options().items()}
-    inner = {name: one.flag for name, (one, _) in objective_options().items()}
-    others = ("objective", "base", "members", "arch", "parallel", "devices", "tensorboard")
-    pairs = {"mean, std": "--mean, --std", "settings": "--set"}
-    return {**inner, **{name: f"--{name}" for name in others}, **pairs, **own}
-
-
 def described_job(given: Mapping[str, Any], settings: Mapping[str, Any]) -> TrainingJob:
     """The job that options describe: ``objective``, ``base``, ``arch``, ``members`` and every one of ``job_options``.
 
@@ -117,14 +109,20 @@ def described_job(given: Mapping[str, Any], settings: Mapping[str, Any]) -> Trai
         if "," in given.get("arch", ""):
             own.pop("members")
         given, settings = {**own, **given}, {**known.settings, **settings}
-    members = member_names(given.pop("arch", DEFAULT_ARCH), given.pop("members", None))
-    objective = build_objective(given.pop("objective", next(iter(OBJECTIVES))), settings, given.pop("base", None))
-    steps = settings_of(Schedule).items()
-    schedule = Schedule(**{name: given.pop(one.option) for name, one in steps if one.option in given})
-    unknown = sorted(set(given) - set(job_options()) - {"mean", "std"})
-    if unknown:
+    wrong = Collected()
+    named = (given.pop("arch", DEFAULT_ARCH), given.pop("members", None))
+    members = wrong.ask(lambda: member_names(*named)) or ()
+    wrong.ask(lambda: check_members(members))
+    chosen = (given.pop("objective", next(iter(OBJECTIVES))), settings, given.pop("base", None))
+    objective = wrong.ask(lambda: build_objective(*chosen)) or default_objective()
+    steps = {name: given.pop(one.option) for name, one in settings_of(Schedule).items() if one.option in given}
+    schedule = wrong.ask(lambda: Schedule(**steps)) or Schedule()
+    if unknown := sorted(set(given) - set(job_options()) - {"mean", "std"}):
         raise ArgumentError("options", "must be options of a training", ", ".join(unknown), "Correct the name.")
-    return TrainingJob(objective=objective, schedule=schedule, members=members, **given)
+    job = wrong.ask(lambda: TrainingJob(objective=objective, schedule=schedule, members=members, **given))
+    wrong.tell()
+    assert job is not None
+    return job
 
 
 def training_command(job: TrainingJob, out: str = "CKPT") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -156,6 +157,14 @@ class TrainingRun:
             export(self.files[member], module, {"arch": job.members[member], **about})
 
 
+def check_members(members: Sequence[str]) -> None:
+    """Refuse architectures that nobody knows."""
+    for arch in members:
+        if arch not in (*ARCHITECTURES, *DENOISERS) and ":" not in arch:
+            rule = f"must be one of {', '.join((*ARCHITECTURES, *DENOISERS))}"
+            raise ModelError("arch", rule, repr(arch), "Or file.py:make.")
+
+
 def build_member(job: TrainingJob, member: int, data: DeviceData) -> nn.Module:
     """A fresh member for the data's classes and channels, from its own seed, or the one that ``job.init`` holds."""
     torch.manual_seed(job.seed + member)
@@ -164,11 +173,9 @@ def build_member(job: TrainingJob, member: int, data: DeviceData) -> nn.Module:
         module = build_architecture(arch, classes)
     elif arch in DENOISERS:
         module = build_denoiser(arch, data.x.shape[1])
-    elif ":" in arch:
-        module = build_from_factory(arch, classes)
     else:
-        rule = f"must be one of {', '.join((*ARCHITECTURES, *DENOISERS))}"
-        raise ModelError("arch", rule, repr(arch), "Or file.py:make.")
+        check_members([arch])
+        module = build_from_factory(arch, classes)
     given: Normalization | None = None if job.mean is None or job.std is None else (job.mean, job.std)
     refuse_second(given, module, arch)
     normalization = given or NORMALIZATION.get(arch)

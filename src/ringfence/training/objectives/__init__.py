@@ -57,8 +57,9 @@ def build_objective(name: str, settings: Mapping[str, Any], base: str | None = N
     unknown = [key for key in settings if key not in own and key not in inner]
     if unknown:
         names = sorted({**own, **inner})
-        rule = f"{name} has the settings {', '.join(names)}"
-        raise ArgumentError("settings", rule, ", ".join(unknown), _remedy(unknown[0], names))
+        rule = f"{name} has the settings {', '.join(names)} alone"
+        given = ", ".join(str(settings[one]) for one in unknown)
+        raise ArgumentError(", ".join(unknown), rule, given, _remedy(unknown[0], names))
     return kind(**{key: _value(own[key], settings[key]) for key in settings if key in own}, **parts)
 
 
@@ -74,6 +75,7 @@ def stored_objective(stored: Mapping[str, Any]) -> Objective:
 
 
 def _named(name: str) -> type[Objective]:
+    name = name.replace("_", "-")
     if name not in OBJECTIVES:
         near = get_close_matches(name, OBJECTIVES, 1)
         remedy = f"Did you mean {near[0]}?" if near else f"Use {next(iter(OBJECTIVES))}."

@@ -1,0 +1,52 @@
+"""How far long work is, told to whoever listens: loops say that they may take long, the command line shows them.
+
+    with listening(tell):
+        for part in followed(parts, "reading"): ...   # tell("reading", share of the work that is done)
+
+Loops within loops are parts of the outermost one, each of whose steps counts the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+Listener = Callable[[str, float], None]
+"""Takes the name of the work and the share of it that is done; 1 at its end."""
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_part: ContextVar[tuple[str, float, float] | None] = ContextVar("part", default=None)
+"""The outermost loop's name, the share done before this step of it, and the share that the step is."""
+
+
+@contextmanager
+def listening(tell: Listener | None) -> Iterator[None]:
+    """While this lasts, work tells how far it is; None: nobody listens."""
+    before = _listener.get()
+    _listener.set(tell)
+    try:
+        yield
+    finally:
+        _listener.set(before)
+
+
+def followed(items: Sequence[T], doing: str) -> Iterator[T]:
+    """The items one after the other, while whoever listens is told how many are done."""
+    tell, outer = _listener.get(), _part.get()
+    if tell is None or not items:
+        yield from items
+        return
+    name, low, width = outer or (doing, 0.0, 1.0)
+    try:
+        for done, item in enumerate(items):
+            share = low + width * done / len(items)
+            tell(name, share)
+            _part.set((name, share, width / len(items)))
+            yield item
+    finally:
+        _part.set(outer)
+        if outer is None:
+            tell(name, 1.0)
