@@ -9,16 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-RENAMED = {
-    "plain compiled graph": "PyTorch, compiled, one graph",
-    "ours": "ours, alone",
-    "ours, aimed": "ours, aimed",
-}
-"""Rows of the first run, whose steps had other names."""
-
-TRIED = ", cuDNN tries first"
-"""What the first run called trainings that try algorithms from the first forward on, as all do since."""
-
 
 @dataclass(frozen=True)
 class Kept:
@@ -39,15 +29,4 @@ def kept(path: Path, machine: Path | None) -> Kept:
         raise SystemExit(f"--machine: needed, since {path.name} does not say where it was measured.")
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     where = {**json.loads(machine.read_text())["environment"], "load_before": None}
-    rows = [_named(one, content["batch"], written.date().isoformat()) for one in content["rows"]]
-    return Kept(rows, {}, {"date": written.isoformat(timespec="seconds"), "environment": where})
-
-
-def _named(one: dict[str, Any], batch: int, day: str) -> dict[str, Any]:
-    """A row with all that later ones say of themselves."""
-    found = {"measured": day, "batch": batch, "members": 1, "objective": "gaussian, m = 1", **one}
-    if "depth" in found:
-        found["network"] = f"resnet{found.pop('depth')}"
-        name = found["row"].removesuffix(TRIED)
-        found["row"] = RENAMED.get(name, name)
-    return found
+    return Kept(content["rows"], {}, {"date": written.isoformat(timespec="seconds"), "environment": where})
