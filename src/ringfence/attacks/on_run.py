@@ -13,8 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ringfence.attacks.target import AttackJob, attacked_procedure, chosen_lane, load_attacked, load_inputs
-from ringfence.attacks.through_noise import ATTACKS
+from ringfence.attacks.target import (
+    AttackJob,
+    attacked_procedure,
+    chosen_attack,
+    chosen_lane,
+    load_attacked,
+    load_inputs,
+)
+from ringfence.attacks.through_noise import ORDERS
 from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
@@ -68,6 +75,7 @@ def run_attack(
     """
     run = RunFolder.open(job.run)
     test, noise, lane = attacked_procedure(run), noise_of(given_in(run.config).law), chosen_lane(job, run)
+    job = replace(job, attack=chosen_attack(job, run).name)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
     model, dataset = load_attacked(job, run), load_inputs(job, run)
     device = pick_device(job.device)
@@ -102,6 +110,7 @@ def run_attack(
         config_hash=run.config.digest,
         lane=lane,
         **{name: getattr(job, name) for name in ("attack", "steps", "copies", "box", "n", "recheck", "seed")},
+        norm=job.moving.norm,
         sigma=run.config.noise.sigma,
         alpha=next(iter(records.values())).alpha,
         inputs=len(chosen),
@@ -127,7 +136,7 @@ def attacked_points(
 
     Under exact noise nothing is claimed but of lattice points, so that those near the points found are tried.
     """
-    attack = ATTACKS[job.attack](eps=1.0, steps=job.steps, box=job.box)
+    attack = job.moving(eps=1.0, steps=job.steps, box=job.box)
     classes = [int(item.label or 0) for item in items] if against is None else list(against)
     found: list[Tensor] = []
     for parameter in classifier.parameters():
@@ -143,7 +152,8 @@ def attacked_points(
     steps = noise.law.lattice
     if steps is None:
         return found
-    return [inside(*one, steps) for one in zip(found, [item.x for item in items], radii, strict=True)]
+    order = ORDERS[attack.norm]
+    return [inside(*one, steps, order) for one in zip(found, [item.x for item in items], radii, strict=True)]
 
 
 def _predict(
@@ -183,7 +193,7 @@ def _broken(
     found: list[tuple[Broken, Tensor]] = []
     for i, record in zip(suspects, second, strict=True):
         item = claims[i]
-        distance = float((points[i].double() - item.x.double()).norm())
+        distance = float((points[i].double() - item.x.double()).norm(ORDERS[job.moving.norm]))
         claim = records[item.id]
         if record.prediction in (claim.prediction, -1) or distance >= claim.radius:
             continue

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from ringfence.attacks.through_noise import ATTACKS, check_attack
+from ringfence.attacks.through_noise import ATTACKS, Attack, Ddn, Pgd, PgdL1, check_attack
 from ringfence.data import Dataset, load_dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
@@ -21,7 +21,10 @@ from ringfence.store.claimed import given_in, procedure_of
 @final
 @dataclass(frozen=True)
 class AttackJob:
-    """What is attacked, and how; None: as the run's config says. trust: the model may run code that it names."""
+    """What is attacked, and how; None: as the run's config says, whose norm chooses the attack.
+
+    trust: the model may run code that it names.
+    """
 
     run: Path
     model: str | None = None
@@ -31,7 +34,7 @@ class AttackJob:
     split: str = "test"
     lane: str | None = None
     radii: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
-    attack: str = "pgd"
+    attack: str | None = None
     steps: int = 20
     copies: int = 32
     box: bool = False
@@ -43,19 +46,24 @@ class AttackJob:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.attack not in ATTACKS:
-            raise ArgumentError("attack", f"must be one of {', '.join(ATTACKS)}", repr(self.attack), "Use pgd.")
+        if self.attack is not None and self.attack not in ATTACKS:
+            raise ArgumentError("attack", f"must be one of {', '.join(ATTACKS)}", repr(self.attack), "Leave it out.")
         for radius in self.radii:
             check_attack(radius, self.steps)
         for name, value in (("copies", self.copies), ("n", self.n), ("recheck", self.recheck), ("batch", self.batch)):
             if value < 1:
                 raise ArgumentError(name, "must be at least 1", value, "Leave it out.")
 
+    @property
+    def moving(self) -> type[Pgd] | type[PgdL1] | type[Ddn]:
+        """The attack that moves inputs; where none is named yet, that for l2."""
+        return ATTACKS[self.attack or Pgd.name]
+
 
 def attacked_procedure(run: RunFolder) -> Procedure:
     """The run's procedure; refused where the attack would not attack what was certified.
 
-    It moves inputs in l2, and asks PREDICT, which votes with one network on noisy inputs.
+    It asks PREDICT, which votes with one network on noisy inputs.
     """
     lift, reducing = run.config.lift.name, run.config.reduced
     if lift != "identity":
@@ -67,10 +75,22 @@ def attacked_procedure(run: RunFolder) -> Procedure:
         raise ArgumentError(
             "run", "must certify the vote of one classifier", run.config.procedure.name, "Attack another."
         )
-    norm = given_in(run.config).mechanism.norm
-    if norm != "l2":
-        raise ArgumentError("run", "must have l2 radii, in which attacks move inputs", norm, "Attack another.")
     return test
+
+
+def chosen_attack(job: AttackJob, run: RunFolder) -> type[Attack]:
+    """The attack in the norm of the run's radii: the one that was named, or the usual one there."""
+    norm = given_in(run.config).mechanism.norm
+    usual = next((one for one in ATTACKS.values() if one.norm == norm), None)
+    chosen = ATTACKS[job.attack] if job.attack is not None else usual
+    if usual is None or chosen is None:
+        known = sorted({one.norm for one in ATTACKS.values()})
+        rule = f"must have radii in {' or '.join(known)}, in which attacks move inputs"
+        raise ArgumentError("run", rule, norm, "Attack another.")
+    if chosen.norm != norm:
+        rule = f"must move inputs in {norm}, the norm of the run's radii"
+        raise ArgumentError("attack", rule, f"{chosen.name}, which moves them in {chosen.norm}", f"Use {usual.name}.")
+    return chosen
 
 
 def chosen_lane(job: AttackJob, run: RunFolder) -> str:

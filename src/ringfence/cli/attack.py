@@ -29,7 +29,7 @@ def attack_command(
     split: o.Split = "test",
     lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
     radii: Annotated[str, typer.Option(help="Radii of the attack, by commas.")] = "0.25,0.5,0.75,1.0",
-    attack: Annotated[str, typer.Option(help="pgd or ddn.")] = "pgd",
+    attack: Annotated[str | None, typer.Option(help="pgd (default) or ddn for l2 radii, pgd-l1 for l1 radii.")] = None,
     steps: Annotated[int, typer.Option(help="Steps of the attack.")] = 20,
     copies: Annotated[int, typer.Option(help="Noise draws that stay fixed during the attack.")] = 32,
     box: Annotated[bool, typer.Option("--box", help="Keep attacked inputs in [0,1] (a certificate does not).")] = False,
@@ -106,7 +106,7 @@ def _print(found: AttackResult) -> None:
 
     from ringfence.cli.tables import percent
 
-    say(f"Accuracy (%) under {found.attack} within radius r, {found.run}")
+    say(f"Accuracy (%) under {found.attack} within {found.norm} radius r, {found.run}")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for heading in ("r", "certified", "empirical"):
         table.add_column(heading, justify="right")

@@ -4,7 +4,14 @@ from ringfence.mechanisms.base import Mechanism, Norm, check_together
 from ringfence.mechanisms.cohen import neyman_pearson, neyman_pearson_l1, one_sided, one_sided_l1
 from ringfence.mechanisms.divergence import renyi
 from ringfence.mechanisms.privacy import analytic_dp, pixeldp
-from ringfence.mechanisms.registry import MECHANISMS, best_of, default_mechanism, mechanism, mechanisms_named
+from ringfence.mechanisms.registry import (
+    MECHANISMS,
+    best_of,
+    default_mechanism,
+    mechanism,
+    mechanisms_named,
+    one_sided_for,
+)
 
 __all__ = [
     "MECHANISMS",
@@ -19,6 +26,7 @@ __all__ = [
     "neyman_pearson",
     "neyman_pearson_l1",
     "one_sided",
+    "one_sided_for",
     "one_sided_l1",
     "pixeldp",
     "renyi",

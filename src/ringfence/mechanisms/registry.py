@@ -51,6 +51,12 @@ def default_mechanism(family: str) -> Mechanism:
     return next((one for one in MECHANISMS.values() if family in one.families), neyman_pearson)
 
 
+def one_sided_for(family: str) -> Mechanism:
+    """The one-sided form for a family, as CERTIFY uses it; the default where there is none."""
+    each = (one for one in (one_sided, one_sided_l1) if family in one.families)
+    return next(each, default_mechanism(family))
+
+
 def mechanisms_named(name: str | None, family: str = GAUSSIAN) -> tuple[Mechanism, ...]:
     """The one that decides, then those recorded beside it; None: the default for the family of the noise, ``all``: that
     one with every other like it."""
