@@ -140,12 +140,12 @@ def test_the_extremal_classifier_has_the_radius_and_no_more(law: NoiseLaw) -> No
     p_a, p_b = law.cdf(a), 1 - law.cdf(b)
     slack = law.slack or 0.0
     # The one-sided form allows for one rival with all the rest, which then begins where A ends.
-    for rule, b in ((default_mechanism(law.family), b), (one_sided_for(law.family), a)):
-        radius, true = rule(p_a, p_b, law), (a + b) / 2
+    for rule, rival in ((default_mechanism(law.family), b), (one_sided_for(law.family), a)):
+        radius, true = rule(p_a, p_b, law), (a + rival) / 2
         assert (radius <= np.maximum(true, 0)).all()
         np.testing.assert_allclose(radius, np.maximum(true, 0), atol=1e-8)
         beyond = np.maximum(true, 0) + 1e-6
-        assert (law.cdf(a - beyond) < 1 - law.cdf(b - beyond) + slack)[true > 0].all()
+        assert (law.cdf(a - beyond) < 1 - law.cdf(rival - beyond) + slack)[true > 0].all()
 
 
 @every_family
