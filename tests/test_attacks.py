@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ringfence.attacks import ATTACKS, Ddn, Pgd, log_mean_softmax, smoothed_loss
+from ringfence.attacks import ATTACKS, ORDERS, Ddn, Pgd, PgdL1, log_mean_softmax, smoothed_loss
+from ringfence.attacks.through_noise import into_l1_ball
 from ringfence.errors import ArgumentError
 from ringfence.noise.exact import inside, onto_lattice
 
@@ -33,7 +34,7 @@ def test_attacks_stay_in_the_ball_and_the_box_and_raise_the_loss(kind: type, box
     y, noise = network(x).argmax(1), 0.2 * torch.randn(4, 6, 1, 3, 3)
     attack = kind(eps=0.5, steps=8, box=box)
     moved = attack(network, x, y, noise)
-    assert (moved - x).flatten(1).norm(dim=1).max() <= 0.5 + 1e-5
+    assert (moved - x).flatten(1).norm(ORDERS[kind.norm], dim=1).max() <= 0.5 + 1e-5
     if box:
         assert moved.min() >= -1e-6
         assert moved.max() <= 1 + 1e-6
@@ -48,6 +49,39 @@ def test_pgd_reaches_the_worst_point_of_a_linear_classifier() -> None:
     direction = network[1].weight[1 - y] - network[1].weight[y]
     best = x + 0.3 * (direction / direction.norm(dim=1, keepdim=True)).view_as(x)
     assert torch.allclose(moved, best, atol=1e-4)
+
+
+def test_pgd_in_l1_reaches_the_worst_point_of_a_linear_classifier() -> None:
+    """All of eps on the coordinate of the largest weight."""
+    network, x = linear(), torch.rand(3, 1, 3, 3)
+    y, noise = network(x).argmax(1), 0.1 * torch.randn(2, 3, 1, 3, 3)
+    moved = PgdL1(eps=0.3, steps=10, box=False)(network, x, y, noise)
+    direction = network[1].weight[1 - y] - network[1].weight[y]
+    largest = direction.abs().argmax(1, keepdim=True)
+    best = torch.zeros_like(direction).scatter(1, largest, 0.3 * direction.sign().gather(1, largest))
+    assert torch.allclose(moved, x + best.view_as(x), atol=1e-4)
+    far = PgdL1(eps=3.0, steps=30)(network, x, y, noise)  # the box stops one pixel, others move on
+    assert ((far - x).abs() > 0.01).flatten(1).sum(1).min() >= 2
+    assert float((far - x).abs().flatten(1).sum(1).min()) > 1.5
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.5, 2.0, 100.0])
+def test_the_projection_onto_the_l1_ball_is_the_nearest_point(eps: float) -> None:
+    torch.manual_seed(1)
+    delta = torch.randn(50, 2, 3, dtype=torch.float64)
+    found = into_l1_ball(delta, eps)
+    sizes = delta.abs().flatten(1).sum(1)
+    assert (found.abs().flatten(1).sum(1) <= eps + 1e-12).all()
+    assert torch.equal(found[sizes <= eps], delta[sizes <= eps])
+    # The nearest point p of a convex set: <delta - p, q - p> <= 0 for its corners q.
+    for place in range(6):
+        for sign in (-1, 1):
+            corner = torch.zeros(6, dtype=torch.float64)
+            corner[place] = sign * eps
+            rest = (delta - found).flatten(1)
+            assert ((rest * (corner - found.flatten(1))).sum(1) <= 1e-12).all()
+    each = torch.linspace(0.1, 3, 50, dtype=torch.float64).view(50, 1, 1)
+    assert torch.allclose(into_l1_ball(10 * delta, each).abs().sum((1, 2)), each.flatten())
 
 
 def test_ddn_finds_the_shortest_perturbation_of_a_linear_classifier() -> None:

@@ -20,7 +20,7 @@ import ringfence as rf
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, ModelError, Problems, RingfenceError, StoreError
 from ringfence.job_file import Job, read_job
-from ringfence.mechanisms import MECHANISMS, one_sided, renyi
+from ringfence.mechanisms import MECHANISMS, mechanisms_named, one_sided, renyi
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Leaf, Node
 from ringfence.models.registry import NODES
@@ -166,7 +166,7 @@ TREES = [
     tree=st.sampled_from(TREES),
     sigma=st.floats(0.2, 2.0),
     procedure=st.sampled_from(PROCEDURES),
-    names=st.lists(st.sampled_from(list(MECHANISMS)), min_size=1, unique=True),
+    names=st.lists(st.sampled_from([one.name for one in mechanisms_named("all")]), min_size=1, unique=True),
     alpha=st.floats(1e-6, 0.4),
     split=st.booleans(),
     seed=st.integers(0, 2**40),
@@ -330,7 +330,7 @@ def test_flags_files_and_python_say_the_same(tmp_path: Path) -> None:
         rf.Data("default", limit=3),
         noise=rf.Gaussian(0.5),
         procedure=rf.Sequential(0.25, n=2000),
-        mechanism=list(MECHANISMS.values()),
+        mechanism=list(mechanisms_named("all")),
         seed=5,
     )
     python.run(tmp_path / "python", rf.Execution(device="cpu", batch=100))

@@ -17,7 +17,7 @@ from ringfence.classifiers import Aces, EntropySelector
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 from ringfence.lift import Lift, Paper
-from ringfence.mechanisms import MECHANISMS, neyman_pearson, one_sided, renyi
+from ringfence.mechanisms import mechanisms_named, neyman_pearson, one_sided, renyi
 from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.sampling.remembered import ASKED_AT_ONCE
@@ -134,11 +134,11 @@ def test_seeds_change_the_draws_and_nothing_else_does() -> None:
 
 
 def test_further_mechanisms_read_the_same_bounds() -> None:
-    others = tuple(one for one in MECHANISMS.values() if one is not neyman_pearson)
+    others = tuple(one for one in mechanisms_named("all") if one is not neyman_pearson)
     alone = run(Buckets(), X, rf.TwoSided(n=2000))
     for record, plain in zip(run(Buckets(), X, rf.TwoSided(n=2000), also=others), alone, strict=True):
         assert (record.radius, record.p_a, record.p_b) == (plain.radius, plain.p_a, plain.p_b)
-        assert set(record.radii) == {one.name for one in MECHANISMS.values()}
+        assert set(record.radii) == {one.name for one in mechanisms_named("all")}
         assert record.radius == record.radii["neyman_pearson"] == max(record.radii.values())
     decided = run(Buckets(), X, rf.TwoSided(n=2000), mechanism=renyi, also=(one_sided,))
     assert [record.radius for record in decided] == [record.radii["renyi"] for record in decided]

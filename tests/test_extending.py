@@ -110,9 +110,12 @@ def test_names_are_unique_and_a_cell_may_run_twice(registries: None) -> None:
 
 
 def test_all_mechanisms_are_those_that_stand_beside_each_other(registries: None, files: Path) -> None:
-    rf.load_plugins(["laplace.py"])
-    assert "laplace_l1" in MECHANISMS
-    assert "laplace_l1" not in [one.name for one in rf.mechanisms.mechanisms_named("all")]
+    rf.load_plugins(["logistic.py"])
+    assert "logistic_l1" in MECHANISMS
+    for family in ("gaussian", "uniform"):
+        assert "logistic_l1" not in [one.name for one in rf.mechanisms.mechanisms_named("all", family)]
+    assert [one.name for one in rf.mechanisms.mechanisms_named("all", "logistic")] == ["logistic_l1"]
+    assert rf.mechanisms.default_mechanism("logistic") is MECHANISMS["logistic_l1"]
 
 
 def test_a_changed_wrapper_is_another_model(registries: None, files: Path) -> None:

@@ -14,7 +14,7 @@ from toys import Buckets
 import ringfence as rf
 from ringfence.errors import StoreError
 from ringfence.lift import Lift
-from ringfence.mechanisms import MECHANISMS
+from ringfence.mechanisms import mechanisms_named
 from ringfence.procedures import Procedure
 from ringfence.record import StageTally
 from ringfence.sampling import ForwardPlan
@@ -41,14 +41,14 @@ def config(procedure: Procedure) -> RunConfig:
         procedure=procedure.name,
         procedure_settings=procedure.settings(),
         mechanism="neyman_pearson",
-        mechanisms=list(MECHANISMS),
+        mechanisms=[one.name for one in mechanisms_named("all")],
         lift=rf.Identity().settings(),
         lanes=["main"],
     )
 
 
 def records(procedure: Procedure) -> list[rf.Record]:
-    mechanisms = list(MECHANISMS.values())
+    mechanisms = list(mechanisms_named("all"))
     inputs = [(x, 1) for x in torch.linspace(-1, 2, 9)[:, None]]
     found = rf.certify(
         Buckets(),

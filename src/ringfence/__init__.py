@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ringfence.lift import Lift as Lift
     from ringfence.mechanisms import Mechanism as Mechanism
     from ringfence.mechanisms import neyman_pearson as neyman_pearson
+    from ringfence.mechanisms import neyman_pearson_l1 as neyman_pearson_l1
     from ringfence.models import NodeKind as NodeKind
     from ringfence.models import Source as Source
     from ringfence.models import load_model as load_model
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
     from ringfence.models.compose import softmax as softmax
     from ringfence.models.compose import weighted as weighted
     from ringfence.noise import Gaussian as Gaussian
+    from ringfence.noise import Laplace as Laplace
     from ringfence.noise import Noise as Noise
+    from ringfence.noise import Uniform as Uniform
     from ringfence.procedures import AcesCertify as AcesCertify
     from ringfence.procedures import AcesPredict as AcesPredict
     from ringfence.procedures import AcesSequential as AcesSequential
@@ -109,7 +112,7 @@ _HOMES = {
     "engines": ("certify_into",),
     "extending": ("load_plugins", "register"),
     "lift": ("Identity", "Lift"),
-    "mechanisms": ("Mechanism", "neyman_pearson"),
+    "mechanisms": ("Mechanism", "neyman_pearson", "neyman_pearson_l1"),
     "models": ("NodeKind", "Source", "load_model"),
     "models.compose": (
         "aces",
@@ -127,7 +130,7 @@ _HOMES = {
         "softmax",
         "weighted",
     ),
-    "noise": ("Gaussian", "Noise"),
+    "noise": ("Gaussian", "Laplace", "Noise", "Uniform"),
     "procedures": (
         "AcesCertify",
         "AcesPredict",

@@ -12,7 +12,8 @@ from ringfence.settings import check_settings, count, setting
 @final
 @dataclass(frozen=True)
 class AttackJob:
-    """What is attacked, and how; None: as the run's config says. trust: the model may run code that it names."""
+    """What is attacked, and how; None: as the run's config says, whose norm
+    chooses the attack. trust: the model may run code that it names."""
 
     run: Path
     model: str | None = setting(None, "The run's model, where its folder does not name it fully.")
@@ -22,7 +23,7 @@ class AttackJob:
     split: Literal["test", "train"] = setting("test", "For data sets that have both.")
     lane: str | None = setting(None, "Which lane, for runs with several.")
     radii: tuple[float, ...] = setting((0.25, 0.5, 0.75, 1.0), "Radii of the attack, by commas.", above=0)
-    attack: Literal["pgd", "ddn"] = setting("pgd", "How points are sought.")
+    attack: Literal["pgd", "ddn", "pgd-l1"] | None = setting(None, "pgd (default) or ddn for l2 radii, pgd-l1 for l1.")
     steps: int = setting(20, "Steps of the attack.", low=1)
     copies: int = setting(32, "Noise draws that stay fixed during the attack.", low=1)
     box: bool = setting(False, "Keep attacked inputs in [0,1] (a certificate does not).")

@@ -18,7 +18,7 @@ from ringfence.data.choice import Data
 from ringfence.driver import Execution, norm_bound
 from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.lift import Identity, Lift
-from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
+from ringfence.mechanisms import Mechanism, check_together, default_mechanism
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
@@ -52,10 +52,10 @@ class Certification:
     """A smoothed classifier, the inputs, and how what is claimed of them is proved; nothing is loaded yet.
 
     classifier: a tree of models, as text or built in Python, or any network; data: see ``Data``; the first mechanism
-    decides; procedure.alpha is for each lane, or with split_alpha for all lanes together; precision ``auto`` is
-    resolved here and never stored; mean, std: a normalisation before every source of the tree; lift, lanes: of a
-    network of the program, whose tree says neither. Constructing it checks everything together, and tells all of what
-    is wrong at once.
+    decides, None is the tight one for the noise; procedure.alpha is for each lane, or with split_alpha for all lanes
+    together; precision ``auto`` is resolved here and never stored; mean, std: a normalisation before every source of
+    the tree; lift, lanes: of a network of the program, whose tree says neither. Constructing it checks everything
+    together, and tells all of what is wrong at once.
     """
 
     classifier: Tree
@@ -79,7 +79,7 @@ class Certification:
         *,
         noise: Noise,
         procedure: Procedure | None = None,
-        mechanism: Mechanisms = neyman_pearson,
+        mechanism: Mechanisms | None = None,
         precision: str = "fp32",
         split_alpha: bool = False,
         seed: int = 0,
@@ -91,7 +91,7 @@ class Certification:
     ) -> None:
         wrong = Collected()
         tree = wrong.ask(lambda: tree_of(classifier))
-        several = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+        several = _several(mechanism, noise)
         check_kinds(noise, procedure or Fixed(), several)
         chosen = {
             "classifier": tree,
@@ -342,7 +342,7 @@ class Loaded:
             "data": {"source": data.name, "digest": self.dataset.digest, **data.choice, "count": len(self.dataset)},
             "noise": value.noise.settings() | exact,
             "norm": value.mechanisms[0].norm,
-            "lift": self.lift.settings(),
+            "lift": self.lift.settings_in(value.mechanisms[0].norm),
             "procedure": {"name": value.test.name, **value.test.settings()},
             "mechanisms": [one.name for one in value.mechanisms],
             "split_alpha": value.split_alpha,
@@ -352,13 +352,20 @@ class Loaded:
         return RunConfig.model_validate(plain(content))
 
 
+def _several(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
+    """The one that decides, which the noise has where nobody says, and those beside it."""
+    if mechanism is None:
+        return (default_mechanism(noise.law.family),) if isinstance(noise, Noise) else ()
+    return (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+
+
 def certify(
     classifier: str | Tree | nn.Module,
     data: Any,
     *,
     noise: Noise,
     procedure: Procedure | None = None,
-    mechanism: Mechanisms = neyman_pearson,
+    mechanism: Mechanisms | None = None,
     also: tuple[Mechanism, ...] = (),
     lift: Lift | None = None,
     num_classes: int | None = None,
@@ -373,16 +380,16 @@ def certify(
 
     classifier: a network (B, *shape) -> scores (B, K) or (B, lanes, K) with names of the lanes, or a tree of models.
     data: a source, Dataset, DataLoader, tensor (N, *shape) in [0,1], or inputs, tensors or (tensor, label) pairs.
-    mechanism decides; also adds further radii from the same bounds at no cost. out: a run folder that is written too;
-    what it holds already comes first. The noise of draw i of an input depends on (seed, its id, stage, i) alone.
+    mechanism decides, None is the tight one for the noise; also adds further radii from the same bounds at no cost.
+    out: a run folder that is written too; what it holds already comes first. The noise of draw i of an input depends on
+    (seed, its id, stage, i) alone.
     """
-    deciding = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
     value = Certification(
         classifier,
         data,
         noise=noise,
         procedure=procedure,
-        mechanism=(*deciding, *also),
+        mechanism=(*_several(mechanism, noise), *also) if also else mechanism,
         precision=precision,
         split_alpha=split_alpha,
         seed=seed,

@@ -187,19 +187,18 @@ def confirmed(
 
 
 def norm_bound(lift: Lift, mechanism: Mechanism, noise: Noise) -> float:
-    """By how much the lift stretches distances in the mechanism's norm; lifts are bounded in l2 alone.
+    """By how much the lift stretches distances in the mechanism's norm; refused where it has no bound there.
 
     Lifted points are not on the lattice that exact noise needs them on.
     """
-    if isinstance(lift, Identity):
-        return lift.norm_bound
-    if noise.law.lattice is not None:
+    if noise.law.lattice is not None and not isinstance(lift, Identity):
         rule = "must be added to the input itself to be exact: a lift takes inputs off the lattice"
         raise ArgumentError("noise", rule, f"{noise.law}, lift {lift.name}", "Use float noise, or no lift.")
-    if mechanism.norm != "l2":
+    bound = lift.bound_in(mechanism.norm)
+    if bound is None:
         rule = f"has no certified bound in {mechanism.norm}, the norm of {mechanism.name}"
-        raise ArgumentError("lift", rule, lift.name, "Add the noise to the input itself.")
-    return lift.norm_bound
+        raise ArgumentError("lift", rule, lift.settings()["name"], "Add the noise to the input itself.")
+    return bound
 
 
 def on_lattice(inputs: Iterable[Input], lattice: int) -> Iterator[Input]:

@@ -64,7 +64,8 @@ class Job:
         execution = wrong.ask(lambda: execution_of(content.get("execution") or {}))
         test = wrong.ask(lambda: _procedure(tree, content.get("procedure", "fixed")))
         noise = wrong.ask(lambda: noise_of(_mapping("noise", content.get("noise"))))
-        proofs = wrong.ask(lambda: mechanisms_of(_names(content.get("mechanisms", "neyman_pearson"))))
+        named, family = content.get("mechanisms"), "gaussian" if noise is None else noise.law.family
+        proofs = None if named is None else wrong.ask(lambda: mechanisms_of(_names(named), family))
         data = wrong.ask(lambda: _data(content.get("data", "default")))
         split = wrong.ask(lambda: _typed("split_alpha", content.get("split_alpha", False), bool))
         seed = wrong.ask(lambda: _typed("seed", content.get("seed", 0), int))
@@ -76,7 +77,7 @@ class Job:
                 data or Data(),
                 noise=noise or noise_of({"sigma": 1.0}),
                 procedure=None if noise is None else test,
-                mechanism=proofs or mechanisms_of("neyman_pearson"),
+                mechanism=proofs,
                 precision=str(content.get("precision", "fp32")),
                 split_alpha=split or False,
                 seed=seed or 0,

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.stats import binom, kstwobign
 
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import Mechanism, neyman_pearson
+from ringfence.mechanisms import Mechanism, default_mechanism
 from ringfence.procedures import Given, Procedure, claims
-from ringfence.stats import NoiseLaw
+from ringfence.stats import NoiseLaw, as_law
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 
 if TYPE_CHECKING:
@@ -50,17 +50,18 @@ def check_mechanism(mechanism: Mechanism, law: NoiseLaw) -> None:
 
 
 def check_procedure(
-    test: Procedure, cases: Sequence[Sequence[float]] = CASES, runs: int = 50_000, sigma: float = 0.5
+    test: Procedure, cases: Sequence[Sequence[float]] = CASES, runs: int = 50_000, noise: NoiseLaw | float = 0.5
 ) -> None:
     """False at most at rate alpha, on inputs with known probabilities of classes; for procedures that read votes.
 
     Use an alpha near 0.02 and few draws: what fails once in a thousand is not seen here. A procedure for a known radius
-    is also tried just short of it.
+    is also tried just short of it. noise: its law, or the sigma of Gaussian noise; the tight mechanism for it decides.
     """
-    short = [] if test.target is None else [float(neyman_pearson.probability_for(test.target, sigma)) - 1e-9]
+    proof = default_mechanism(as_law(noise).family)
+    short = [] if test.target is None else [float(proof.probability_for(test.target, noise)) - 1e-9]
     for seed, p in enumerate([*cases, *((one, 1 - one) for one in short)]):
-        prediction, radius = simulate(test, np.array(p), runs, seed, sigma)
-        wrong = int(false_claims(prediction, radius, np.array(p), sigma).sum())
+        prediction, radius = simulate(test, np.array(p), runs, seed, noise)
+        wrong = int(false_claims(prediction, radius, np.array(p), noise).sum())
         if wrong > (most := int(binom.isf(CHANCE, runs, test.alpha))):
             rule = f"must make false claims at rate {test.alpha:g} at most: {most} of {runs}"
             raise ArgumentError(test.name, rule, f"{wrong} at {tuple(p)}", "Pay for every look and choice from alpha.")
@@ -91,11 +92,12 @@ def check_noise(noise: Noise) -> None:
 
 
 def simulate(
-    test: Procedure, p: FloatArray, runs: int, seed: int, sigma: float = 0.5, most_steps: int = 200
+    test: Procedure, p: FloatArray, runs: int, seed: int, noise: NoiseLaw | float = 0.5, most_steps: int = 200
 ) -> tuple[IntArray, FloatArray]:
     """Predictions and radii (runs,) of independent inputs whose draws vote with probabilities p (K,)."""
     rng = np.random.default_rng(seed)
-    given = Given(len(p), NoiseLaw("gaussian", sigma), neyman_pearson)
+    law = as_law(noise)
+    given = Given(len(p), law, default_mechanism(law.family))
     state = test.start(runs, given)
     for _ in range(most_steps):
         wanted = test.request(state)
@@ -109,16 +111,17 @@ def simulate(
     return prediction, radius
 
 
-def true_radius(p: FloatArray, sigma: float = 0.5) -> FloatArray:
-    """For each class (K,) the radius that a classifier with probabilities p really has in the worst case."""
-    law = NoiseLaw("gaussian", 1.0)
-    return np.array([sigma / 2 * (law.quantile(p[c]) - law.quantile(np.delete(p, c).max())) for c in range(len(p))])
+def true_radius(p: FloatArray, noise: NoiseLaw | float = 0.5) -> FloatArray:
+    """For each class (K,) the radius that a classifier with probabilities p really has in the worst case, which is that
+    of half-spaces across one coordinate."""
+    at = as_law(noise).quantile(p)
+    return np.array([(at[c] - np.delete(at, c).max()) / 2 for c in range(len(p))])
 
 
-def false_claims(prediction: IntArray, radius: FloatArray, p: FloatArray, sigma: float = 0.5) -> BoolArray:
+def false_claims(prediction: IntArray, radius: FloatArray, p: FloatArray, noise: NoiseLaw | float = 0.5) -> BoolArray:
     """Where something is claimed that does not hold: a class that is not the top one, or too large a radius."""
     claimed = prediction != ABSTAIN
-    truth = np.where(claimed, true_radius(p, sigma)[prediction], 0.0)
+    truth = np.where(claimed, true_radius(p, noise)[prediction], 0.0)
     return np.asarray(claimed & ((truth < 0) | (radius > truth)))
 
 

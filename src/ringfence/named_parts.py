@@ -16,7 +16,7 @@ from ringfence.models.grammar import Live, Tree
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import PROCEDURES, Procedure
 from ringfence.procedures import procedure as named_procedure
-from ringfence.stats.noise_law import FLOAT
+from ringfence.stats.noise_law import FLOAT, GAUSSIAN
 
 LARGEST = 2**63
 """Beyond it no array counts."""
@@ -77,9 +77,10 @@ def noise_of(settings: Mapping[str, Any]) -> Noise:
     return noise_with(family, float(sigma), form, lattice)  # type: ignore[arg-type]
 
 
-def mechanisms_of(names: str | Sequence[str]) -> tuple[Mechanism, ...]:
-    """Mechanisms by name, the deciding one first; ``all`` is Neyman-Pearson with every other one beside it."""
-    return tuple(one for name in ([names] if isinstance(names, str) else names) for one in mechanisms_named(str(name)))
+def mechanisms_of(names: str | Sequence[str], family: str = GAUSSIAN) -> tuple[Mechanism, ...]:
+    """Mechanisms by name, the deciding one first; ``all`` is that of the noise's family with every other beside it."""
+    each = [names] if isinstance(names, str) else names
+    return tuple(one for name in each for one in mechanisms_named(str(name), family))
 
 
 def undivided(alpha: float, lanes: int) -> float:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ringfence.certification import certify
 from ringfence.driver import Execution
 from ringfence.errors import DataError
-from ringfence.mechanisms import Mechanism, neyman_pearson
-from ringfence.noise import Gaussian
+from ringfence.mechanisms import Mechanism
+from ringfence.noise import noise_with
 from ringfence.procedures import Fixed, Predict, Procedure, Sequential
 from ringfence.record import Record
 
@@ -22,17 +22,25 @@ Batch = Tensor | Sequence[Tensor]
 
 @final
 class Smoothed:
-    """g(x) = the class that model most probably returns on x + N(0, sigma^2 I).
+    """g(x) = the class that model most probably returns on x + e, e of standard deviation sigma in every coordinate.
+
+    noise: gaussian, with radii in l2; uniform or laplace, in l1.
 
     >>> smoothed = Smoothed(net, sigma=0.25, num_classes=10)
     >>> [record.radius for record in smoothed.certify(batch)]
     """
 
     def __init__(
-        self, model: nn.Module, sigma: float, num_classes: int | None = None, *, execution: Execution | None = None
+        self,
+        model: nn.Module,
+        sigma: float,
+        num_classes: int | None = None,
+        *,
+        noise: str = "gaussian",
+        execution: Execution | None = None,
     ) -> None:
         self.model = model
-        self.noise = Gaussian(sigma)
+        self.noise = noise_with(noise, sigma)
         self.num_classes = num_classes
         self._execution = execution or Execution()
 
@@ -44,7 +52,7 @@ class Smoothed:
         alpha: float = 0.001,
         n: int | None = None,
         procedure: Procedure | None = None,
-        mechanism: Mechanism = neyman_pearson,
+        mechanism: Mechanism | None = None,
         seed: int = 0,
     ) -> list[Record]:
         """A certificate per input: for a known radius by the sequential test, else the largest radius n draws prove.
@@ -60,9 +68,9 @@ class Smoothed:
 
     def predict(self, batch: Batch, *, n: int = 1000, alpha: float = 0.001, seed: int = 0) -> list[Record]:
         """The smoothed prediction (or ABSTAIN) per input, wrong with probability at most alpha; no radius."""
-        return self._run(batch, Predict(alpha=alpha, n=n), neyman_pearson, seed)
+        return self._run(batch, Predict(alpha=alpha, n=n), None, seed)
 
-    def _run(self, batch: Batch, procedure: Procedure, mechanism: Mechanism, seed: int) -> list[Record]:
+    def _run(self, batch: Batch, procedure: Procedure, mechanism: Mechanism | None, seed: int) -> list[Record]:
         if isinstance(batch, Tensor) and batch.dim() < 2:
             received, remedy = f"shape {tuple(batch.shape)}", "A single input x is the batch x[None]."
             raise DataError("batch", "must be a batch (N, *shape)", received, remedy)

@@ -15,7 +15,7 @@ from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, envelope, summarise
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.errors import AlphaError, ArgumentError, StoreError
-from ringfence.mechanisms import MECHANISMS, best_of, neyman_pearson, one_sided, renyi
+from ringfence.mechanisms import best_of, mechanisms_named, neyman_pearson, one_sided, renyi
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Multinomial, Predict, Sequential, Softmax, TwoSided
 from ringfence.record import StageTally
 from ringfence.store import RunConfig, RunFolder, import_cohen
@@ -185,9 +185,9 @@ def test_without_common_inputs_nothing_is_compared() -> None:
 
 
 def test_neyman_pearson_never_loses_on_the_same_bounds(run: RunBounds) -> None:
-    for one in MECHANISMS.values():
+    for one in mechanisms_named("all"):
         assert compare(Radii.of(run, neyman_pearson), Radii.of(run, one)).lost == 0.0
-    ensemble = best_of(*(one for one in MECHANISMS.values() if one is not neyman_pearson))
+    ensemble = best_of(*(one for one in mechanisms_named("all") if one is not neyman_pearson))
     assert compare(Radii.of(run, neyman_pearson), Radii.of(run, ensemble)).won > 0.5
 
 
@@ -197,7 +197,7 @@ def test_mechanisms_that_were_not_stored_are_computed_alike(tmp_path: Path, proc
     simulated_run(tmp_path / "one", procedure, spread(20), range(20), mechanisms=[one_sided])
     full, lean = RunBounds.load(tmp_path / "all"), RunBounds.load(tmp_path / "one")
     assert list(lean.records[0].radii) == ["one_sided"]
-    for one in MECHANISMS.values():
+    for one in mechanisms_named("all"):
         np.testing.assert_array_equal(full.radius(one), lean.radius(one))
 
 

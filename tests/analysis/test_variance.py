@@ -202,19 +202,19 @@ class Linear(nn.Module):
 
 def test_logits_are_collected_under_shared_repeatable_noise() -> None:
     members, x = [Linear(0), Linear(0), Linear(1)], torch.linspace(0, 1, 6).reshape(2, 3)
-    logits, clean = collect_logits(members, x, sigma=0.5, draws=250, seed=4)
+    logits, clean = collect_logits(members, x, 0.5, draws=250, seed=4)
     assert logits.shape == (3, 250, 3)
     np.testing.assert_array_equal(logits[0], logits[1])
     np.testing.assert_allclose(clean[2], members[2](x[None])[0].numpy(), rtol=1e-6)
-    again, _ = collect_logits(members[2:], x, sigma=0.5, draws=120, seed=4)
+    again, _ = collect_logits(members[2:], x, 0.5, draws=120, seed=4)
     np.testing.assert_allclose(again[0], logits[2, :120], rtol=1e-6)
-    other, _ = collect_logits(members[2:], x, sigma=0.5, draws=120, seed=5)
+    other, _ = collect_logits(members[2:], x, 0.5, draws=120, seed=5)
     assert np.abs(other[0] - again[0]).min() > 0
 
 
 def test_a_linear_members_noise_covariance_is_known() -> None:
     members = [Linear(seed) for seed in range(4)]
-    found = estimate(*collect_logits(members, torch.zeros(6), sigma=0.5, draws=20_000, seed=0))
+    found = estimate(*collect_logits(members, torch.zeros(6), 0.5, draws=20_000, seed=0))
     exact = np.mean([0.25 * (m.weight @ m.weight.T).numpy() for m in members], axis=0)
     np.testing.assert_allclose(found.noise_covariance, exact, atol=0.05 * exact.max())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from configs import small_config
 
-from ringfence.mechanisms import MECHANISMS, Mechanism
+from ringfence.mechanisms import Mechanism, mechanisms_named
 from ringfence.procedures import Given, Procedure, claims
 from ringfence.record import Record, StageTally
 from ringfence.store import RunFolder
@@ -22,7 +22,7 @@ def simulated_run(
     procedure: Procedure,
     p: FloatArray,
     ids: Sequence[int],
-    mechanisms: Sequence[Mechanism] = tuple(MECHANISMS.values()),
+    mechanisms: Sequence[Mechanism] = tuple(mechanisms_named("all")),
     seed: int = 0,
     lane: str = "main",
 ) -> RunFolder:

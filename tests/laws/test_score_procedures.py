@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtri
 from simulate import SIGMA, most_failures
 
-from ringfence.mechanisms import MECHANISMS, Mechanism, neyman_pearson
+from ringfence.mechanisms import MECHANISMS, Mechanism, mechanisms_named, neyman_pearson
 from ringfence.procedures import Given, Multinomial, Procedure, Softmax, claims
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, Tally
 
@@ -43,7 +43,7 @@ def simulate_scores(procedure: Procedure, scores: FloatArray, weights: FloatArra
         for kind in range(len(weights)):
             np.add.at(cells, (slice(None), cell[kind]), kinds[:, kind, None])
         state = procedure.update(state, Tally({"scores": cells}, wanted), given)
-    prediction, _, radii = claims(procedure.conclude(state, given), given, tuple(MECHANISMS.values()))
+    prediction, _, radii = claims(procedure.conclude(state, given), given, tuple(mechanisms_named("all")))
     return prediction, radii
 
 

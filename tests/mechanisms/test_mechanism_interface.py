@@ -8,11 +8,21 @@ from scipy.special import ndtr
 
 from ringfence import mechanisms
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import MECHANISMS, best_of, mechanism, neyman_pearson, one_sided, pixeldp, renyi
+from ringfence.mechanisms import (
+    MECHANISMS,
+    best_of,
+    mechanism,
+    mechanisms_named,
+    neyman_pearson,
+    one_sided,
+    pixeldp,
+    renyi,
+)
 
 
 def test_every_mechanism_is_found_by_its_name() -> None:
-    assert set(MECHANISMS) == {"neyman_pearson", "one_sided", "renyi", "pixeldp", "analytic_dp"}
+    l1 = {"neyman_pearson_l1", "one_sided_l1"}
+    assert set(MECHANISMS) == {"neyman_pearson", "one_sided", "renyi", "pixeldp", "analytic_dp", *l1}
     for name, instance in MECHANISMS.items():
         assert instance.name == name
         assert mechanism(name) is mechanism(name.replace("_", "-")) is instance
@@ -25,7 +35,7 @@ def test_best_of_is_the_maximum_and_found_by_name() -> None:
     assert best.name == "best_of:one_sided+renyi"
     expected = np.maximum(one_sided(p_a, p_b, 0.5), renyi(p_a, p_b, 0.5))
     np.testing.assert_array_equal(best(p_a, p_b, 0.5), expected)
-    np.testing.assert_array_equal(best_of(*MECHANISMS.values())(p_a, p_b, 0.5), neyman_pearson(p_a, p_b, 0.5))
+    np.testing.assert_array_equal(best_of(*mechanisms_named("all"))(p_a, p_b, 0.5), neyman_pearson(p_a, p_b, 0.5))
     with pytest.raises(ArgumentError, match="at least one"):
         best_of()
 

@@ -144,6 +144,22 @@ def test_attacks_on_exact_runs_try_lattice_points_inside_the_ball() -> None:
     assert float((points[0].double() - x[0].double()).norm()) > 0.25  # rounding leaves most of the attack
 
 
+def test_attacks_on_exact_l1_runs_try_lattice_points_inside_the_l1_ball() -> None:
+    job = AttackJob(Path("run"), attack="pgd-l1", steps=5, copies=4, device="cpu")
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    x = torch.randint(0, 256, (4, 3, 4, 4)) / 255
+    items = [Input(number, one, 0, str(number)) for number, one in enumerate(x)]
+    radii = [0.3, 0.03, 0.004, 1.0]
+    for point, item, radius in zip(
+        attacked_points(job, net, items, radii, rf.Laplace(0.25, "exact"), torch.device("cpu")),
+        items,
+        radii,
+        strict=True,
+    ):
+        assert torch.allclose(point * 255, (point * 255).round(), atol=1e-3)
+        assert 0 < float((point.double() - item.x.double()).abs().sum()) <= radius * (1 + 1e-4)
+
+
 def test_a_point_whose_nearest_lattice_point_is_outside_is_rounded_towards_the_centre() -> None:
     centre = torch.full((100,), 100 / 255)
     point = centre + 0.9 / 255

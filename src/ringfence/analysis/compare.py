@@ -14,7 +14,7 @@ from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError
-from ringfence.mechanisms import MECHANISMS, Mechanism
+from ringfence.mechanisms import Mechanism, default_mechanism, mechanisms_named, one_sided
 from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
 from ringfence.store import RunConfig
@@ -161,7 +161,7 @@ def _wilcoxon(gain: FloatArray) -> tuple[float, float]:
 class MechanismSummary:
     """A mechanism on a run: median radius, share above the threshold, share of inputs where it is the largest.
 
-    largest compares the mechanisms other than neyman_pearson, which no other ever exceeds; its own share says where
+    largest compares the mechanisms other than Neyman-Pearson's, which no other ever exceeds; its share says where
     it is strictly above all of them. Inputs on which nothing is certified count for none.
     """
 
@@ -195,18 +195,19 @@ def radii_of(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None) -> d
     """Radii (inputs,) by every mechanism that the run's bounds allow."""
     if not run.has_mechanisms:
         return {"its own": run.main_radius}
-    chosen = list(mechanisms or MECHANISMS.values()) if run.has_counts else [MECHANISMS["one_sided"]]
+    every = mechanisms or mechanisms_named("all", run.config.noise.family)
+    chosen = every if run.has_counts else [one_sided]  # logs of others are about Gaussian noise
     return {one.name: run.radius(one) for one in chosen}
 
 
 def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, above: float = ABOVE) -> RunSummary:
     """The run with every mechanism its bounds allow; an imported log, or a proof without one, has only its own."""
-    radii = radii_of(run, mechanisms)
-    others = [radius for name, radius in radii.items() if name != "neyman_pearson"] or list(radii.values())
+    radii, tight = radii_of(run, mechanisms), default_mechanism(run.config.noise.family).name
+    others = [radius for name, radius in radii.items() if name != tight] or list(radii.values())
     best = np.max(np.stack(others), axis=0)
     shares = {
         name: np.mean(radius > best * (1 + _EQUAL))
-        if name == "neyman_pearson" and len(radii) > 1
+        if name == tight and len(radii) > 1
         else np.mean((radius > 0) & (radius >= best * (1 - _EQUAL)))
         for name, radius in radii.items()
     }

@@ -35,9 +35,10 @@ def noisy_copies(x: Tensor, noise: Noise, draws: int, seed: int, input_id: int, 
 
 @torch.inference_mode()
 def collect_logits(
-    members: Sequence[nn.Module], x: Tensor, sigma: float, draws: int, seed: int, input_id: int = 0
+    members: Sequence[nn.Module], x: Tensor, noise: Noise | float, draws: int, seed: int, input_id: int = 0
 ) -> tuple[FloatArray, FloatArray]:
-    """(logits (members, draws, K), clean (members, K)) at x (*shape): every member sees the same noise.
+    """(logits (members, draws, K), clean (members, K)) at x (*shape): every member sees the same noise (a number: the
+    sigma of Gaussian noise).
 
     The noise of draw i depends only on (seed, input_id, i); members are put in eval mode and run on x's device.
     """
@@ -45,7 +46,8 @@ def collect_logits(
     for member in members:
         member.eval()
     clean = _stack([member(x.float().unsqueeze(0)) for member in members])[:, 0]
-    noisy = noisy_copies(x, Gaussian(sigma), draws, seed, input_id, DIAGNOSTIC_STAGE)
+    drawn = noise if isinstance(noise, Noise) else Gaussian(noise)
+    noisy = noisy_copies(x, drawn, draws, seed, input_id, DIAGNOSTIC_STAGE)
     logits = torch.cat([_stack([member(batch) for member in members]) for batch in noisy], dim=1)
     return logits.numpy(), clean.numpy()
 

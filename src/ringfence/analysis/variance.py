@@ -18,8 +18,8 @@ from scipy.stats import binom, qmc
 
 from ringfence.analysis.member_scores import collect_logits
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import one_sided
-from ringfence.stats import clopper_pearson_lower
+from ringfence.mechanisms import one_sided_for
+from ringfence.stats import NoiseLaw, as_law, clopper_pearson_lower
 from ringfence.types import FloatArray
 
 __all__ = [
@@ -64,30 +64,34 @@ class RadiusDistribution:
         return float(self.probabilities[self.radii >= radius].sum())
 
 
-def certified_radii(n: int, alpha: float, sigma: float) -> FloatArray:
-    """Radius for n1 = 0..n successes (n+1,): sigma PhiInv(L(n1, n, alpha)), 0 where L <= 1/2; rounded down."""
-    return _unit_radii(n, alpha) * sigma
+def certified_radii(n: int, alpha: float, noise: NoiseLaw | float) -> FloatArray:
+    """Radius for n1 = 0..n successes (n+1,): Q(L(n1, n, alpha)), 0 where L <= 1/2; rounded down.
+
+    noise: its law, Q the quantile function; a plain number is the sigma of Gaussian noise, sigma PhiInv.
+    """
+    law = as_law(noise)
+    return _unit_radii(n, alpha, law.family) * law.scale
 
 
 @lru_cache(maxsize=32)
-def _unit_radii(n: int, alpha: float) -> FloatArray:
+def _unit_radii(n: int, alpha: float, family: str) -> FloatArray:
     """The radii at sigma = 1; read-only because they are shared."""
     # Half the draws or fewer never certify, so only the upper half is inverted.
     first = n // 2 + 1
     lower = clopper_pearson_lower(np.arange(first, n + 1), n, alpha)
     radii = np.zeros(n + 1)
-    radii[first:] = one_sided(lower, 1.0 - lower, 1.0)
+    radii[first:] = one_sided_for(family)(lower, 1.0 - lower, NoiseLaw(family, 1.0))
     radii.flags.writeable = False
     return radii
 
 
-def radius_distribution(p: ArrayLike, n: int, alpha: float, sigma: float) -> RadiusDistribution:
-    """P(R = sigma PhiInv(L(n1, n, alpha))) = Binom(n1; n, p), averaged over the success probabilities p (any shape).
+def radius_distribution(p: ArrayLike, n: int, alpha: float, noise: NoiseLaw | float) -> RadiusDistribution:
+    """P(R = Q(L(n1, n, alpha))) = Binom(n1; n, p), averaged over the success probabilities p (any shape).
 
     The class is taken as already chosen, rightly; all counts that certify nothing are one outcome, radius 0.
     """
     successes = np.atleast_1d(np.asarray(p, np.float64)).ravel()
-    radii, counts = certified_radii(n, alpha, sigma), np.arange(n + 1)
+    radii, counts = certified_radii(n, alpha, noise), np.arange(n + 1)
     mass = np.zeros(n + 1)
     for success in successes:
         mass += binom.pmf(counts, n, success) / len(successes)
@@ -95,10 +99,10 @@ def radius_distribution(p: ArrayLike, n: int, alpha: float, sigma: float) -> Rad
     return RadiusDistribution(np.append(0.0, radii[certified]), np.append(mass[~certified].sum(), mass[certified]))
 
 
-def expected_radius(p: ArrayLike, n: int, alpha: float, sigma: float) -> FloatArray:
+def expected_radius(p: ArrayLike, n: int, alpha: float, noise: NoiseLaw | float) -> FloatArray:
     """Mean radius CERTIFY reports at success probability p (any shape) with n draws, abstention counted as 0."""
     successes = np.asarray(p, np.float64)
-    means = [radius_distribution(success, n, alpha, sigma).mean for success in successes.ravel()]
+    means = [radius_distribution(success, n, alpha, noise).mean for success in successes.ravel()]
     return np.array(means).reshape(successes.shape)
 
 
@@ -210,7 +214,7 @@ class MarginModel:
         return positive_orthant(margins, self.noise_margin_covariance(k))
 
     def radius_distribution(
-        self, k: int, n: int, alpha: float, sigma: float, clean: ArrayLike | None = None
+        self, k: int, n: int, alpha: float, noise: NoiseLaw | float, clean: ArrayLike | None = None
     ) -> RadiusDistribution:
         """Radii CERTIFY reports with n draws and their probabilities, Binom(n1; n, p_1): equation 4.
 
@@ -219,9 +223,9 @@ class MarginModel:
         Without it, the printed form: one binomial with p_1 over training and noise, which is narrower.
         """
         if clean is None:
-            return radius_distribution(self.success_probability(k)[0], n, alpha, sigma)
+            return radius_distribution(self.success_probability(k)[0], n, alpha, noise)
         rows = np.atleast_2d(np.asarray(clean, np.float64))
-        return radius_distribution([self.success_probability(k, row)[0] for row in rows], n, alpha, sigma)
+        return radius_distribution([self.success_probability(k, row)[0] for row in rows], n, alpha, noise)
 
     def sample_clean(self, k: int, count: int, seed: int) -> FloatArray:
         """Clean logits (count, K) of random k-ensembles: N(c, (1+zeta_c(k-1))/k Sigma_c)."""

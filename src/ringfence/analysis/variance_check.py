@@ -12,6 +12,7 @@ from torch import nn
 from ringfence.analysis.variance import collect_logits, estimate, measured_variance_ratio, variance_ratio
 from ringfence.data import Input
 from ringfence.errors import ArgumentError
+from ringfence.noise import Gaussian, noise_with
 from ringfence.record import Record
 from ringfence.types import FloatArray
 
@@ -43,6 +44,7 @@ class VarianceCheck:
     alpha: float = 0.001
     centre: str = "noisy"
     seed: int = 0
+    noise: str = Gaussian.name
 
     def __post_init__(self) -> None:
         if self.draws < 2:
@@ -66,7 +68,8 @@ class VarianceCheck:
 
     def of_input(self, members: Sequence[nn.Module], item: Input, certified: Certified) -> tuple[FloatArray, float]:
         """(sizes, 8): everything compared, each predicted and measured; and zeta_p."""
-        logits, clean = collect_logits(members, item.x, self.sigma, 2 * self.draws, self.seed, item.id)
+        noise = noise_with(self.noise, self.sigma)
+        logits, clean = collect_logits(members, item.x, noise, 2 * self.draws, self.seed, item.id)
         known, fresh = logits[:, : self.draws], logits[:, self.draws :]
         still = known.mean(1) if self.centre == "noisy" else clean
         model = estimate(known, still)
@@ -77,7 +80,7 @@ class VarianceCheck:
             vote = still[:size].mean(0)
             hits, radius = certified[size]
             ratio = float(np.median(measured_variance_ratio(fresh, size, model.top)))
-            predicted = model.radius_distribution(size, self.n, self.alpha, self.sigma, vote).mean
+            predicted = model.radius_distribution(size, self.n, self.alpha, noise.law, vote).mean
             success = model.success_probability(size, vote)[0]
             by_margins = variance_ratio(size, zeta_margins)
             table[place] = (

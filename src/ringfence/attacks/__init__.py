@@ -2,9 +2,11 @@
 
 from ringfence.attacks.through_noise import (
     ATTACKS,
+    ORDERS,
     Attack,
     Ddn,
     Pgd,
+    PgdL1,
     check_attack,
     gradient_of_loss,
     log_mean_softmax,
@@ -16,9 +18,11 @@ from ringfence.attacks.through_noise import (
 
 __all__ = [
     "ATTACKS",
+    "ORDERS",
     "Attack",
     "Ddn",
     "Pgd",
+    "PgdL1",
     "check_attack",
     "gradient_of_loss",
     "log_mean_softmax",

@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ringfence.attack_job import AttackJob
-from ringfence.attacks.target import attacked_procedure, chosen_lane, load_attacked, load_inputs
-from ringfence.attacks.through_noise import ATTACKS
+from ringfence.attacks.target import (
+    attacked_procedure,
+    chosen_attack,
+    chosen_lane,
+    load_attacked,
+    load_inputs,
+    moving_of,
+)
+from ringfence.attacks.through_noise import ORDERS
 from ringfence.certification import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
@@ -70,6 +77,8 @@ def run_attack(
     """
     run = RunFolder.open(job.run)
     test, noise, lane = attacked_procedure(run), noise_of(given_in(run.config).law), chosen_lane(job, run)
+    named: Any = chosen_attack(job, run).name
+    job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
     wrong = Collected()
     model, dataset = wrong.ask(lambda: load_attacked(job, run)), wrong.ask(lambda: load_inputs(job, run))
@@ -108,6 +117,7 @@ def run_attack(
         config_hash=run.config.digest,
         lane=lane,
         **{name: getattr(job, name) for name in ("attack", "steps", "copies", "box", "n", "recheck", "seed")},
+        norm=moving_of(job).norm,
         sigma=run.config.noise.sigma,
         alpha=next(iter(records.values())).alpha,
         inputs=len(chosen),
@@ -133,7 +143,7 @@ def attacked_points(
 
     Under exact noise nothing is claimed but of lattice points, so that those near the points found are tried.
     """
-    attack = ATTACKS[job.attack](eps=1.0, steps=job.steps, box=job.box)
+    attack = moving_of(job)(eps=1.0, steps=job.steps, box=job.box)
     classes = [int(item.label or 0) for item in items] if against is None else list(against)
     found: list[Tensor] = []
     for parameter in classifier.parameters():
@@ -149,7 +159,8 @@ def attacked_points(
     steps = noise.law.lattice
     if steps is None:
         return found
-    return [inside(*one, steps) for one in zip(found, [item.x for item in items], radii, strict=True)]
+    order = ORDERS[attack.norm]
+    return [inside(*one, steps, order) for one in zip(found, [item.x for item in items], radii, strict=True)]
 
 
 def _predict(
@@ -189,7 +200,7 @@ def _broken(
     found: list[tuple[Broken, Tensor]] = []
     for i, record in zip(suspects, second, strict=True):
         item = claims[i]
-        distance = float((points[i].double() - item.x.double()).norm())
+        distance = float((points[i].double() - item.x.double()).norm(ORDERS[moving_of(job).norm]))
         claim = records[item.id]
         if record.prediction in (claim.prediction, -1) or distance >= claim.radius:
             continue

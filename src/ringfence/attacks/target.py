@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ringfence.attack_job import AttackJob
+from ringfence.attacks.through_noise import ATTACKS, Attack, Ddn, Pgd, PgdL1
 from ringfence.data import Dataset, load_dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
@@ -19,7 +20,7 @@ from ringfence.store.claimed import given_in, procedure_of
 def attacked_procedure(run: RunFolder) -> Procedure:
     """The run's procedure; refused where the attack would not attack what was certified.
 
-    It moves inputs in l2, and asks PREDICT, which votes with one network on noisy inputs.
+    It asks PREDICT, which votes with one network on noisy inputs.
     """
     lift, reducing = run.config.lift.name, run.config.reduced
     if lift != "identity":
@@ -31,10 +32,27 @@ def attacked_procedure(run: RunFolder) -> Procedure:
         raise ArgumentError(
             "run", "must certify the vote of one classifier", run.config.procedure.name, "Attack another."
         )
-    norm = given_in(run.config).mechanism.norm
-    if norm != "l2":
-        raise ArgumentError("run", "must have l2 radii, in which attacks move inputs", norm, "Attack another.")
     return test
+
+
+def moving_of(job: AttackJob) -> type[Pgd] | type[PgdL1] | type[Ddn]:
+    """The attack that moves inputs; where none is named yet, that for l2."""
+    return ATTACKS[job.attack or Pgd.name]
+
+
+def chosen_attack(job: AttackJob, run: RunFolder) -> type[Attack]:
+    """The attack in the norm of the run's radii: the one that was named, or the usual one there."""
+    norm = given_in(run.config).mechanism.norm
+    usual = next((one for one in ATTACKS.values() if one.norm == norm), None)
+    chosen = ATTACKS[job.attack] if job.attack is not None else usual
+    if usual is None or chosen is None:
+        known = sorted({one.norm for one in ATTACKS.values()})
+        rule = f"must have radii in {' or '.join(known)}, in which attacks move inputs"
+        raise ArgumentError("run", rule, norm, "Attack another.")
+    if chosen.norm != norm:
+        rule = f"must move inputs in {norm}, the norm of the run's radii"
+        raise ArgumentError("attack", rule, f"{chosen.name}, which moves them in {chosen.norm}", f"Use {usual.name}.")
+    return chosen
 
 
 def chosen_lane(job: AttackJob, run: RunFolder) -> str:

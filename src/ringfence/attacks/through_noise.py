@@ -49,14 +49,40 @@ def unit(gradient: Tensor) -> Tensor:
     return gradient / norms(gradient).clamp_min(1e-12)
 
 
+def into_l2_ball(delta: Tensor, eps: Tensor | float) -> Tensor:
+    """The nearest points (B, *shape) of the l2 ball of radius eps."""
+    return delta * (eps / norms(delta).clamp_min(1e-12)).clamp_max(1.0)
+
+
+def into_l1_ball(delta: Tensor, eps: Tensor | float) -> Tensor:
+    """The nearest points (B, *shape), in l2, of the l1 ball of radius eps (Duchi et al. 2008).
+
+    All sizes shrink by one amount t, at most to 0: with the sizes sorted, t = (u_1 + ... + u_k - eps) / k for the
+    largest k with u_k above it.
+    """
+    sizes = delta.flatten(1).abs()
+    limit = torch.as_tensor(eps, device=delta.device, dtype=delta.dtype).expand(len(delta), *[1] * (delta.dim() - 1))
+    ordered = sizes.sort(1, descending=True).values
+    shrunk = (ordered.cumsum(1) - limit.flatten(1)) / torch.arange(1, sizes.shape[1] + 1, device=delta.device)
+    kept = (ordered > shrunk).sum(1, keepdim=True).clamp_min(1)
+    amount = shrunk.gather(1, kept - 1).clamp_min(0)
+    return ((sizes - amount).clamp_min(0) * delta.flatten(1).sign()).view_as(delta)
+
+
+BALLS = {"l1": into_l1_ball, "l2": into_l2_ball}
+ORDERS = {"l1": 1, "l2": 2}
+"""Norms in which attacks move inputs, as torch counts them."""
+
+
 class Attack(ABC):
-    """Moves inputs within an l2 ball of radius eps so that the smoothed classifier errs.
+    """Moves inputs within a ball of radius eps, in the norm that it names, so that the smoothed classifier errs.
 
     Subclasses are final and write ``perturb``. box keeps attacked inputs in [0, 1], as images must be; a
     certificate holds outside the box too, so the strongest attempt to break one leaves it off.
     """
 
     name: ClassVar[str]
+    norm: ClassVar[str] = "l2"
     eps: float
     steps: int
     box: bool
@@ -70,19 +96,19 @@ class Attack(ABC):
 
     @abstractmethod
     def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
-        """The perturbation (B, *shape), of l2 norm at most eps."""
+        """The perturbation (B, *shape), of norm at most eps."""
 
     def project(self, x: Tensor, delta: Tensor, eps: Tensor | float) -> Tensor:
         """Into the box, if there is one, then into the ball: shrinking towards x cannot leave a box around x."""
         if self.box:
             delta = (x + delta).clamp(0, 1) - x
-        return delta * (eps / norms(delta).clamp_min(1e-12)).clamp_max(1.0)
+        return BALLS[self.norm](delta, eps)
 
 
 def check_attack(eps: float, steps: int) -> None:
     """Refuse what no attack can mean."""
     if not (math.isfinite(eps) and eps > 0):
-        raise ArgumentError("eps", "must be a positive l2 radius", eps, "Yang et al. (2022) use 1.0 on MNIST.")
+        raise ArgumentError("eps", "must be a positive radius", eps, "Yang et al. (2022) use 1.0 on MNIST.")
     if steps < 1:
         raise ArgumentError("steps", "must be at least 1", steps, "10 is usual.")
 
@@ -111,6 +137,33 @@ class Pgd(Attack):
         for _ in range(self.steps):
             gradient, _ = gradient_of_loss(classifier, x + delta, y, noise)
             delta = self.project(x, delta + 2 * eps / self.steps * unit(gradient), eps)
+        return delta
+
+
+@final
+@dataclass(frozen=True)
+class PgdL1(Attack):
+    """T steps of length 2*eps/T in l1 along the signs of the gradient's largest coordinates, a share of them (Tramer
+    and Boneh 2019): steepest ascent would move one coordinate a step."""
+
+    eps: float = 1.0
+    steps: int = 10
+    box: bool = True
+    share: float = 0.01
+    name: ClassVar[str] = "pgd-l1"
+    norm: ClassVar[str] = "l1"
+
+    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+        """Ascend, project, repeat; coordinates at the edge of the box that would leave it stay where they are."""
+        delta, moved = torch.zeros_like(x), max(1, round(self.share * x[0].numel()))
+        for _ in range(self.steps):
+            gradient, _ = gradient_of_loss(classifier, x + delta, y, noise)
+            if self.box:
+                outward = ((x + delta >= 1) & (gradient > 0)) | ((x + delta <= 0) & (gradient < 0))
+                gradient = torch.where(outward, 0.0, gradient)
+            sizes = gradient.flatten(1).abs()
+            chosen = torch.zeros_like(sizes).scatter_(1, sizes.topk(moved).indices, 1 / moved).view_as(x)
+            delta = self.project(x, delta + 2 * eps / self.steps * chosen * gradient.sign(), eps)
         return delta
 
 
@@ -151,5 +204,5 @@ class Ddn(Attack):
         return torch.where(shortest.isfinite(), best, delta)
 
 
-ATTACKS: dict[str, type[Pgd] | type[Ddn]] = {"pgd": Pgd, "ddn": Ddn}
-"""Attacks by name."""
+ATTACKS: dict[str, type[Pgd] | type[PgdL1] | type[Ddn]] = {one.name: one for one in (Pgd, Ddn, PgdL1)}
+"""Attacks by name; of those in a norm the first is the usual one."""

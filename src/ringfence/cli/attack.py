@@ -83,7 +83,7 @@ def _tree(run: Path, members: str, vote: str) -> str:
 def _print(found: AttackResult) -> None:
     from ringfence.cli.tables import percent, table
 
-    say(f"Accuracy (%) under {found.attack} within radius r, {found.run}")
+    say(f"Accuracy (%) under {found.attack} within {found.norm} radius r, {found.run}")
     columns = zip(found.radii, found.certified, found.empirical, strict=True)
     rows = [(f"{radius:g}", percent(certified), percent(empirical)) for radius, certified, empirical in columns]
     results.print(table(("r", "certified", "empirical"), rows))

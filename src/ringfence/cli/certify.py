@@ -197,7 +197,7 @@ def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> 
     started = job.certification.start(out, replace(job.execution, unlocked=unlocked))
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
     if not quiet:
-        if told := lift_in_words(started.loaded.lift):
+        if told := lift_in_words(started.loaded.lift, job.certification.mechanisms[0].norm):
             remark(told)
         if done:
             there = f"{done} of {total} inputs are already there; going on with the rest"
@@ -210,14 +210,14 @@ def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> 
     return started.run
 
 
-def lift_in_words(lift: Any) -> str | None:
+def lift_in_words(lift: Any, norm: str) -> str | None:
     """What noise elsewhere than at the input costs, in one line."""
-    facts = lift.settings()
+    facts = lift.settings_in(norm)
     if not lift.sound:
         return f"paper form (UNSOUND): radii are not divided by {facts['norm_left_out']:.6g}, so they prove nothing."
     if facts["name"] == "identity":
         return None
-    return f"noise mode {facts['name']}: every radius is divided by {lift.norm_bound:.6g}."
+    return f"noise mode {facts['name']}: every {norm} radius is divided by {facts['norm_bound']:.6g}."
 
 
 def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) -> None:

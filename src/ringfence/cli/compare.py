@@ -106,7 +106,7 @@ def comparisons(
     from ringfence.analysis.compare import Radii, best_of_runs, compare
     from ringfence.analysis.simplex import contestant
     from ringfence.errors import ArgumentError
-    from ringfence.mechanisms import MECHANISMS, one_sided
+    from ringfence.mechanisms import mechanisms_named, one_sided_for
 
     asked_best, alpha = best
     if mechanisms and by:
@@ -117,8 +117,10 @@ def comparisons(
     elif len(runs) == 1:
         runs[0].need_counts("to compare mechanisms")
         runs[0].need_mechanisms()
-        base = Radii.of(runs[0], one_sided)
-        pairs = [(Radii.of(runs[0], one), base) for one in MECHANISMS.values() if one is not one_sided]
+        family = runs[0].config.noise.family
+        plain = one_sided_for(family)
+        rest = [one for one in mechanisms_named("all", family) if one is not plain] or [plain]
+        pairs = [(Radii.of(runs[0], one), Radii.of(runs[0], plain)) for one in rest]
     else:
         chosen = contestant(by) if by else None
         radii = [Radii.of(run, chosen) for run in runs]

@@ -30,12 +30,15 @@ def conditions_command(
     with friendly():
         from ringfence.analysis.conditions.members import judge, summary
         from ringfence.analysis.conditions.verdicts import check_positive
+        from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
         from ringfence.sampling import check_seed
 
         check_seed(choice.seed)
         check_positive("--radius", radius)
-        Gaussian(choice.sigma)  # refused here, before anything is loaded
+        if not isinstance(choice.drawn(), Gaussian):  # refused here, before anything is loaded
+            rule, remedy = "conditions are about the curvature that Gaussian noise leaves", "Leave it out."
+            raise ArgumentError("--noise", rule, choice.noise, remedy)
         members, dataset = choice.load()
         judged = judge(members, dataset, sigma=choice.sigma, radius=radius, draws=choice.draws, seed=choice.seed)
         found = {"sigma": choice.sigma, "radius": radius, "draws": choice.draws, **summary(judged)}

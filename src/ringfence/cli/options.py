@@ -38,7 +38,8 @@ Lattice = Annotated[
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
 NoiseName = Annotated[
-    str | None, typer.Option("--noise", help="Family of the noise, whose scale sigma is (default gaussian).")
+    str | None,
+    typer.Option("--noise", help="gaussian (default; radii in l2), uniform or laplace (in l1), or one of a plugin."),
 ]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where the work is done (default local).")]
 Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]

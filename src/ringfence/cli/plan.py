@@ -33,8 +33,8 @@ def plan_command(
         if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         settings = given_settings(ctx)
-        chosen = mechanisms_named(ctx.obj["mechanism"] or "neyman-pearson")[0]
-        radius, given = settings["radius"], Given(2, noise_with(noise or "gaussian", sigma).law, chosen)
+        law = noise_with(noise or "gaussian", sigma).law
+        radius, given = settings["radius"], Given(2, law, mechanisms_named(ctx.obj["mechanism"], law.family)[0])
         test = build(ctx.obj["procedure"], settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:

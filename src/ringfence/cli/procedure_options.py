@@ -33,7 +33,7 @@ class ProcedureCommand(DerivedCommand):
             parameter(
                 "mechanism",
                 str,
-                help=f"{', '.join(proofs)}, best-of:a+b, or all (default {proofs[0]}).",
+                help=f"{', '.join(proofs)}, best-of:a+b, or all (default {proofs[0]}, under other noise its l1 form).",
                 words=[*proofs, "best-of:", "all"],
             ),
             *_parameters(PROCEDURES),

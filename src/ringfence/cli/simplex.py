@@ -98,9 +98,9 @@ def at_command(
 ) -> None:
     """Radius of every mechanism at one point of the simplex."""
     with friendly():
-        from ringfence.mechanisms import MECHANISMS
+        from ringfence.mechanisms import mechanisms_named
 
-        radii = {name: float(one(p_a, p_b, sigma)) for name, one in MECHANISMS.items()}
+        radii = {one.name: float(one(p_a, p_b, sigma)) for one in mechanisms_named("all")}
         if as_json:
             finite = {name: radius if radius < float("inf") else None for name, radius in radii.items()}
             print_json({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite})

@@ -96,7 +96,8 @@ def train_command(
             say(str(one))
         if not quiet:
             models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
-            remark(f"use it: ringfence {job.objective.certified_with(models, job.classifier or '', job.sigma)}")
+            use = job.objective.certified_with(models, job.classifier or "", job.sigma)
+            remark(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
 
 
 def count_labels(run: TrainingRun, quiet: bool) -> None:

@@ -40,8 +40,7 @@ def variance_command(
         from ringfence.classifiers import Lanes
         from ringfence.driver import Execution
         from ringfence.errors import ArgumentError
-        from ringfence.mechanisms import one_sided
-        from ringfence.noise import Gaussian
+        from ringfence.mechanisms import one_sided_for
         from ringfence.procedures import Fixed
         from ringfence.sampling import check_seed
 
@@ -52,8 +51,8 @@ def variance_command(
         if not sizes or not all(1 <= one <= count for one in sizes):
             raise ArgumentError("--k", f"must lie between 1 and the {count} members", k, "Ask for fewer.")
         check_seed(choice.seed)
-        noise, procedure = Gaussian(choice.sigma), Fixed(alpha, n=n)  # refused here, before anything is loaded
-        check = VarianceCheck(sizes, choice.sigma, choice.draws, n, alpha, centre, choice.seed)
+        noise, procedure = choice.drawn(), Fixed(alpha, n=n)  # refused here, before anything is loaded
+        check = VarianceCheck(sizes, choice.sigma, choice.draws, n, alpha, centre, choice.seed, noise.name)
         members, dataset = choice.load()
         votes = Lanes(members, ("soft",), prefixes=True)
         records = certify(
@@ -61,7 +60,7 @@ def variance_command(
             dataset,
             noise=noise,
             procedure=procedure,
-            mechanism=one_sided,
+            mechanism=one_sided_for(noise.name),
             lanes=votes.names,
             seed=choice.seed,
             execution=Execution(choice.device),

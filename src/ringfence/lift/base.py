@@ -20,6 +20,11 @@ class Lift(ABC):
     def norm_bound(self) -> float:
         """An upper bound on the largest singular value of A, never below it."""
 
+    def bound_in(self, norm: str) -> float | None:
+        """How much distances in a norm are stretched at most; None where no bound is certified, which refuses the lift
+        to mechanisms of that norm. In l1 it is the largest column sum of absolute values of A."""
+        return self.norm_bound if norm == "l2" else None
+
     @property
     def sound(self) -> bool:
         """False for ``paper`` forms that leave the factor out."""
@@ -42,6 +47,10 @@ class Lift(ABC):
         unproved = {} if self.sound else {"sound": False}
         return {"name": self.name, "norm_bound": self.norm_bound, **unproved}
 
+    def settings_in(self, norm: str) -> dict[str, Any]:
+        """The same with the bound in this norm."""
+        return {**self.settings(), "norm_bound": self.bound_in(norm)}
+
 
 @final
 @dataclass(frozen=True)
@@ -53,6 +62,10 @@ class Identity(Lift):
     @property
     def norm_bound(self) -> float:
         """Exactly 1."""
+        return 1.0
+
+    def bound_in(self, norm: str) -> float:
+        """1 in every norm."""
         return 1.0
 
     def __call__(self, x: Tensor) -> Tensor:

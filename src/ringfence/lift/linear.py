@@ -10,22 +10,29 @@ from torch import Tensor
 
 from ringfence.lift.base import Lift
 from ringfence.operators import Crops, Operator, PositionStrip, Separable
-from ringfence.operators.norms import root
+from ringfence.operators.norms import root, up
 
 
 @final
 @dataclass(frozen=True)
 class Linear(Lift):
-    """x -> A x for an operator, computed in float64."""
+    """x -> A x for an operator, computed in float64. norms: in which it is certified."""
 
     operator: Operator
     mode: str
+    norms: tuple[str, ...] = ("l1", "l2")
     name: ClassVar[str] = "linear"
 
     @property
     def norm_bound(self) -> float:
         """The certified norm of the operator."""
         return self.operator.norm_bound
+
+    def bound_in(self, norm: str) -> float | None:
+        """The operator's bound in l1 or l2."""
+        if norm not in self.norms:
+            return None
+        return self.operator.l1_bound if norm == "l1" else super().bound_in(norm)
 
     def __call__(self, x: Tensor) -> Tensor:
         """A x, rounded once: the norm is that of the float64 matrices."""
@@ -53,6 +60,10 @@ class RandomPatches(Lift):
         """sqrt(k) ||A|| ||B||, at least sqrt(k) max_i ||A P_i B||."""
         return self.crops.on(*self.shape).norm_of_any
 
+    def bound_in(self, norm: str) -> float | None:
+        """In l1 k ||A|| ||B||."""
+        return self.crops.on(*self.shape).l1_bound_of_any if norm == "l1" else super().bound_in(norm)
+
     def __call__(self, x: Tensor) -> Tensor:
         """The patches of input 0."""
         return self.at(x, 0)
@@ -79,6 +90,10 @@ class Paper(Lift):
         """1, whatever the map does."""
         return 1.0
 
+    def bound_in(self, norm: str) -> float | None:
+        """1 where the lift has a bound that can be left out."""
+        return None if self.lift.bound_in(norm) is None else 1.0
+
     @property
     def sound(self) -> bool:
         """Never."""
@@ -96,6 +111,10 @@ class Paper(Lift):
         """Those of the lift, with the factor that was left out under another name."""
         inner = self.lift.settings()
         return {**inner, "norm_bound": 1.0, "form": "paper", "norm_left_out": inner["norm_bound"]}
+
+    def settings_in(self, norm: str) -> dict[str, Any]:
+        """What was left out is the bound in this norm."""
+        return {**super().settings_in(norm), "norm_left_out": self.lift.bound_in(norm)}
 
 
 @final
@@ -120,6 +139,12 @@ class WithStrip(Lift):
         """||Rz|| or 1, times the square root of the number of copies."""
         norm = 1.0 if self.before is None else self.before.norm_bound
         return norm if self.copies == 1 else root(self.copies * norm**2)
+
+    def bound_in(self, norm: str) -> float | None:
+        """In l1 the number of copies times that of the resize, or 1."""
+        if norm != "l1":
+            return super().bound_in(norm)
+        return up(self.copies * (1.0 if self.before is None else self.before.l1_bound))
 
     def __call__(self, x: Tensor) -> Tensor:
         """The lifted input of id 0."""

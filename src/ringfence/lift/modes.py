@@ -60,7 +60,8 @@ def _images(mode: str, crops: Crops, shape: tuple[int, ...]) -> NoisePlace:
     if mode == "patch":
         return NoisePlace(Linear(windows, mode), AlreadyCut())
     isometries, colour = windows.explicit.polar()
-    return NoisePlace(Linear(isometries, mode), colour)
+    # S (U x + w) has the law of M (x + z) for Gaussian w and z alone: a rotation makes other noise another one.
+    return NoisePlace(Linear(isometries, mode, norms=("l2",)), colour)
 
 
 def _scattered(mode: str, crops: Crops, windows: Windows) -> NoisePlace:

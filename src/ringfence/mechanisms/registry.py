@@ -10,13 +10,16 @@ import numpy as np
 
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.cohen import neyman_pearson, one_sided
+from ringfence.mechanisms.cohen import neyman_pearson, neyman_pearson_l1, one_sided, one_sided_l1
 from ringfence.mechanisms.divergence import renyi
 from ringfence.mechanisms.privacy import analytic_dp, pixeldp
-from ringfence.stats.noise_law import NoiseLaw
+from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
 from ringfence.types import FloatArray
 
-MECHANISMS: dict[str, Mechanism] = {m.name: m for m in (neyman_pearson, one_sided, renyi, pixeldp, analytic_dp)}
+MECHANISMS: dict[str, Mechanism] = {
+    one.name: one for one in (neyman_pearson, one_sided, renyi, pixeldp, analytic_dp, neyman_pearson_l1, one_sided_l1)
+}
+"""By name; of those for a family of noise the first is the one that decides where none is named."""
 
 
 @final
@@ -43,12 +46,28 @@ def best_of(*members: Mechanism) -> BestOf:
     return BestOf(*members)
 
 
-def mechanisms_named(name: str) -> tuple[Mechanism, ...]:
-    """The one that decides, then those recorded beside it; ``all`` is Neyman-Pearson with every other one like it."""
-    if name != "all":
+def default_mechanism(family: str) -> Mechanism:
+    """What decides under noise of this family where nobody says; for a family without a proof one that refuses it."""
+    return next((one for one in MECHANISMS.values() if family in one.families), neyman_pearson)
+
+
+def one_sided_for(family: str) -> Mechanism:
+    """The one-sided form for a family, as CERTIFY uses it; the default where there is none."""
+    each = (one for one in (one_sided, one_sided_l1) if family in one.families)
+    return next(each, default_mechanism(family))
+
+
+def mechanisms_named(name: str | None, family: str = GAUSSIAN) -> tuple[Mechanism, ...]:
+    """The one that decides, then those recorded beside it; None: the default for the family of the noise, ``all``: that
+    one with every other like it."""
+    if name is not None and name != "all":
         return (mechanism(name),)
-    first = neyman_pearson  # those about other noise or another norm have no radius to stand beside its
-    return tuple(m for m in MECHANISMS.values() if m.norm == first.norm and first.families <= m.families)
+    first = default_mechanism(family)  # those about other noise or another norm have no radius to stand beside its
+    return (first, *(m for m in MECHANISMS.values() if name and m is not first and _alike(m, first, family)))
+
+
+def _alike(one: Mechanism, first: Mechanism, family: str) -> bool:
+    return one.norm == first.norm and family in one.families
 
 
 def mechanism(name: str) -> Mechanism:

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from ringfence.errors import ArgumentError
 from ringfence.noise.gaussian import Gaussian, Noise
+from ringfence.noise.l1 import Laplace, Uniform
 from ringfence.stats.noise_law import FLOAT, NoiseLaw
 
-NOISES: dict[str, Callable[..., Noise]] = {Gaussian.name: Gaussian}
+NOISES: dict[str, Callable[..., Noise]] = {one.name: one for one in (Gaussian, Uniform, Laplace)}
 """What draws each family, made from its scale, and from form and lattice where it is not drawn in float32."""
 
-__all__ = ["NOISES", "Gaussian", "Noise", "noise_of", "noise_with"]
+__all__ = ["NOISES", "Gaussian", "Laplace", "Noise", "Uniform", "noise_of", "noise_with"]
 
 
 def noise_with(family: str, scale: float, form: str = FLOAT, lattice: int | None = None) -> Noise:

@@ -50,13 +50,13 @@ def onto_lattice(name: str, x: Tensor, lattice: int) -> tuple[Tensor, float]:
     return steps * (1 / lattice), moved
 
 
-def inside(point: Tensor, centre: Tensor, radius: float, lattice: int) -> Tensor:
-    """A lattice point near point (*shape) that lies in the l2 ball around centre, a lattice point: the nearest one, or
+def inside(point: Tensor, centre: Tensor, radius: float, lattice: int, order: int = 2) -> Tensor:
+    """A lattice point near point (*shape) that lies in the ball around centre, a lattice point: the nearest one, or
     where that is outside the one with every step rounded towards the centre, which is nearer than point itself."""
     middle = in_steps(centre, lattice)
     away = point.to(torch.float32) * lattice - middle
     nearest = torch.round(away)
-    steps = nearest if float(nearest.double().norm()) <= radius * lattice else torch.trunc(away)
+    steps = nearest if float(nearest.double().norm(order)) <= radius * lattice else torch.trunc(away)
     return (middle + steps) * (1 / lattice)
 
 

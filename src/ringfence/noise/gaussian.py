@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
@@ -37,6 +38,13 @@ class Noise(ABC):
     def fill(self, out: Tensor, key: int) -> None:
         """Overwrite out (rows, *shape), float32 and contiguous, with the draws of this 64-bit key."""
 
+    def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Draws (*shape) at scale 1 from a generator, on its device: what training adds, times its scale."""
+        out = torch.empty(tuple(shape), device=generator.device)
+        key = torch.randint(1 << 62, (), generator=generator, device=generator.device)
+        self.fill(out, int(key))
+        return out.div_(self.law.scale)
+
     def fill_steps(self, out: Tensor, key: int) -> None:
         """The same in steps of the law's lattice, whole numbers; noise without a lattice has no other unit."""
         self.fill(out, key)
@@ -54,21 +62,21 @@ class Noise(ABC):
         return self.law.settings()
 
 
-@final
 @dataclass(frozen=True)
-class Gaussian(Noise):
-    """e ~ N(0, sigma^2 I). form ``float``: drawn in float32, because half precision would not be Gaussian; ``exact``:
-    rounded to whole steps of 1/lattice (255 if none is named), drawn and added as integers.
+class FamilyNoise(Noise):
+    """Independent coordinates of standard deviation sigma, of a family whose law is known. form ``float``: drawn in
+    float32, because half precision would have another law; ``exact``: rounded to whole steps of 1/lattice (255 if none
+    is named), drawn and added as integers.
 
     Float: on the CPU the bits come from NumPy's SFC64, seeded with all 64 bits of the key (torch's own CPU generator
     keeps 32, so two chunks could share a stream); on CUDA from Philox in a kernel of our own, or torch's Philox
     where Triton is missing. Each takes the key whole. Exact: Philox everywhere, the same integers on every device.
+    Subclasses are final: they name a family and write how it is made from random bits.
     """
 
     sigma: float
     form: str = FLOAT
     lattice: int | None = None
-    name: ClassVar[str] = GAUSSIAN
 
     def __post_init__(self) -> None:
         if not (isinstance(self.sigma, Real) and np.isfinite(self.sigma) and self.sigma > 0):
@@ -77,38 +85,62 @@ class Gaussian(Noise):
 
     @property
     def law(self) -> NoiseLaw:
-        """Gaussian of scale sigma."""
-        return NoiseLaw(GAUSSIAN, self.sigma, self.form, self.lattice)
+        """That of the family at scale sigma."""
+        return NoiseLaw(self.name, self.sigma, self.form, self.lattice)
 
+    @abstractmethod
+    def fill_on_host(self, out: Tensor, key: int) -> None:
+        """``fill`` in float32 on the CPU."""
+
+    @final
     def fill(self, out: Tensor, key: int) -> None:
-        """Standard normals times sigma; exact ones as multiples of the lattice's step."""
+        """Float32 numbers; exact ones as multiples of the lattice's step."""
         if self.lattice is not None:
-            fill_steps(out, key, (GAUSSIAN, self.sigma, self.lattice))
+            fill_steps(out, key, (self.name, self.sigma, self.lattice))
             out.mul_(1 / self.lattice)
         elif out.device.type == "cpu":
-            _box_muller(out, key, self.sigma)
+            self.fill_on_host(out, key)
         elif (kernel := _kernel(out.device)) is None:
-            out.normal_(std=self.sigma, generator=_generator(str(out.device)).manual_seed(key))
+            generator = _generator(str(out.device)).manual_seed(key)
+            torch.mul(self.standard(out.shape, generator), self.sigma, out=out)
         else:
             rows = torch.arange(len(out))
             table = torch.stack([torch.zeros_like(rows), torch.full_like(rows, signed(key)), rows]).to(out.device)
-            kernel.add_noise(out, torch.zeros_like(out[:1]), table, self.sigma)
+            kernel.add_noise(out, torch.zeros_like(out[:1]), table, self.sigma, self.name)
 
+    @final
     def fill_steps(self, out: Tensor, key: int) -> None:
         """Integers; float noise as it is."""
         if self.lattice is None:
             self.fill(out, key)
         else:
-            fill_steps(out, key, (GAUSSIAN, self.sigma, self.lattice))
+            fill_steps(out, key, (self.name, self.sigma, self.lattice))
 
+    @final
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """One kernel on CUDA."""
         if self.lattice is not None:
-            return add_steps(out, clean, table, (GAUSSIAN, self.sigma, self.lattice))
+            return add_steps(out, clean, table, (self.name, self.sigma, self.lattice))
         kernel = _kernel(out.device)
         if kernel is not None:
-            kernel.add_noise(out, clean, table, self.sigma)
+            kernel.add_noise(out, clean, table, self.sigma, self.name)
         return kernel is not None
+
+
+@final
+@dataclass(frozen=True)
+class Gaussian(FamilyNoise):
+    """e ~ N(0, sigma^2 I), certified in l2."""
+
+    name: ClassVar[str] = GAUSSIAN
+
+    def fill_on_host(self, out: Tensor, key: int) -> None:
+        """Standard normals times sigma."""
+        _box_muller(out, key, self.sigma)
+
+    def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Standard normals."""
+        return torch.randn(tuple(shape), generator=generator, device=generator.device)
 
 
 def _kernel(device: torch.device) -> Any:

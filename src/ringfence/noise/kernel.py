@@ -1,4 +1,4 @@
-"""Gaussian noise on CUDA in one kernel: drawn from the key of each row, added to its input, cast and laid out.
+"""Float noise on CUDA in one kernel: drawn from the key of each row, added to its input, cast and laid out.
 
 The numbers are those of philox.py. A draw depends on its key and its place alone, not on its neighbours.
 """
@@ -11,6 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ringfence.noise import philox
+
+FAMILIES = {"gaussian": 0, "uniform": 1, "laplace": 2}
+"""The families as the kernel knows them; it is compiled for each."""
 
 BLOCK = 256
 """Counters per program, one for each thread: four numbers each."""
@@ -34,9 +37,41 @@ def _sine_and_cosine(word):  # type: ignore[no-untyped-def]
     return tl.where((quarters & 2) != 0, -first, first), tl.where(((quarters + 1) & 2) != 0, -second, second)
 
 
+@triton.jit
+def _normals(first, second, scale):  # type: ignore[no-untyped-def]
+    """Two normals of two words."""
+    # u on {1..2^31}/2^31: small integers are exact in float32, so that the tail keeps its resolution.
+    uniform = ((first >> 1).to(tl.int32).to(tl.float32) + 1.0) * 4.656612873077393e-10
+    radius = scale * tl.sqrt(-2.0 * tl.log(uniform))
+    sine, cosine = _sine_and_cosine(second.to(tl.int32, bitcast=True))
+    return radius * cosine, radius * sine
+
+
+@triton.jit
+def _uniform(word, scale):  # type: ignore[no-untyped-def]
+    """sqrt(3) (w + 1/2) / 2^31 of a word, times the scale."""
+    return (word.to(tl.int32, bitcast=True).to(tl.float32) + 0.5) * (scale * 8.065490087349327e-10)  # sqrt(3) / 2^31
+
+
+@triton.jit
+def _laplace(word, scale):  # type: ignore[no-untyped-def]
+    """-ln(u) / sqrt(2) with the sign of the word, u on {1..2^31}/2^31 from its lower bits, times the scale."""
+    whole = word.to(tl.int32, bitcast=True)
+    size = scale * tl.log(((whole & 0x7FFFFFFF).to(tl.float32) + 1.0) * 4.656612873077393e-10)
+    return tl.where(whole < 0, size, -size) * 0.7071067811865476
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def _draw(  # type: ignore[no-untyped-def]
-    out, clean, table, sigma, rows, SIZE: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr
+    out,
+    clean,
+    table,
+    sigma,
+    rows,
+    SIZE: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    FAMILY: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     # Constants: dividing by numbers that are none takes many instructions.
     QUARTER: tl.constexpr = (SIZE + 3) // 4
@@ -52,19 +87,21 @@ def _draw(  # type: ignore[no-untyped-def]
     a, b, c, d = tl.philox(key, i, second, zero, zero)
     for pair in tl.static_range(2):
         u, t = (a, b) if pair == 0 else (c, d)
-        # u on {1..2^31}/2^31: small integers are exact in float32, so that the tail keeps its resolution.
-        uniform = ((u >> 1).to(tl.int32).to(tl.float32) + 1.0) * 4.656612873077393e-10
-        radius = scale * tl.sqrt(-2.0 * tl.log(uniform))
-        sine, cosine = _sine_and_cosine(t.to(tl.int32, bitcast=True))
+        if FAMILY == 0:
+            one, other = _normals(u, t, scale)
+        elif FAMILY == 1:
+            one, other = _uniform(u, scale), _uniform(t, scale)
+        else:
+            one, other = _laplace(u, scale), _laplace(t, scale)
         for half in tl.static_range(2):
             number = i + (2 * pair + half) * QUARTER
             there = (i < QUARTER) & (number < SIZE)
-            value = tl.load(clean + number, mask=there, other=0.0) + radius * (cosine if half == 0 else sine)
+            value = tl.load(clean + number, mask=there, other=0.0) + (one if half == 0 else other)
             place_in_row = (number % PIXELS) * CHANNELS + number // PIXELS  # one channel: the number itself
             tl.store(out + place_in_row, value.to(out.dtype.element_ty), mask=there)
 
 
-def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float) -> None:
+def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float, family: str = "gaussian") -> None:
     """out[r] = clean[table[0, r]] + the draw of key table[1, r] in place table[2, r]; place -1: no noise.
 
     out: (B, *shape), contiguous or channels last, of any floating type; clean: (slots, *shape) float32, contiguous;
@@ -74,9 +111,10 @@ def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float) -> None:
     last = out.dim() == 4 and not out.is_contiguous()
     channels = out.shape[1] if last else 1
     grid = (len(out), triton.cdiv(triton.cdiv(size, 4), BLOCK))
-    _draw[grid](out, clean, table, sigma, len(out), SIZE=size, CHANNELS=channels, BLOCK=BLOCK, num_warps=BLOCK // 32)
+    shape = {"SIZE": size, "CHANNELS": channels, "FAMILY": FAMILIES[family], "BLOCK": BLOCK}
+    _draw[grid](out, clean, table, sigma, len(out), **shape, num_warps=BLOCK // 32)
 
 
 def is_right(device: torch.device) -> bool:
-    """Whether a few draws on this device are what philox.py says."""
-    return philox.are_drawn_by(add_noise, device)
+    """Whether a few draws of every family on this device are what philox.py says."""
+    return all(philox.are_drawn_by(add_noise, device, family) for family in FAMILIES)

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ringfence.stats.noise_law import DECAY, HALF_WIDTH
+
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 EVEN, ODD = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -82,7 +84,31 @@ def normals(key: int, place: int, size: int) -> NDArray[np.float64]:
     return pairs.reshape(-1)[:size]
 
 
-def are_drawn_by(add_noise: Callable[[Tensor, Tensor, Tensor, float], None], device: torch.device) -> bool:
+def uniforms(key: int, place: int, size: int) -> NDArray[np.float64]:
+    """The same for uniform noise: number i + kQ is sqrt(3) (w + 1/2) / 2^31 of the signed word k of block i."""
+    return np.asarray((_signed_words(key, place, size) + 0.5) * (HALF_WIDTH * 2.0**-31), np.float64)
+
+
+def laplaces(key: int, place: int, size: int) -> NDArray[np.float64]:
+    """The same for Laplace noise: -ln(u) / sqrt(2), u on {1..2^31}/2^31 from the word's lower bits, with its sign."""
+    found = _signed_words(key, place, size)
+    length = -np.log(((found & 0x7FFFFFFF) + 1) * 2.0**-31) / DECAY
+    return np.asarray(np.where(found < 0, -length, length), np.float64)
+
+
+def _signed_words(key: int, place: int, size: int) -> NDArray[np.int64]:
+    """Words k of blocks i as signed numbers, (size,), in the order i + kQ."""
+    found = words(key, np.arange(-(-size // 4), dtype=np.uint64), place)
+    return found.reshape(-1)[:size].astype(np.uint32).view(np.int32).astype(np.int64)
+
+
+REFERENCES = {"gaussian": normals, "uniform": uniforms, "laplace": laplaces}
+"""A draw (size,) of standard deviation 1 of a key in a place, by family."""
+
+
+def are_drawn_by(
+    add_noise: Callable[[Tensor, Tensor, Tensor, float, str], None], device: torch.device, family: str = "gaussian"
+) -> bool:
     """Whether a kernel (noise/kernel.py) draws these numbers, to float32's accuracy.
 
     Half of all keys are 2^63 and more, and reach it as negative numbers.
@@ -90,6 +116,7 @@ def are_drawn_by(add_noise: Callable[[Tensor, Tensor, Tensor, float], None], dev
     keys, places, size = [1, (1 << 63) - 1, 1 << 63, (1 << 64) - 5], [0, 99, 7, 50], 1003
     table = torch.tensor([[0] * len(keys), np.array(keys, np.uint64).view(np.int64).tolist(), places], device=device)
     out = torch.empty(len(keys), size, device=device)
-    add_noise(out, torch.zeros(1, size, device=device), table, 1.0)
-    wanted = torch.stack([torch.from_numpy(normals(*one, size)) for one in zip(keys, places, strict=True)])
+    add_noise(out, torch.zeros(1, size, device=device), table, 1.0, family)
+    draw = REFERENCES[family]
+    wanted = torch.stack([torch.from_numpy(draw(*one, size)) for one in zip(keys, places, strict=True)])
     return bool((out.cpu() - wanted).abs().max() < 1e-4)

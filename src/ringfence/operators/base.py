@@ -26,6 +26,11 @@ class Operator(ABC):
     def norm_bound(self) -> float:
         """An upper bound on the largest singular value, never below it."""
 
+    @property
+    def l1_bound(self) -> float | None:
+        """An upper bound on the l1 norm, the largest column sum of absolute values; None where nobody has one."""
+        return None
+
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for a run's config."""
         return {"name": self.name}

@@ -80,6 +80,17 @@ def stack_bound(rows: Sequence[FloatArray], columns: Sequence[FloatArray], pairs
     return root(min(along_columns, along_rows))
 
 
+def column_sum_bound(
+    rows: Sequence[FloatArray], columns: Sequence[FloatArray], pairs: Sequence[tuple[int, int]]
+) -> float:
+    """An upper bound on the l1 norm of the stacked rows[a] (x) columns[b], (a, b) in pairs: its largest column sum of
+    absolute values. That of pixel (i, j) is sum_ab (sum_k |R_a[k, i]|) (sum_k |C_b[k, j]|)."""
+    down, across = ([np.abs(one).sum(0) for one in matrices] for matrices in (rows, columns))
+    total = np.sum([np.multiply.outer(down[a], across[b]) for a, b in pairs], axis=0)
+    terms = max(map(len, rows)) + max(map(len, columns)) + len(pairs) + 4
+    return up(float(total.max()) * (1 + 2 * rounding(terms)))
+
+
 def root(square: float) -> float:
     """The square root, rounded up; products of two bounds may have lost a unit on the way."""
     return up(float(np.sqrt(square * (1 + 8 * UNIT))))

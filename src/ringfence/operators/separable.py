@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ringfence.errors import ArgumentError
 from ringfence.operators.base import Operator, Tensors
-from ringfence.operators.norms import norm_bound, root, stack_bound
+from ringfence.operators.norms import column_sum_bound, norm_bound, root, stack_bound
 from ringfence.types import FloatArray
 
 RESIZES = ("bilinear", "bicubic")
@@ -97,6 +97,11 @@ class Separable(Operator):
         """||R|| ||C||: the norm of a Kronecker product is the product of the norms."""
         return root(norm_bound(self.rows) ** 2 * norm_bound(self.columns) ** 2)
 
+    @property
+    def l1_bound(self) -> float:
+        """The product of the largest column sums."""
+        return column_sum_bound([self.rows], [self.columns], [(0, 0)])
+
 
 def resize(shape: tuple[int, int], target: tuple[int, int], kind: str = "bilinear") -> Separable:
     """Bilinear or bicubic interpolation of (H, W) images to the target size."""
@@ -131,6 +136,11 @@ class Stack(Operator):
     def norm_bound(self) -> float:
         """sqrt(lambda_max(sum_i M_i^T M_i)), bounded from above."""
         return stack_bound(self.rows, self.columns, self.pairs)
+
+    @property
+    def l1_bound(self) -> float:
+        """The largest column sum of the whole stack: patches that share a pixel add up."""
+        return column_sum_bound(self.rows, self.columns, self.pairs)
 
     def dense(self) -> FloatArray:
         """All of it as one matrix (k h w, H W): for tests on small sizes."""

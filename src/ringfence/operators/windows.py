@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ringfence.errors import ArgumentError
 from ringfence.operators.base import Operator
-from ringfence.operators.norms import root
+from ringfence.operators.norms import root, up
 from ringfence.operators.separable import Separable, Stack, crop_matrix
 
 Position = tuple[int, int]
@@ -79,6 +79,17 @@ class Windows(Operator):
         """The norm of the stack, bounded from above."""
         return self.explicit.norm_bound
 
+    @property
+    def l1_bound(self) -> float:
+        """The l1 norm of the stack, bounded from above."""
+        return self.explicit.l1_bound
+
+    @property
+    def l1_bound_of_any(self) -> float:
+        """k ||A|| ||B|| in l1, wherever the patches lie: k copies of a pixel count k times."""
+        before, after = (1.0 if one is None else one.l1_bound for one in (self.before, self.after))
+        return up(len(self.positions) * before * after)
+
     @cached_property
     def norm_of_any(self) -> float:
         """sqrt(k) ||A|| ||B||: holds for the same number of patches wherever they lie, also several times at one
@@ -120,8 +131,13 @@ class SubVideos(Operator):
     @property
     def norm_bound(self) -> float:
         """sqrt(largest number of sub-videos that share a frame): the stack's Gram matrix counts them."""
+        return root(self.l1_bound)
+
+    @property
+    def l1_bound(self) -> float:
+        """That number itself, exactly."""
         shared = Counter(frame for start in self.starts for frame in range(start, start + self.frames))
-        return root(float(max(shared.values())))
+        return float(max(shared.values()))
 
     def settings(self) -> dict[str, Any]:
         """Length and places."""

@@ -70,7 +70,21 @@ def gaussian_tail(x: mpf) -> mpf:
     return mpmath.erfc(x / mpmath.sqrt(2)) / 2
 
 
-TAILS: dict[str, Callable[[mpf], mpf]] = {"gaussian": gaussian_tail}
+def uniform_tail(x: mpf) -> mpf:
+    """P(e > x), x > 0, for uniform e of standard deviation 1: half of what is left of [0, sqrt 3], any width at all."""
+    import mpmath
+
+    return max(1 - x / mpmath.sqrt(3), mpmath.mpf(0)) / 2
+
+
+def laplace_tail(x: mpf) -> mpf:
+    """P(e > x), x > 0, for Laplace e of standard deviation 1."""
+    import mpmath
+
+    return mpmath.exp(-mpmath.sqrt(2) * x) / 2
+
+
+TAILS: dict[str, Callable[[mpf], mpf]] = {"gaussian": gaussian_tail, "uniform": uniform_tail, "laplace": laplace_tail}
 """P(e > x), x > 0, of one coordinate at scale 1 for every symmetric family that can be drawn exactly."""
 
 

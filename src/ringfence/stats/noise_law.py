@@ -16,6 +16,8 @@ from ringfence.stats.lattice import check_lattice, thresholds
 from ringfence.types import FloatArray
 
 GAUSSIAN: Final = "gaussian"
+UNIFORM: Final = "uniform"
+LAPLACE: Final = "laplace"
 FLOAT: Final = "float"
 EXACT: Final = "exact"
 FORMS = (FLOAT, EXACT)
@@ -30,7 +32,8 @@ STEPS: Final = 255
 class NoiseFamily:
     """Independent coordinates of one symmetric distribution, known up to its scale.
 
-    parameter: what its scale is called; cdf, quantile: of one coordinate at scale 1, elementwise on arrays.
+    parameter: what its scale is called; cdf, quantile: of one coordinate at scale 1, elementwise on arrays. The scale
+    of the families here is their standard deviation, in which the literature compares them.
     """
 
     name: str
@@ -39,7 +42,35 @@ class NoiseFamily:
     quantile: Callable[[FloatArray], FloatArray]
 
 
-FAMILIES: dict[str, NoiseFamily] = {GAUSSIAN: NoiseFamily(GAUSSIAN, "sigma", ndtr, ndtri)}
+HALF_WIDTH: Final = math.sqrt(3)
+"""Of uniform noise with standard deviation 1: it lies in [-sqrt 3, sqrt 3]."""
+DECAY: Final = math.sqrt(2)
+"""Of Laplace noise with standard deviation 1: its density is exp(-sqrt 2 |e|) / sqrt 2."""
+
+
+def _uniform_cdf(x: FloatArray) -> FloatArray:
+    return np.clip((x / HALF_WIDTH + 1) / 2, 0.0, 1.0)
+
+
+def _uniform_quantile(p: FloatArray) -> FloatArray:
+    return HALF_WIDTH * (2 * p - 1)
+
+
+def _laplace_cdf(x: FloatArray) -> FloatArray:
+    tail = np.exp(-DECAY * np.abs(x)) / 2
+    return np.where(x < 0, tail, 1 - tail)
+
+
+def _laplace_quantile(p: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.where(p <= 0.5, np.log(2 * p), -np.log(2 * (1 - p))) / DECAY
+
+
+FAMILIES: dict[str, NoiseFamily] = {
+    GAUSSIAN: NoiseFamily(GAUSSIAN, "sigma", ndtr, ndtri),
+    UNIFORM: NoiseFamily(UNIFORM, "sigma", _uniform_cdf, _uniform_quantile),
+    LAPLACE: NoiseFamily(LAPLACE, "sigma", _laplace_cdf, _laplace_quantile),
+}
 """Families by name; another one is added here."""
 
 
@@ -48,7 +79,7 @@ FAMILIES: dict[str, NoiseFamily] = {GAUSSIAN: NoiseFamily(GAUSSIAN, "sigma", ndt
 class NoiseLaw:
     """The distribution of one coordinate of a noise, all coordinates being independent and alike.
 
-    family: a name of FAMILIES, or one that no mechanism here knows; scale: its parameter, sigma for the Gaussian;
+    family: a name of FAMILIES, or one that no mechanism here knows; scale: its parameter, sigma for those of the house;
     form: how it is drawn; lattice: steps per unit of the lattice it lies on, None for float noise.
     slack: by how much a probability about inputs may differ from that under the law itself; 0 for float noise, whose
     rounding nobody bounds, and for exact noise None until ``over`` is told the number of coordinates.

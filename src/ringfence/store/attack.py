@@ -46,8 +46,8 @@ class AttackResult(_Stored):
 
     run: the folder's name, with its config_hash and the lane that was attacked. inputs were attacked at every radius,
     ``attacked`` certificates inside their own; certified is None where the run tried smaller radii only.
-    steps, copies, box: of the attack; n: draws of PREDICT at an attacked point; recheck: fresh draws where a
-    certificate seemed broken; seed: of all of them.
+    norm: in which inputs were moved; steps, copies, box: of the attack; n: draws of PREDICT at an attacked point;
+    recheck: fresh draws where a certificate seemed broken; seed: of all of them.
     """
 
     format: Literal["ringfence-attack"] = FORMAT
@@ -56,6 +56,7 @@ class AttackResult(_Stored):
     config_hash: str
     lane: str
     attack: str
+    norm: str = "l2"
     steps: int
     copies: int
     box: bool

@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import LoadedModel
-from ringfence.noise import Gaussian
+from ringfence.noise import Gaussian, noise_with
 from ringfence.sampling import vote_counts
 from ringfence.store.atomic import reading_errors, write_atomically, writing_errors
 from ringfence.training.data import DeviceData
@@ -44,7 +44,13 @@ class Answers:
     """votes (N, K): how many of the noisy copies of each input got each class; UNKNOWN where not counted yet."""
 
     def __init__(
-        self, classifier: LoadedModel, data: DeviceData, questions: Questions, folder: Path, seed: int = 0
+        self,
+        classifier: LoadedModel,
+        data: DeviceData,
+        questions: Questions,
+        folder: Path,
+        seed: int = 0,
+        family: str = Gaussian.name,
     ) -> None:
         classes, top = _classes(classifier, data), int(data.y.max())
         if questions.every_class and classes != data.num_classes:
@@ -52,8 +58,9 @@ class Answers:
         if classes <= top:
             _refuse(f"{classes} classes and the label {top}")
         self._classifier, self._data, self._questions, self._seed = classifier, data, questions, seed
+        self._family = family
         self._path, self._classes = folder / ANSWERS_FILE, classes
-        self._key = _identity(classifier, data, questions, seed)
+        self._key = _identity(classifier, data, questions, seed, family)
         self.votes: IntArray = self._stored()
 
     @property
@@ -68,7 +75,7 @@ class Answers:
             return
         begin = stored = time.monotonic()
         inputs = ((at, self._data.x[at]) for at in todo)
-        noise, draws = Gaussian(self._questions.sigma), self._questions.draws
+        noise, draws = noise_with(self._family, self._questions.sigma), self._questions.draws
         counts = vote_counts(
             self._classifier.at_input, inputs, noise, draws, stage=LABELLING_STAGE, seed=self._seed, device=device
         )
@@ -114,9 +121,10 @@ def _refuse(received: str) -> NoReturn:
     raise ArgumentError("classifier", "must have the data's classes", received, "Use the network for this data.")
 
 
-def _identity(classifier: LoadedModel, data: DeviceData, questions: Questions, seed: int) -> str:
+def _identity(classifier: LoadedModel, data: DeviceData, questions: Questions, seed: int, family: str) -> str:
     """What the counts depend on, in one word."""
     about = f"{classifier.digest}|{questions.sigma!r}|{questions.draws}|{seed}|{tuple(data.x.shape)}"
+    about += "" if family == Gaussian.name else f"|{family}"
     digest = blake2b(about.encode(), digest_size=16)
     for part in (data.x, data.y):
         digest.update(part.cpu().contiguous().numpy().data)

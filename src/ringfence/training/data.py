@@ -6,6 +6,7 @@ Batches, crops and flips never leave the device.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ringfence.data import Dataset
 from ringfence.errors import DataError
+from ringfence.noise import Gaussian, Noise
 
 
 @final
@@ -52,7 +54,7 @@ def _one() -> Tensor:
 @final
 @dataclass(frozen=True)
 class TrainingNoise:
-    """Gaussian noise of standard deviation sigma * reached.
+    """Noise of standard deviation sigma * reached, of the family of ``unit``, whose own scale is 1.
 
     reached, attack: 0-dimensional tensors on the device, shares in [0, 1] of the noise and attack warm-up; as
     tensors they can change without waiting for the device.
@@ -61,11 +63,11 @@ class TrainingNoise:
     sigma: float
     reached: Tensor = field(default_factory=_one)
     attack: Tensor = field(default_factory=_one)
+    unit: Noise = field(default_factory=partial(Gaussian, 1.0))
 
     def draw(self, batch: Batch, copies: int, generator: torch.Generator) -> Tensor:
         """Independent draws (m, B, *shape) for the inputs of a batch, float32."""
-        noise = torch.randn((copies, *batch.x.shape), generator=generator, device=batch.x.device)
-        return noise * (self.sigma * self.reached)
+        return self.unit.standard((copies, *batch.x.shape), generator) * (self.sigma * self.reached)
 
 
 @final

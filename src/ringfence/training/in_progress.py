@@ -25,7 +25,7 @@ from ringfence.training.checkpoints import (
     on_host,
     restore_modules,
 )
-from ringfence.training.data import DeviceData
+from ringfence.training.data import DeviceData, TrainingNoise
 from ringfence.training.job import TrainingJob, warmth
 from ringfence.training.stepper import Stepper
 
@@ -115,7 +115,8 @@ class TrainingInProgress:
     def _right(self, epoch: int, copies: int) -> Tensor:
         """Share (N,) of so many noisy copies of every training input that the members' mean softmax answers rightly."""
         seed = self.job.generator_seed("right", epoch, copies)
-        return right_answers(self.members, self.stepper.data, self.job.sigma, seed, copies).cpu() / copies
+        found = right_answers(self.members, self.stepper.data, self.stepper.noise, seed, copies)
+        return found.cpu() / copies
 
     def aim(self, step: int) -> None:
         """Choose the inputs and the learning rate of a step of this epoch."""
@@ -130,7 +131,7 @@ class TrainingInProgress:
         done, best = self.epoch + 1, dict[str, Any]()
         if self._held_out is not None:
             seed = self.job.generator_seed("held out")
-            accuracy = noisy_accuracy(judged, self._held_out, self.job.sigma, seed)
+            accuracy = noisy_accuracy(judged, self._held_out, self.stepper.noise, seed)
             status = replace(status, held_out=accuracy)
             if accuracy > self.progress.best_accuracy:
                 best = {"best_accuracy": accuracy, "best_epoch": done}
@@ -181,15 +182,17 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
 
 
 def noisy_accuracy(
-    members: Sequence[nn.Module], data: DeviceData, sigma: float, seed: int, copies: int = HELD_OUT_COPIES
+    members: Sequence[nn.Module], data: DeviceData, noise: TrainingNoise, seed: int, copies: int = HELD_OUT_COPIES
 ) -> float:
     """Share of right answers of the members' mean softmax under noise, over ``copies`` draws per input."""
-    return float(right_answers(members, data, sigma, seed, copies).sum()) / (copies * len(data))
+    return float(right_answers(members, data, noise, seed, copies).sum()) / (copies * len(data))
 
 
 @torch.no_grad()
-def right_answers(members: Sequence[nn.Module], data: DeviceData, sigma: float, seed: int, copies: int) -> Tensor:
-    """How many (N,) of so many noisy copies of each input the members' mean softmax answers rightly."""
+def right_answers(
+    members: Sequence[nn.Module], data: DeviceData, noise: TrainingNoise, seed: int, copies: int
+) -> Tensor:
+    """How many (N,) of so many noisy copies of each input, at the full sigma, the mean softmax answers rightly."""
     trained = [one.training for one in members]
     generator = torch.Generator(data.x.device).manual_seed(seed)
     hits = torch.zeros(len(data), device=data.x.device)
@@ -198,7 +201,7 @@ def right_answers(members: Sequence[nn.Module], data: DeviceData, sigma: float, 
     for _ in range(copies):
         right = []
         for x, y in zip(torch.split(data.x, 2048), torch.split(data.y, 2048), strict=True):
-            noisy = x + sigma * torch.randn(x.shape, generator=generator, device=x.device)
+            noisy = x + noise.sigma * noise.unit.standard(x.shape, generator)
             scores: Tensor = torch.stack([probabilities(one(noisy), kinds_of(one)) for one in members]).mean(0)
             right.append(scores.argmax(1) == y)
         hits += torch.cat(right)

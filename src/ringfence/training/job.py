@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, Literal, final
 
 from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.noise import Noise, noise_with
 from ringfence.settings import check_settings, plain_settings, setting
 from ringfence.training.objectives import Objective, default_objective, stored_objective
 
@@ -71,6 +72,7 @@ class TrainingJob:
 
     objective: Objective = field(default_factory=default_objective)
     sigma: float = setting(0.5, "Noise level, in [0,1] pixel units.", low=0)
+    noise: str = setting("gaussian", "Family of the noise: gaussian, uniform, laplace, or one of a plugin.")
     epochs: int = setting(90, "Passes over the data.", low=1)
     batch: int = setting(256, "Inputs per step, over all devices.", low=1)
     schedule: Schedule = field(default_factory=Schedule)
@@ -105,6 +107,9 @@ class TrainingJob:
     def __post_init__(self) -> None:
         check_settings(self)
         objective, count = self.objective, len(self.members)
+        if objective.noises and self.unit_noise.name not in objective.noises:
+            rule = f"{objective.name} maximises a radius under {', '.join(objective.noises)} noise"
+            raise ArgumentError("noise", rule, self.noise, "Choose another objective.")
         if self.batch % self.accumulate:
             rule = f"must divide the batch, {self.batch}"
             raise ArgumentError("accumulate", rule, self.accumulate, "Choose a divisor.")
@@ -121,6 +126,11 @@ class TrainingJob:
         if count == 1 and objective.grouping != "alone":
             how = "together" if objective.grouping == "together" else "one by one"
             raise ArgumentError("members", f"{objective.name} trains at least two members {how}", count, "Use 3.")
+
+    @property
+    def unit_noise(self) -> Noise:
+        """The noise that is added, at scale 1."""
+        return noise_with(self.noise, 1.0)
 
     @property
     def arch(self) -> str:

@@ -111,7 +111,7 @@ class TrainingRun:
         asked = self.job.objective.questions(self.job.sigma)
         if asked is None:
             return None
-        return Answers(load_model(self.job.classifier or ""), data, asked, self.out, self.job.seed)
+        return Answers(load_model(self.job.classifier or ""), data, asked, self.out, self.job.seed, self.job.noise)
 
     def labelled_data(self) -> DeviceData:
         """Its data with the labels that its objective wants; answers that are not known yet are counted."""
@@ -126,7 +126,7 @@ class TrainingRun:
     def sharing(self) -> tuple[Any, ...]:
         """What determines data, labels and device: runs with the same can be trained together."""
         job, asked = self.job, self.job.objective.questions(self.job.sigma)
-        labels = () if asked is None else (asked, job.objective, job.seed)
+        labels = () if asked is None else (asked, job.objective, job.seed, job.noise)
         return (job.data, job.limit, job.holdout, job.classes, job.classifier, self.device, self.devices, *labels)
 
     def classifier(self) -> nn.Module | None:
@@ -152,7 +152,8 @@ class TrainingRun:
             with torch.no_grad():
                 restore_modules(trained, best)
         words = ",".join(f"{key}={value}" for key, value in job.objective.settings().items())
-        about = {"sigma": f"{job.sigma:g}", "objective": re.sub(r"[{}' ]", "", words)}
+        family = {} if job.noise == "gaussian" else {"noise": job.noise}
+        about = family | {"sigma": f"{job.sigma:g}", "objective": re.sub(r"[{}' ]", "", words)}
         for member, module in zip(self.members_of(training), trained, strict=True):
             export(self.files[member], module, {"arch": job.members[member], **about})
 

@@ -49,7 +49,8 @@ class Stepper:
         )
         self.averaged = copy.deepcopy(members) if job.ema is not None else None
         self._run = compile_members(members, self._example(), fabric) if job.compile else members
-        self.noise = TrainingNoise(job.sigma, torch.ones((), device=self.device), torch.ones((), device=self.device))
+        reached, attack = (torch.ones((), device=self.device) for _ in range(2))
+        self.noise = TrainingNoise(job.sigma, reached, attack, job.unit_noise)
         self.generator = torch.Generator(self.device)
         self.names: list[str] = []
         self.sums = torch.zeros(0, device=self.device)

@@ -26,16 +26,17 @@ from ringfence.training.objectives.base import (
 @final
 @dataclass(frozen=True)
 class SmoothAdv(SingleObjective):
-    """Cross-entropy at x' + e_i, where x' maximises -log mean_i softmax(f(x' + e_i))_y within an l2 ball.
+    """Cross-entropy at x' + e_i, where x' maximises -log mean_i softmax(f(x' + e_i))_y within a ball.
 
     Salman et al. 2019. The m draws stay fixed during the attack and are used again in the loss. eps follows the attack
-    warm-up. T = 10, m = 2; eps 1.0 (Yang et al. 2022), 512/255 (Horvath et al. 2022, CIFAR-10, sigma 1).
+    warm-up. The ball is of l2, with pgd-l1 of l1. T = 10, m = 2; eps 1.0 (Yang et al. 2022), 512/255 (Horvath et al.
+    2022, CIFAR-10, sigma 1).
     """
 
     eps: float = setting(1.0, "Radius of the attack.", above=0)
     steps: int = setting(10, "Steps of the attack.", low=1)
     copies: int = noise_copies(2)
-    attack: Literal["pgd", "ddn"] = setting("pgd", "Which attack.")
+    attack: Literal["pgd", "ddn", "pgd-l1"] = setting("pgd", "Which attack.")
     name: ClassVar[str] = "smoothadv"
 
     def attacked(self, member: nn.Module, batch: Batch, draws: Tensor, share: Tensor) -> Tensor:

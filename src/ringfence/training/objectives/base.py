@@ -79,6 +79,8 @@ class Objective(ABC):
     name: ClassVar[str]
     classifier_for: ClassVar[str] = ""
     judged: ClassVar[bool] = True
+    noises: ClassVar[tuple[str, ...]] = ()
+    """Families of noise that its formula is about; none: any."""
     copies: int
     """Noise draws per input and step, m."""
 

@@ -111,6 +111,7 @@ class Macer(SingleObjective):
     copies: int = noise_copies(16)
     deferred: int = setting(0, "Epochs without the radius.", low=0, remedy="Zhai et al. use 50 at sigma 1.")
     name: ClassVar[str] = "macer"
+    noises: ClassVar[tuple[str, ...]] = ("gaussian",)
 
     def at(self, epoch: int) -> Objective:
         """Without the second term while it is deferred."""
