@@ -35,6 +35,7 @@ from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
 from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
+from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
 from ringfence.work import Work, engine_named
@@ -176,7 +177,8 @@ class Certification:
 
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
-        model = load_model(self.classifier, num_classes=self.classes, mean=self.mean, std=self.std)
+        sigma = self.noise.law.scale if self.noise.law.family == GAUSSIAN else None
+        model = load_model(self.classifier, num_classes=self.classes, mean=self.mean, std=self.std, sigma=sigma)
         dataset = self.data.load(model.num_classes)
         module, lift = model.placed(dataset.shape)
         norm_bound(self.lift or lift, self.mechanisms[0], self.noise)  # refuses what has no proof
