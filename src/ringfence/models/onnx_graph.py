@@ -37,7 +37,6 @@ class OnnxGraph(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return type(self)(self.session, self.given, self.asked, self.dtype, self.fixed_batch).train(self.training)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor) -> Tensor:
         """Scores (B, K), on the device of x."""
         if torch.is_grad_enabled() and x.requires_grad:
