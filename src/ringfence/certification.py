@@ -36,6 +36,7 @@ from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
 from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
+from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
 from ringfence.work import Work, engine_named
@@ -178,8 +179,9 @@ class Certification:
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
         wrong = Collected()
-        load = partial(load_model, self.classifier, num_classes=self.classes, mean=self.mean, std=self.std)
-        model = wrong.ask(load)
+        sigma = self.noise.law.scale if self.noise.law.family == GAUSSIAN else None
+        chosen: dict[str, Any] = {"num_classes": self.classes, "mean": self.mean, "std": self.std, "sigma": sigma}
+        model = wrong.ask(partial(load_model, self.classifier, **chosen))
         dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
         wrong.tell()
         assert model is not None

@@ -42,7 +42,7 @@ def test_names_build_what_they_say() -> None:
     assert parameters(build_architecture("resnet20-pad")) == 269_722
     assert parameters(build_architecture("resnet20", 11)) == 272_474 + 65
     assert build_architecture("lenet", 4)(torch.rand(1, 1, 28, 28)).shape == (1, 4)
-    for name in ("resnet50", "resnet21", "lenet5", "resnet20-none", ""):
+    for name in ("resnet51", "resnet21", "lenet5", "resnet20-none", ""):
         with pytest.raises(KeyError):
             build_architecture(name)
 

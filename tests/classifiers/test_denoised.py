@@ -73,7 +73,7 @@ def test_bad_schedules_are_refused() -> None:
     for alphas in ([], [0.5, 0.9], [1.0, 0.5]):
         with pytest.raises(ArgumentError, match="alphas"):
             DiffusionDenoiser(lambda x, t: x, alphas, 0.5)
-    with pytest.raises(ArgumentError, match="noise or clean"):
+    with pytest.raises(ArgumentError, match="noise, clean or velocity"):
         DiffusionDenoiser(lambda x, t: x, ALPHAS, 0.5, returns="both")
 
 

@@ -184,6 +184,6 @@ def test_weights_are_needed_or_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_architecture_in_a_checkpoint_is_named(tmp_path: Path) -> None:
-    path = cohen_checkpoint(tmp_path / "c.pth.tar", "1.", LeNet(), "resnet50")
-    with pytest.raises(ModelError, match="'resnet50'"):
+    path = cohen_checkpoint(tmp_path / "c.pth.tar", "1.", LeNet(), "resnet51")
+    with pytest.raises(ModelError, match="'resnet51'"):
         load_model(str(path))

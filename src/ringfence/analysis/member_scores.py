@@ -5,6 +5,7 @@ Diagnostics, never certificates: their draws come from streams of their own, whi
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import kinds_of, probabilities
+from ringfence.classifiers import kinds_of, probabilities, score
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.noise import Gaussian, Noise
 from ringfence.sampling.draws import CHUNK, chunk_key
@@ -40,15 +41,14 @@ def collect_logits(
     """(logits (members, draws, K), clean (members, K)) at x (*shape): every member sees the same noise (a number: the
     sigma of Gaussian noise).
 
-    The noise of draw i depends only on (seed, input_id, i); members are put in eval mode and run on x's device.
+    The noise of draw i depends only on (seed, input_id, i); members run in evaluation mode, on x's device.
     """
     _check_some(members)
-    for member in members:
-        member.eval()
-    clean = _stack([member(x.float().unsqueeze(0)) for member in members])[:, 0]
+    members = [_in_evaluation(member) for member in members]
+    clean = _stack([score(member, x.float().unsqueeze(0)).scores for member in members])[:, 0]
     drawn = noise if isinstance(noise, Noise) else Gaussian(noise)
     noisy = noisy_copies(x, drawn, draws, seed, input_id, DIAGNOSTIC_STAGE)
-    logits = torch.cat([_stack([member(batch) for member in members]) for batch in noisy], dim=1)
+    logits = torch.cat([_stack([score(member, batch).scores for member in members]) for batch in noisy], dim=1)
     return logits.numpy(), clean.numpy()
 
 
@@ -93,11 +93,11 @@ def score_gradients(
 
 def _mean_scores(member: nn.Module, batches: Iterable[Tensor]) -> tuple[FloatArray, FloatArray]:
     """Softmax scores (K,) and their gradients (K, d), averaged over the rows of all batches."""
-    member.eval()
+    member = _in_evaluation(member)
     count, score_sum, slope_sum = 0, torch.tensor(0.0), torch.tensor(0.0)
     for batch in batches:
         points = batch.detach().requires_grad_()
-        scores = probabilities(member(points), kinds_of(member))
+        scores = probabilities(score(member, points).scores, kinds_of(member))
         slopes = [
             torch.autograd.grad(scores[:, k].sum(), points, retain_graph=True)[0].sum(0).flatten()
             for k in range(scores.shape[1])
@@ -106,6 +106,11 @@ def _mean_scores(member: nn.Module, batches: Iterable[Tensor]) -> tuple[FloatArr
         score_sum = score_sum + scores.detach().sum(0).double().cpu()
         slope_sum = slope_sum + torch.stack(slopes).double().cpu()
     return (score_sum / count).numpy(), (slope_sum / count).numpy()
+
+
+def _in_evaluation(member: nn.Module) -> nn.Module:
+    """The member in evaluation mode; a copy where the user's own is not."""
+    return copy.deepcopy(member).eval() if any(part.training for part in member.modules()) else member
 
 
 def _check_some(members: Sequence[nn.Module]) -> None:

@@ -13,6 +13,7 @@ from ringfence.models import LoadedModel, load_model
 from ringfence.models.compose import with_weights
 from ringfence.models.trust import foreign_code
 from ringfence.procedures import Procedure
+from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
 from ringfence.store.claimed import given_in, procedure_of
 
@@ -75,6 +76,7 @@ def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
         num_classes=run.config.classifier.classes,
         mean=run.config.classifier.mean,
         std=run.config.classifier.std,
+        sigma=run.config.noise.sigma if run.config.noise.family == GAUSSIAN else None,
     )
     stored_hash = run.config.classifier.digest
     changed = difference("the model", model.digest, stored_hash) if stored_hash else None

@@ -10,6 +10,7 @@ from ringfence.classifiers.lanes import Lanes, vote_lanes
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
 from ringfence.classifiers.patches import Chunks, Clips, Crops, Patches
+from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote, SoftVote, Weighted
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "NetworkSelector",
     "Normalize",
     "Patches",
+    "Resized",
     "Scored",
     "Selector",
     "SoftVote",

@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from ringfence.classifiers.kinds import LOGITS, Kinds
+from ringfence.classifiers.outputs import scores_in
 from ringfence.errors import ClassifierError, RingfenceError
 from ringfence.record import Lane
 
@@ -85,9 +86,9 @@ def score(module: nn.Module, x: Tensor) -> Scored:
     if isinstance(module, Classifier):
         return module.score(x)
     if not _Watch.on:
-        return Scored(module(x), 1)
+        return Scored(scores_in(module(x)), 1)
     before = x.clone()
-    answer = Scored(module(x), 1)
+    answer = Scored(scores_in(module(x)), 1)
     check_unchanged(x, before)
     return answer
 

@@ -45,8 +45,9 @@ class DiffusionDenoiser(nn.Module):
 
     A diffusion model sees x_t = sqrt(a_t) * x0 + sqrt(1 - a_t) * e, e ~ N(0, 1), x0 in [-1, 1]. Our x + s*e' in
     [0, 1] units is 2s in theirs, so t is the step whose sqrt((1 - a_t)/a_t) is nearest to 2s and x_t is the
-    noisy input scaled by sqrt(a_t). ``predict(x_t, t)`` returns the estimated x0 (``returns="clean"``) or the
-    estimated noise e (``returns="noise"``): x0 = (x_t - sqrt(1-a_t) * e) / sqrt(a_t), clipped to [-1, 1].
+    noisy input scaled by sqrt(a_t). ``predict(x_t, t)`` returns the estimated x0 (``returns="clean"``), the estimated
+    noise e (``returns="noise"``): x0 = (x_t - sqrt(1-a_t) * e) / sqrt(a_t), or v = sqrt(a_t) * e - sqrt(1-a_t) * x0
+    (``returns="velocity"``): x0 = sqrt(a_t) * x_t - sqrt(1-a_t) * v. x0 is clipped to [-1, 1].
     alphas: a_t for t = 0, 1, ..., falling from near 1 to near 0.
     """
 
@@ -58,8 +59,9 @@ class DiffusionDenoiser(nn.Module):
         returns: str = "noise",
     ) -> None:
         super().__init__()
-        if returns not in ("noise", "clean"):
-            raise ArgumentError("returns", "must be noise or clean", repr(returns), "Say what the model predicts.")
+        if returns not in ("noise", "clean", "velocity"):
+            rule = "must be noise, clean or velocity"
+            raise ArgumentError("returns", rule, repr(returns), "Say what the model predicts.")
         schedule = [float(one) for one in alphas]
         falling = all(a > b for a, b in pairwise(schedule))
         if not schedule or not all(0 < one < 1 for one in schedule) or not falling:
@@ -79,4 +81,6 @@ class DiffusionDenoiser(nn.Module):
         found = self._predict(scaled, torch.full((len(x),), self.step, device=x.device))
         if self._returns == "noise":
             found = (scaled - math.sqrt(1 - self.alpha) * found) / math.sqrt(self.alpha)
+        elif self._returns == "velocity":
+            found = math.sqrt(self.alpha) * scaled - math.sqrt(1 - self.alpha) * found
         return (found.clamp(-1, 1) + 1) / 2

@@ -12,6 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from ringfence.classifiers.base import Classifier, Scored, kinds_of, runs_its_code_alone, score
 from ringfence.classifiers.kinds import Kinds
 from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.outputs import scores_in
 from ringfence.errors import ArgumentError, ClassifierError
 
 
@@ -146,8 +147,7 @@ def _stack(members: list[nn.Module]) -> Callable[[Tensor], Tensor]:
     state: dict[str, Any] = {name: value.detach() for name, value in {**parameters, **buffers}.items()}
 
     def one(weights: dict[str, Any], x: Tensor) -> Tensor:
-        scores: Tensor = functional_call(skeleton, weights, (x,))
-        return scores
+        return scores_in(functional_call(skeleton, weights, (x,)))
 
     batched = vmap(one, in_dims=(0, None), randomness="error")
     return lambda x: batched(state, x)

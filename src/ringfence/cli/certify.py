@@ -193,12 +193,15 @@ def run_or_save(
 def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> RunFolder:
     """Certify into the folder with progress."""
     from ringfence.cli.progress import show_progress
+    from ringfence.models.normalization import preprocessing_in_words
 
     started = job.certification.start(out, replace(job.execution, unlocked=unlocked))
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
     if not quiet:
-        if told := lift_in_words(started.loaded.lift, job.certification.mechanisms[0].norm):
-            remark(told)
+        norm = job.certification.mechanisms[0].norm
+        for told in (lift_in_words(started.loaded.lift, norm), preprocessing_in_words(started.loaded.module)):
+            if told:
+                remark(told)
         if done:
             there = f"{done} of {total} inputs are already there; going on with the rest"
             remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")

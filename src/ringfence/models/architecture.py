@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from torch import Tensor, nn
+from torch import nn
 
 from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS, NORMALIZATION, ResNet, build_architecture
+from ringfence.classifiers.architectures.imagenet_resnet import CHANNELS, SIZES, ImageNetResNet
+from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.resized import Resized
 from ringfence.errors import ModelError
 from ringfence.models.normalization import Normalization, chosen_normalization, refuse_second
+from ringfence.models.published import denoiser_name, in_our_names
 from ringfence.models.weights import Fitted, Weights, fit_weights
 
 _COHEN_CIFAR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 """Channel means and deviations in Cohen's normalising layer, which its checkpoints do not store."""
 
-_LAST_BIASES = {"lenet": "head.5.bias", "efficientnet_lite0": "_fc.bias"}
+_LAST_BIASES = {
+    "lenet": "head.5.bias",
+    "lenet-wide": "head.3.bias",
+    "efficientnet_lite0": "_fc.bias",
+    **dict.fromkeys(SIZES, "fc.bias"),
+}
 """Where weights say the number of classes; ``linear.bias`` for the others."""
 
 
 @final
 @dataclass(frozen=True)
+class Preprocessing:
+    """What a network was trained behind: channel means and deviations, and the size it sees, each None for none."""
+
+    normalization: Normalization | None = None
+    size: tuple[int, int] | None = None
+    interpolation: str = "bicubic"
+
+
+@final
+@dataclass(frozen=True)
 class Built:
-    """A network before any normalisation: its classes if known, how weights met it, what its digest needs."""
+    """A network before any preprocessing: its classes if known, how weights met it, what its digest needs.
+
+    before: what stands in front of it, and nothing else may; usual: the same, for as long as nobody says otherwise.
+    structured: its layers and their settings are part of its digest, because no file of the user's says them.
+    """
 
     module: nn.Module
     num_classes: int | None
@@ -31,17 +53,29 @@ class Built:
     arch: str | None = None
     extra: bytes = b""
     factory: str | None = None
+    before: Preprocessing = Preprocessing()
+    usual: Preprocessing = Preprocessing()
+    structured: bool = False
+
+    def wrapped(self, source: str, given: Normalization | None) -> nn.Module:
+        """The network behind its normalisation, and behind the resizing to the only size it knows."""
+        normalization = self.normalization(source, given)
+        module = self.module if normalization is None else Normalize(self.module, *normalization)
+        told = self.before if self.before.size else self.usual
+        return module if told.size is None else Resized(module, told.size, told.interpolation)
 
     def normalization(self, source: str, given: Normalization | None = None) -> Normalization | None:
         """Means and deviations that belong in front, as the weights or the architecture say, or as given; None for
         none. Where the weights were trained behind a layer whose numbers they do not tell, the given ones are used."""
         refuse_second(given, self.module, source)
-        brought = None if self.fitted is None else self.fitted.stored or NORMALIZATION.get(self.arch or "")
-        known = chosen_normalization(given, brought, source)
+        stored = None if self.fitted is None else self.fitted.stored or NORMALIZATION.get(self.arch or "")
+        known = chosen_normalization(given, self.before.normalization or stored, source) or self.usual.normalization
         if known is not None or self.fitted is None or not self.fitted.behind_normalizer:
             return known
         if isinstance(self.module, ResNet):
             return _COHEN_CIFAR
+        if isinstance(self.module, ImageNetResNet):
+            return CHANNELS
         raise ModelError(
             source, "needs the numbers of the normalising layer it was trained with", "none", "Give --mean and --std."
         )
@@ -49,7 +83,7 @@ class Built:
 
 def build_with_weights(arch: str, weights: Weights, num_classes: int | None, source: str) -> Built:
     """The architecture, filled with the weights; they also say the number of classes where none is given."""
-    state = _renamed(weights.state) if arch.startswith("resnet") else weights.state
+    arch, state = in_our_names(arch, weights.state)
     if num_classes is None:
         last_bias = _LAST_BIASES.get(arch, "linear.bias")
         num_classes = next((len(value) for key, value in state.items() if key.endswith(last_bias)), 10)
@@ -60,7 +94,7 @@ def build_with_weights(arch: str, weights: Weights, num_classes: int | None, sou
 def architecture_of(weights: Weights, spec: str) -> str:
     """The architecture that a file names."""
     name = (weights.arch or "").removeprefix("cifar_")
-    if name in DENOISERS:
+    if denoiser_name(name) in DENOISERS:
         remedy = f"Write denoised({spec}, CLASSIFIER)."
         raise ModelError(spec, "must hold a classifier", f"a denoiser, '{name}'", remedy)
     if name not in ARCHITECTURES:
@@ -71,10 +105,5 @@ def architecture_of(weights: Weights, spec: str) -> str:
             "Give the architecture and the file: --model resnet20 --weights FILE, or --model file.py:factory.",
         )
     projects = any(".shortcut." in key or ".downsample." in key for key in weights.state)
-    return name if projects or not name.startswith("resnet") or name.endswith("-pad") else f"{name}-pad"
-
-
-def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Keys of the common CIFAR ResNet codes in our names: ``fc`` is ``linear``, ``downsample`` is ``shortcut``."""
-    last = {key: ".".join("linear" if part == "fc" else part for part in key.split(".")) for key in state}
-    return {last[key].replace(".downsample.", ".shortcut."): value for key, value in state.items()}
+    whole = projects or name in SIZES or name.endswith("-pad") or not name.startswith("resnet")
+    return name if whole else f"{name}-pad"

@@ -13,12 +13,17 @@ from torch import Tensor, nn
 from ringfence.classifiers.architectures.denoisers import CDnCNN, DnCNN, FDnCNN, FFDNet
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ModelError
+from ringfence.models.diffusion import DIFFUSION, load_diffusion
 from ringfence.models.factory import build_from_factory
+from ringfence.models.published import denoiser_name, published_dncnn
 from ringfence.models.source import BLIND, FACTORIES, GUIDED, Kind, source_of
 from ringfence.models.weights import Weights, fit_weights, model_digest, read_weights
 from ringfence.models.zoo import zoo_file
 
-_FORMS = "dncnn@FILE, cdncnn@FILE, fdncnn-SIGMA@FILE, ffdnet-SIGMA@FILE, file.py:factory, or a file that names one"
+_FORMS = (
+    "dncnn@FILE, cdncnn@FILE, fdncnn-SIGMA@FILE, ffdnet-SIGMA@FILE, diffusion:FOLDER, file.py:factory, "
+    "or a file that names one"
+)
 
 
 @final
@@ -30,10 +35,14 @@ class Denoiser:
     digest: str
 
 
-def load_denoiser(spec: str) -> Denoiser:
-    """The denoiser a spec names: a known one with its weights, a file that names it, ``zoo:NAME``, or a factory."""
+def load_denoiser(spec: str, sigma: float | None = None) -> Denoiser:
+    """The denoiser a spec names: a known one with its weights, a file that names it, ``zoo:NAME``, ``diffusion:FOLDER``
+    for noise of this sigma, or a factory."""
     source = source_of(spec, denoiser=True)
     name, file = source.name, source.weights
+    if name.startswith(DIFFUSION):
+        diffusion, settings = load_diffusion(name.removeprefix(DIFFUSION), sigma)
+        return Denoiser(diffusion, model_digest(diffusion, settings, structured=True))
     if source.kind in FACTORIES:
         module = build_from_factory(name, None)
         if file is not None:
@@ -53,19 +62,22 @@ def load_denoiser(spec: str) -> Denoiser:
 
 def _known(name: str, weights: Weights, source: str) -> Denoiser:
     kind, sigma = _parsed(name)
-    module = _network(kind, sigma, weights.state)
-    fitted = fit_weights(module, weights.state, source)
+    published = published_dncnn(weights.state) if kind == "dncnn" else None
+    module = _network(kind, sigma, weights.state, published is not None)
+    fitted = fit_weights(module, published or weights.state, source)
     if fitted.stored is not None:
         module = Normalize(module, *fitted.stored)
     elif fitted.behind_normalizer:
         rule, remedy = "needs the numbers of the normalising layer it was trained with", "Write a factory for it."
         raise ModelError(source, rule, "none", remedy)
-    return Denoiser(module, model_digest(module, f"{kind} {sigma!r}".encode()))
+    form = " published" if published else ""
+    return Denoiser(module, model_digest(module, f"{kind} {sigma!r}{form}".encode()))
 
 
 def _parsed(name: str) -> tuple[str, float | None]:
     """``cdncnn`` -> (cdncnn, None); ``ffdnet-0.25`` -> (ffdnet, 0.25)."""
     kind, dash, level = name.partition("-")
+    kind = denoiser_name(kind)
     if kind in BLIND and not dash:
         return kind, None
     if kind not in GUIDED:
@@ -80,7 +92,7 @@ def _parsed(name: str) -> tuple[str, float | None]:
     return kind, sigma
 
 
-def _network(kind: str, sigma: float | None, state: Mapping[str, Tensor]) -> nn.Module:
+def _network(kind: str, sigma: float | None, state: Mapping[str, Tensor], published: bool) -> nn.Module:
     """The network that weights belong to: channels, depth and width are read off the shapes of its convolutions.
 
     Weights of another network give one that they do not fit, and fit_weights says where.
@@ -89,7 +101,7 @@ def _network(kind: str, sigma: float | None, state: Mapping[str, Tensor]) -> nn.
     shapes = [shape for _, shape in sorted((int(match[1]), shape) for match, shape in numbered if match)]
     depth, width, outputs = (len(shapes), shapes[0][0], shapes[-1][0]) if len(shapes) > 2 else (20, 64, 3)
     if kind == "dncnn":
-        return DnCNN(outputs, depth, width)
+        return DnCNN(outputs, depth, width, eps=1e-4, bias=False) if published else DnCNN(outputs, depth, width)
     if kind == "cdncnn":
         return CDnCNN(outputs, depth, width)
     assert sigma is not None

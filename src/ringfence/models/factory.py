@@ -19,11 +19,15 @@ from ringfence.models.registry import SOURCES
 
 
 def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
-    """Calls the factory or source, which receives ``num_classes`` where one is given and it has such a parameter."""
+    """Calls the factory or source, which receives ``num_classes`` where one is given and it has such a parameter, or
+    takes any (``**kwargs``)."""
     factory = _registered(spec) or _find(spec, *spec.rpartition(":")[::2])
     try:
-        takes = num_classes is not None and "num_classes" in inspect.signature(factory).parameters
-        module = factory(num_classes=num_classes) if takes else factory()
+        accepts = inspect.signature(factory).parameters.values()
+        takes = any(one.name == "num_classes" or one.kind is one.VAR_KEYWORD for one in accepts)
+        module = factory(num_classes=num_classes) if takes and num_classes is not None else factory()
+    except ModelError:
+        raise
     except (Exception, SystemExit) as error:
         raise ModelError(
             spec,

@@ -12,18 +12,24 @@ from pathlib import Path
 import torch
 
 from ringfence.classifiers.architectures import ARCHITECTURES
-from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import Collected, ModelError
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
 from ringfence.models.denoised_spec import load_denoiser
+from ringfence.models.diffusion import Diffusion
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
 from ringfence.models.grammar import LIVE, Tree, as_tree
-from ringfence.models.registry import NODES
+from ringfence.models.hugging_face import HuggingFace
+from ringfence.models.library import Library, Timm, Torchvision
+from ringfence.models.onnx_graph import OnnxFile
+from ringfence.models.registry import NODES, SOURCES
 from ringfence.models.resolve import LoadedModel, Sources, resolve
 from ringfence.models.source import FACTORIES, Kind, is_denoiser, source_of
 from ringfence.models.weights import Weights, fit_weights, model_digest, read_weights
 from ringfence.models.zoo import zoo_file
+
+for _source_kind in (Timm, Torchvision, HuggingFace, OnnxFile, Diffusion):
+    SOURCES.setdefault(_source_kind.name, _source_kind())
 
 DEFAULT_COUNT = 3
 """Embedded networks: ``default`` (the same as ``default:0``), ``default:1``, ``default:2``."""
@@ -37,22 +43,25 @@ def load_model(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     device: str | torch.device = "cpu",
+    sigma: float | None = None,
 ) -> LoadedModel:
     """The model a spec names.
 
     ``default``, ``default:1``, ``default:2``; ``lenet``, ``resnet20``, ``resnet20-pad``, ... with weights;
-    ``pkg.module:factory`` or ``file.py:factory``, weights optional; an exported ``program.pt2``;
+    ``timm:NAME``, ``torchvision:NAME`` (models/library.py), ``hf:FOLDER``, ``onnx:FILE``;
+    ``pkg.module:factory`` or ``file.py:factory``, weights optional; an exported ``program.pt2`` or TorchScript;
     a checkpoint file that names its architecture; ``zoo:mnist/gaussian-0.5:1`` (models/zoo.py);
     ``resnet20@FILE`` names weights in one word. Or a tree of these: ``soft(A, B)``, ``denoised(DENOISER, A)``,
     ``consensus(A, B, C, agree=2)`` (models/nodes.py). mean and std put a Normalize in front of every source, and are
-    refused for a network that brings its own.
+    refused for a network that brings its own. sigma: of the Gaussian noise, for denoisers that must be told.
     """
     if (mean is None) != (std is None):
         raise ModelError("--mean, --std", "must be given together", "only one", "Give both, one number per channel.")
     if isinstance(spec, str):
         _refuse_plus(spec)
     source = partial(_source, weights=weights, mean=mean, std=std, device=device)
-    sources = Sources(partial(source, num_classes=num_classes), _denoiser, partial(_selector, source))
+    denoiser = partial(_denoiser, sigma=sigma)
+    sources = Sources(partial(source, num_classes=num_classes), denoiser, partial(_selector, source))
     found = resolve(as_tree(spec) if isinstance(spec, str) else spec, sources)
     return replace(found, module=found.module.to(device))
 
@@ -68,8 +77,8 @@ def load_members(
     return loaded
 
 
-def _denoiser(spec: str) -> LoadedModel:
-    found = load_denoiser(spec)
+def _denoiser(spec: str, sigma: float | None) -> LoadedModel:
+    found = load_denoiser(spec, sigma)
     return LoadedModel(found.module, None, found.digest, spec)
 
 
@@ -90,10 +99,9 @@ def _source(
     """A leaf."""
     built = _built(spec, weights, num_classes, device)
     given = None if mean is None or std is None else (mean, std)
-    normalization = built.normalization(str(weights or spec), given)
-    module = built.module if normalization is None else Normalize(built.module, *normalization)
-    module = module.to(device).eval()
-    return LoadedModel(module, built.num_classes, model_digest(module, built.extra, built.factory), spec)
+    module = built.wrapped(str(weights or spec), given).to(device).eval()
+    digest = model_digest(module, built.extra, built.factory, built.structured)
+    return LoadedModel(module, built.num_classes, digest, spec)
 
 
 def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:
@@ -109,6 +117,9 @@ def _built(spec: str, weights: str | Path | None, num_classes: int | None, devic
         _refuse_weights(spec, weights)
         spec, weights = source.name, source.weights
     kind, path = source.kind, Path(spec)
+    name, _, rest = spec.partition(":")
+    if isinstance(library := SOURCES.get(name), Library):
+        return library.built(rest if weights is None else f"{rest}@{weights}", num_classes)
     if kind in FACTORIES:
         module = build_from_factory(spec, num_classes)
         fitted = fit_weights(module, read_weights(Path(weights)).state, str(weights)) if weights is not None else None
@@ -173,6 +184,9 @@ def _unknown(spec: str) -> ModelError:
         remedy = f"Put a classifier behind it: denoised({spec}@FILE, CLASSIFIER)."
         return ModelError(spec, "must be a classifier", "a denoiser", remedy)
     near = difflib.get_close_matches(spec, ["default", *ARCHITECTURES], n=1)
-    kinds = "default, zoo:NAME, pkg.module:factory, file.py:factory, a file, an architecture with weights or a tree"
+    kinds = (
+        "default, zoo:NAME, timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, file.py:factory, pkg.module:factory, "
+        "a file, an architecture with weights or a tree"
+    )
     known = f"Architectures: {', '.join(ARCHITECTURES)}. Nodes of a tree: {', '.join(sorted(NODES))}."
     return ModelError(spec, f"must be {kinds}", f"'{spec}'", f"Did you mean '{near[0]}'?" if near else known)

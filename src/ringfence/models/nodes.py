@@ -12,6 +12,7 @@ from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, Netw
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
 from ringfence.classifiers.patches import REDUCTIONS, Chunks, Clips, Crops, Patches, Reduction
+from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
 from ringfence.lift import FORMS, LIFTS, MODES, Lift, noise_place
@@ -184,6 +185,20 @@ class NormalizeNode(NodeKind):
         """classifier((x - mean) / std), unless the model normalises by itself."""
         refuse_second((self.mean, self.std), models[0], "the model", "mean, std", "Leave normalize(...) away.")
         return Normalize(models[0], self.mean, self.std)
+
+
+@final
+@node("resized")
+@dataclass(frozen=True)
+class ResizedNode(NodeKind):
+    """Images brought to the size a model was trained on, behind the noise: ``resized(A, size=224)``."""
+
+    size: int
+    kind: str = "bicubic"
+
+    def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
+        """classifier(resize(x))."""
+        return Resized(models[0], (self.size, self.size), self.kind)
 
 
 @final

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import Tensor, nn
 
+from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.resized import Resized
 from ringfence.errors import ModelError
 
 Normalization = tuple[Sequence[float], Sequence[float]]
@@ -44,6 +46,15 @@ def normalization_inside(module: nn.Module) -> Normalization | None:
             if mean and std:
                 return mean, std
     return None
+
+
+def preprocessing_in_words(module: nn.Module) -> str | None:
+    """What a classifier does to its inputs before its networks see them, in one line; None where it does nothing."""
+    sizes = [one for one in module.modules() if isinstance(one, Resized)]
+    numbers = [one for one in module.modules() if isinstance(one, Normalize)]
+    told = [f"resized to {one.size[0]} x {one.size[1]} ({one.kind})" for one in sizes]
+    told += [f"normalised by {_written((_numbers(one.mean), _numbers(one.std)))}" for one in numbers]
+    return f"behind the noise, inputs are {', '.join(dict.fromkeys(told))}" if told else None
 
 
 def _numbers(value: object) -> list[float]:

@@ -131,7 +131,7 @@ def _live(tree: Live) -> LoadedModel:
     """A network of the program: a copy in evaluation mode, so that the user's own stays as it is."""
     refuse_lazy(tree.module, str(tree), ModelError)
     module = copy.deepcopy(tree.module).eval()
-    return LoadedModel(module, None, model_digest(module, live=True), str(tree), lanes_of(tree))
+    return LoadedModel(module, None, model_digest(module, structured=True), str(tree), lanes_of(tree))
 
 
 def _own_settings(kind: NodeKind) -> list[str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import final
 
 from ringfence.classifiers.architectures import ARCHITECTURES
+from ringfence.models.exported import is_program
+from ringfence.models.published import denoiser_name
 from ringfence.models.registry import SOURCES
 from ringfence.models.weights import CHECKPOINTS, split_weights
 
@@ -24,7 +26,7 @@ class Kind(Enum):
 
     EMBEDDED = "default"
     ZOO = "zoo"
-    PROGRAM = "exported program"
+    PROGRAM = "exported program or TorchScript"
     FILE = "factory in a file"
     MODULE = "factory in a module"
     ARCHITECTURE = "known network"
@@ -73,14 +75,14 @@ def source_of(leaf: str, denoiser: bool = False) -> Origin:
 
 def is_denoiser(name: str) -> bool:
     """Whether a name begins like that of a denoiser known here."""
-    return name.partition("-")[0] in (*BLIND, *GUIDED)
+    return denoiser_name(name.partition("-")[0]) in (*BLIND, *GUIDED)
 
 
 def _kind(name: str, denoiser: bool) -> Kind:
     head, colon, _ = name.partition(":")
     if head in ("default", "zoo"):
         return Kind.EMBEDDED if head == "default" else Kind.ZOO
-    if Path(name).suffix == ".pt2":
+    if is_program(Path(name)):
         return Kind.PROGRAM
     if colon:
         return Kind.FILE if name.rpartition(":")[0].endswith(".py") else Kind.MODULE

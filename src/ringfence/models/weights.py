@@ -6,7 +6,9 @@ import hashlib
 import pickle
 import re
 import warnings
-from collections.abc import Mapping
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +23,19 @@ from ringfence.models.code import code_parts, structure
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
 """Endings of files that hold weights."""
 
-_PREFIXES = ("", "module.", "1.module.", "1.", "model.")
-"""What wrappers put before a network's keys: data parallel, or a normalising layer at position 0."""
+_CONTAINERS = ("state_dict", "model", "net", "model_state_dict", "ema")
+"""Where checkpoints keep their weights; of several that are there the first."""
+
+_WRAPPERS = ("module", "model", "net", "1")
+"""What wrappers put before a network's keys: data parallel, trainers, or 1 behind a normalising layer at position 0."""
+
+_COMPILED = "_orig_mod."
+"""What torch.compile puts into keys, at any place."""
+
+_METRIC = re.compile(
+    r"(?:.*[._])?(?:acc|accuracy|metrics?|loss|criterion|auroc|f1|confmat|total_ops|total_params)\d*(?:[._].*)?"
+)
+"""Keys of metrics and losses that trainers keep beside the network; no prediction reads them."""
 
 _STORED_NORMALIZERS = (("mean", "std"), ("0.mean", "0.std"), ("0.means", "0.sds"))
 
@@ -67,7 +80,7 @@ def _read_safetensors(path: Path) -> Weights:
 
 def _read_checkpoint(path: Path) -> Weights:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.serialization.safe_globals([Namespace]):  # options of a training script
             # About the pickle protocol: either the file is read all the same, or the error below says why not.
             warnings.simplefilter("ignore", UserWarning)
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -82,36 +95,74 @@ def _read_checkpoint(path: Path) -> Weights:
     except (RuntimeError, EOFError, OSError, ValueError) as error:
         raise ModelError(str(path), "must be a PyTorch checkpoint", error, "Save model.state_dict() again.") from error
     arch = content.get("arch") if isinstance(content, dict) else None
-    state = content.get("state_dict", content) if isinstance(content, dict) else content
+    state = _state_in(content)
+    if isinstance(state, Mapping):
+        state = {key: one for key, one in state.items() if isinstance(one, Tensor) or not _METRIC.fullmatch(str(key))}
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()) or not state:
         raise ModelError(
             str(path),
-            "must be a state dict, alone or under 'state_dict'",
+            f"must be a state dict, alone or under one of {', '.join(map(repr, _CONTAINERS))}",
             f"a {type(state).__name__}" if not isinstance(state, Mapping) else "entries that are not tensors",
             "Save model.state_dict().",
         )
     return Weights({str(key): value for key, value in state.items()}, arch if isinstance(arch, str) else None)
 
 
+def _state_in(content: object) -> object:
+    """The innermost mapping below the usual names; a network may have a part that is called like one of them."""
+    while isinstance(content, Mapping):
+        inside = next((content[name] for name in _CONTAINERS if isinstance(content.get(name), Mapping)), None)
+        if inside is None:
+            break
+        content = inside
+    return content
+
+
 def fit_weights(module: nn.Module, state: Mapping[str, Tensor], source: str) -> Fitted:
     """Copies the tensors into the module, or says which key differs first and how.
 
-    Prefixes of wrappers are removed; batch counters, which no prediction reads, may be missing.
+    Prefixes of wrappers are removed; batch counters, which no prediction reads, may be missing, and states of metrics
+    are passed over.
     """
-    wanted = {key: value for key, value in module.state_dict().items() if not _is_counter(key)}
-    given = {key: value for key, value in state.items() if not _is_counter(key)}
-    prefix = next((start for start in _PREFIXES if any(start + key in given for key in wanted)), "")
-    stored_keys = next((keys for keys in _STORED_NORMALIZERS if prefix and all(key in given for key in keys)), None)
+    wanted = {_plain(key): value for key, value in module.state_dict().items() if not _is_counter(key)}
+    every = [(_plain(key), value) for key, value in state.items() if not _is_counter(key)]
+    given = dict(every)
+    prefix = _prefix(wanted, given)
     stored = None
-    if stored_keys is not None:
-        mean, std = (given.pop(key).float().flatten().tolist() for key in stored_keys)
-        stored = (mean, std)
+    for mean, std in ((start + a, start + b) for start in _starts(prefix) for a, b in _STORED_NORMALIZERS):
+        if stored is None and prefix and mean in given and std in given:
+            stored = (given.pop(mean).float().flatten().tolist(), given.pop(std).float().flatten().tolist())
     inner = {key.removeprefix(prefix): value for key, value in given.items()}
+    twice = len(inner) < len(given) or len({key for key, _ in every}) < len(every)
+    inner = {key: value for key, value in inner.items() if key in wanted or not _METRIC.fullmatch(key)}
     difference = _first_difference(wanted, inner)
+    if twice:
+        difference = f"weights twice, with and without '{prefix or _COMPILED}' before their names"
     if difference is not None:
         raise ModelError(source, "must fit the model", difference, "Choose the architecture these weights belong to.")
-    module.load_state_dict(inner, strict=False)
-    return Fitted(prefix.startswith("1.") or stored is not None, stored)
+    ours = {_plain(key): key for key in module.state_dict()}
+    module.load_state_dict({ours[key]: value for key, value in inner.items()}, strict=False)
+    return Fitted("1" in prefix.split(".") or stored is not None, stored)
+
+
+def _plain(key: str) -> str:
+    return key.replace(_COMPILED, "")
+
+
+def _starts(key: str) -> list[str]:
+    """What wrappers may have put before a key: nothing, the first of their names, the first two, ..."""
+    found = [""]
+    for part in key.split("."):
+        if part not in _WRAPPERS:
+            break
+        found.append(f"{found[-1]}{part}.")
+    return found
+
+
+def _prefix(wanted: Container[str], given: Iterable[str]) -> str:
+    """The shortest of those behind which most of the wanted keys are."""
+    found = Counter(start for key in given for start in _starts(key) if key.removeprefix(start) in wanted)
+    return max(found, key=lambda start: (found[start], -len(start)), default="")
 
 
 def _first_difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:
@@ -128,13 +179,15 @@ def _is_counter(key: str) -> bool:
     return key.endswith("num_batches_tracked")
 
 
-def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = None, live: bool = False) -> str:
-    """Weights and code of a model: extra stands for what no tensor holds, factory is the spec that built it; a live
-    one was built by the program itself, and only its structure tells how."""
+def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = None, structured: bool = False) -> str:
+    """Weights and code of a model: extra stands for what no tensor holds, factory is the spec that built it.
+
+    structured: a program built it, or a library from a name, and only its layers tell how.
+    """
     weights, code = state_digest(module, extra), code_parts(module, factory)
     if extra:
         code["program"] = hashed([extra])
-    if live:
+    if structured:
         code["structure"] = structure(module)
     elif "code" not in code:
         code[EARLIER] = weights

@@ -21,6 +21,7 @@ from ringfence.classifiers.base import refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError, RingfenceError
+from ringfence.models.onnx_graph import OnnxGraph
 from ringfence.sampling import readout
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
 
@@ -144,6 +145,7 @@ def prepare_compiler() -> None:
     apart: Any = torch.compiler.disable
     for owner, name in ((Members, "each"), (KConsensus, "score")):
         setattr(owner, name, apart(unwrap(getattr(owner, name)), recursive=False))  # tests wrap it to check its types
+    OnnxGraph.forward = apart(OnnxGraph.forward)  # type: ignore[method-assign]  # compiled by its own runtime
     # Traced, a grid of thresholds would be copied to the device for every batch.
     readout.grid_of = apart(readout.grid_of)
 

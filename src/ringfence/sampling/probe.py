@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import KConsensus, Members
+from ringfence.classifiers import KConsensus, Members, score
 from ringfence.classifiers.base import is_classifier
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
 from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
@@ -45,7 +45,7 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes:
     """K, read off the scores of one input. lanes: their names, without which only a Ringfence classifier has any."""
     batch = x.unsqueeze(0).to(device, torch.float32, copy=True)  # the user's stays as it is
     try:
-        scores = on_device(classifier, device)(batch)
+        scores = score(on_device(classifier, device), batch).scores
     except RingfenceError:
         raise
     except (SystemExit, GeneratorExit) as error:
@@ -56,10 +56,10 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes:
         rule, raised = f"must accept a batch of shape {tuple(batch.shape)}", f"{type(error).__name__}: {error}"
         raise ClassifierError("classifier", rule, raised, "Check that model and data belong together.") from error
     if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
-        received = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        received: object = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")
     if scores.shape[-1] < 2:
-        rule, remedy = "must return at least two scores per input", "From one logit z make two: torch.cat([-z, z], 1)."
+        rule, remedy = "must return at least two scores per input", "Return one score for each class."
         raise ClassifierError("classifier", rule, f"scores of shape {tuple(scores.shape)}", remedy)
     if scores.dim() == 3 and not is_classifier(classifier) and scores.shape[1] != len(lanes):
         rule = "must map (B, *shape) to scores (B, K), or to (B, lanes, K) with as many names of lanes"

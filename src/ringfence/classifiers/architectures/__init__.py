@@ -1,4 +1,4 @@
-"""Networks by name: two LeNets, the CIFAR ``resnet<depth>`` with projections or, as ``-pad``, without, and others."""
+"""Networks by name: two LeNets, the CIFAR ``resnet<depth>`` with projections or, as ``-pad``, without, ImageNet's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from torch import nn
 
 from ringfence.classifiers.architectures.denoisers import DnCNN
 from ringfence.classifiers.architectures.efficientnet import PIXELS, EfficientNetLite0
+from ringfence.classifiers.architectures.imagenet_resnet import SIZES, ImageNetResNet
 from ringfence.classifiers.architectures.lenet import LeNet, wide_lenet
 from ringfence.classifiers.architectures.resnet import ResNet, resnet
 
@@ -15,6 +16,7 @@ __all__ = [
     "NORMALIZATION",
     "DnCNN",
     "EfficientNetLite0",
+    "ImageNetResNet",
     "LeNet",
     "ResNet",
     "build_architecture",
@@ -30,6 +32,7 @@ ARCHITECTURES = (
     "lenet",
     "lenet-wide",
     *(f"resnet{depth}{pad}" for depth in _DEPTHS for pad in ("", "-pad")),
+    *SIZES,
     "efficientnet_lite0",
 )
 """Every name ``build_architecture`` knows."""
@@ -58,5 +61,7 @@ def build_architecture(name: str, num_classes: int = 10) -> nn.Module:
         return wide_lenet(num_classes)
     if name == "efficientnet_lite0":
         return EfficientNetLite0(num_classes)
+    if name in SIZES:
+        return ImageNetResNet(name, num_classes)
     depth = int(name.removeprefix("resnet").removesuffix("-pad"))
     return resnet(depth, num_classes, "pad" if name.endswith("-pad") else "projection")

@@ -1,0 +1,145 @@
+"""``hf:FOLDER``: image classifiers of transformers, with the preprocessing that their folder says.
+
+A name instead of a folder is looked up in the cache of downloads, never fetched; no code of a folder is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from ringfence.errors import ModelError
+from ringfence.models.architecture import Built, Preprocessing
+from ringfence.models.extras import needed
+from ringfence.models.library import Library
+from ringfence.models.normalization import Normalization
+
+_RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+"""Numbers of image libraries; the others are nearest to bicubic."""
+
+_ABOUT_A_COPY = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
+"""Entries of a configuration that say nothing about the function."""
+
+
+@final
+class Classified(nn.Module):
+    """A model of transformers: pixels (B, C, H, W) -> its logits (B, K)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (B, K)."""
+        scores: Tensor = self.model(pixel_values=x).logits
+        return scores
+
+
+@final
+class HuggingFace(Library):
+    """``hf:FOLDER`` as ``save_pretrained`` writes it, or ``hf:OWNER/NAME`` from the cache."""
+
+    name: ClassVar[str] = "hf"
+
+    def built(self, rest: str, num_classes: int | None) -> Built:
+        """The model in float32; its own configuration says its classes."""
+        spec = f"{self.name}:{rest}"
+        transformers = needed("transformers", "hf", spec)
+        told = self._read(transformers, spec, rest, "config.json")
+        assert told is not None
+        try:
+            with _without_bars(transformers):
+                model, report = transformers.AutoModelForImageClassification.from_pretrained(
+                    rest, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
+                )
+        except Exception as error:  # whatever is wrong with a folder, transformers says it in its own way
+            received = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            rule = "must hold an image classifier of transformers with its weights"
+            raise ModelError(spec, rule, received, "Save it by model.save_pretrained(FOLDER).") from error
+        _refuse_fresh(spec, report)
+        found = int(model.config.num_labels)
+        classes = 2 if found == 1 else found
+        if num_classes not in (None, classes):
+            raise ModelError("--classes", f"{spec} has {classes} classes", num_classes, "Leave --classes away.")
+        settings = {key: value for key, value in model.config.to_dict().items() if key not in _ABOUT_A_COPY}
+        extra = json.dumps(settings, sort_keys=True, default=str).encode()
+        before = _preprocessing(self._read(transformers, spec, rest, "preprocessor_config.json"), model.config)
+        return Built(Classified(model), classes, extra=extra, before=before, structured=True)
+
+    def _read(self, transformers: Any, spec: str, place: str, file: str) -> dict[str, Any] | None:
+        """What a file of a folder, or of a model in the cache, says; None where only that file is missing."""
+        path = Path(place) / file
+        if not Path(place).is_dir():
+            try:
+                found = transformers.utils.cached_file(
+                    place, file, local_files_only=True, _raise_exceptions_for_missing_entries=False
+                )
+            except Exception as error:
+                rule = "must be a folder, or a model in the cache of Hugging Face (nothing is fetched)"
+                remedy = f"Fetch it where there is a network: hf download {place}. Or give the path of its folder."
+                raise ModelError(spec, rule, f"neither ('{place}')", remedy) from error
+            if found is None:
+                return None
+            path = Path(found)
+        if not path.is_file():
+            if file != "config.json":
+                return None
+            rule, remedy = "must hold config.json", "Save it by model.save_pretrained(FOLDER)."
+            raise ModelError(spec, rule, "a folder without one", remedy)
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError(str(path), "must be a JSON file", error, "Save the model again.") from error
+        return told if isinstance(told, dict) else {}
+
+
+@contextmanager
+def _without_bars(transformers: Any) -> Iterator[None]:
+    """Loading a file needs no bar among the remarks of a command."""
+    shown = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def _refuse_fresh(spec: str, report: dict[str, Any]) -> None:
+    """Weights that the folder lacks would be random, and so would the answers."""
+    missing = [*report.get("missing_keys", ()), *report.get("mismatched_keys", ())]
+    if missing:
+        received = f"{len(missing)} weights missing or of another size, first {sorted(map(str, missing))[0]}"
+        remedy = "Give the folder of a model that was trained as a classifier."
+        raise ModelError(spec, "must hold all weights of the classifier", received, remedy)
+
+
+def _preprocessing(told: dict[str, Any] | None, config: Any) -> Preprocessing:
+    """What an image processor does to pixels in [0, 1]; without one the size alone, as far as the model says it."""
+    if told is None:
+        side = getattr(config, "image_size", None)
+        return Preprocessing(None, _pair(side))
+    normalization: Normalization | None = None
+    if told.get("do_normalize", True) and told.get("image_mean") and told.get("image_std"):
+        # Pixels come as 0 .. 255 to a processor, which multiplies them by this number, usually 1/255.
+        scale = 255 * float(told.get("rescale_factor", 1 / 255)) if told.get("do_rescale", True) else 255.0
+        mean, std = ([float(one) / scale for one in told[name]] for name in ("image_mean", "image_std"))
+        normalization = (mean, std)
+    chosen = told.get("crop_size") if told.get("do_center_crop") else told.get("size")
+    size = _pair(chosen) if told.get("do_resize", True) or told.get("do_center_crop") else None
+    return Preprocessing(normalization, size, _RESAMPLING.get(told.get("resample", 2), "bicubic"))
+
+
+def _pair(size: Any) -> tuple[int, int] | None:
+    """(height, width) of what configurations write: a number, two, or a mapping."""
+    if isinstance(size, dict):
+        size = (size["height"], size["width"]) if "height" in size else size.get("shortest_edge")
+    if isinstance(size, int):
+        return size, size
+    return (int(size[0]), int(size[1])) if isinstance(size, list | tuple) and len(size) == 2 else None
