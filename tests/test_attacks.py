@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ringfence.attacks import ATTACKS, ORDERS, Ddn, Pgd, PgdL1, log_mean_softmax, smoothed_loss
 from ringfence.attacks.through_noise import into_l1_ball
 from ringfence.errors import ArgumentError
-from ringfence.noise.exact import inside, onto_lattice
+from ringfence.noise.exact import in_steps, inside, onto_lattice
 
 
 def linear(seed: int = 0) -> nn.Module:
@@ -129,8 +129,8 @@ def test_points_for_exact_noise_are_on_the_lattice_and_no_farther_away() -> None
     points = x + 0.02 * torch.randn_like(x)
     far = (points - x).flatten(1).norm(dim=1)
     found = torch.stack([inside(one, centre, float(r), 255) for one, centre, r in zip(points, x, far, strict=True)])
-    assert [onto_lattice("", one, 255)[1] for one in found] == [0.0] * 6
+    assert torch.equal(torch.stack([onto_lattice("", one, 255) for one in found]), found)
     assert ((found - x).flatten(1).norm(dim=1) <= (points - x).flatten(1).norm(dim=1)).all()
-    nearest = torch.stack([onto_lattice("", one, 255)[0] for one in points])
+    nearest = torch.stack([in_steps(one, 255) / 255 for one in points])
     assert ((nearest - x).flatten(1).norm(dim=1) > (points - x).flatten(1).norm(dim=1)).any()
     assert (found != x).any()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, final
 
 from torch import nn
 
@@ -24,7 +24,8 @@ from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
 from ringfence.named_parts import (
     check_kinds,
-    check_whole_numbers,
+    check_numbers,
+    check_tree,
     fitted_procedure,
     mechanisms_of,
     noise_of,
@@ -35,7 +36,7 @@ from ringfence.noise import NOISES, Noise
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
-from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
+from ringfence.sampling import Precision, count_classes, pick_device
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
@@ -55,8 +56,9 @@ class Certification:
     classifier: a tree of models, as text or built in Python, or any network; data: see ``Data``; the first mechanism
     decides, None is the tight one for the noise; procedure.alpha is for each lane, or with split_alpha for all lanes
     together; precision ``auto`` is resolved here and never stored; mean, std: a normalisation before every source of
-    the tree; lift, lanes: of a network of the program, whose tree says neither. Constructing it checks everything
-    together, and tells all of what is wrong at once.
+    the tree; lift, lanes: of a network of the program, whose tree says neither; expected: of a stored config, what was
+    found when it was made, and must be found again. Constructing it checks everything together, and tells all of what
+    is wrong at once.
     """
 
     classifier: Tree
@@ -72,6 +74,7 @@ class Certification:
     classes: int | None
     lift: Lift | None
     names: tuple[str, ...]
+    expected: Mapping[str, Any]
 
     def __init__(
         self,
@@ -108,12 +111,14 @@ class Certification:
             "classes": classes,
             "lift": lift,
             "names": tuple(lanes),
+            "expected": {},
         }
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
-        for check in (self._check_numbers, self.data.check, *([] if tree is None else [self._check_tree])):
-            wrong.ask(check)
+        wrong.ask(lambda: check_numbers(self))
+        wrong.ask(self.data.check)
         if tree is not None:
+            wrong.ask(lambda: check_tree(self))
             fitting = wrong.ask(lambda: fitted_procedure(tree, self.procedure))
             object.__setattr__(self, "procedure", fitting or self.procedure)
         if not wrong.problems:
@@ -122,37 +127,6 @@ class Certification:
             law = self.noise.law.over(1)  # inputs have more coordinates; the driver asks again when it knows them
             wrong.ask(lambda: self.test.start(1, Given(self.classes or 2, law, self.mechanisms[0])))
         wrong.tell()
-
-    def _check_numbers(self) -> None:
-        wrong = Collected()
-        wrong.ask(lambda: check_seed(self.seed))
-        wrong.ask(lambda: ForwardPlan(1, self.precision))
-        wrong.ask(lambda: check_whole_numbers(self.procedure))
-        if not self.mechanisms:
-            wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman_pearson."))
-        if self.classes is not None and (type(self.classes) is not int or self.classes < 2):
-            wrong.problems.append(ArgumentError("classes", "must be at least 2", self.classes, "Leave it out."))
-        if (self.mean is None) != (self.std is None):
-            remedy = "Give both, one number per channel."
-            wrong.problems.append(ModelError("mean, std", "must be given together", "only one", remedy))
-        wrong.tell()
-
-    def _check_tree(self) -> None:
-        live, joint = isinstance(self.classifier, Live), self.procedure.name == EnsembleAfterSmoothing.name
-        lanes = tuple(map(Lane, self.names)) or lanes_of(self.classifier)  # every node is known, its settings are read
-        twice = [name for name, count in Counter(lane.name for lane in lanes).items() if count > 1]
-        if twice:
-            rule, remedy = "must have names of their own, which are the keys of their records", "Leave out one of them."
-            raise ArgumentError("lanes", rule, f"{', '.join(map(repr, twice[:3]))} more than once", remedy)
-        if self.split_alpha and joint:
-            rule = "divides alpha over lanes, and after-smoothing makes one claim about all members"
-            raise ArgumentError("split_alpha", rule, f"procedure {self.procedure.name}", "Leave it out.")
-        if (self.lift is not None or self.names) and not live:
-            rule = "are for a network of the program; a tree of models says its own"
-            raise ArgumentError("lift, lanes", rule, str(self.classifier), "Leave them out.")
-        if self.mean is not None and live_places(self.classifier):
-            rule = "stand before sources, and a network of the program brings what it needs"
-            raise ModelError("mean, std", rule, str(self.classifier), "Wrap it: normalize(net, mean=..., std=...).")
 
     # What follows from it
 
@@ -187,17 +161,39 @@ class Certification:
         assert model is not None
         assert dataset is not None
         module, lift = model.placed(dataset.shape)
-        norm_bound(self.lift or lift, self.mechanisms[0], self.noise)  # refuses what has no proof
+        lift = self.lift or lift
+        value, dataset = self._fitted(dataset, lift)
+        norm_bound(lift, self.mechanisms[0], value.noise)  # refuses what has no proof
         if not len(dataset):
-            return Loaded(self, model, module, self.lift or lift, dataset, self.classes or model.num_classes or 2)
-        lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset.first_readable
+            return Loaded(value, model, module, lift, dataset, self.classes or model.num_classes or 2).checked()
+        names, first = tuple(lane.name for lane in self.lanes), dataset.first_readable
         found = count_classes(module, lift(first), pick_device(device), names)
         facts(module, first[None])  # a core network must fit too, before a run folder is begun
         known = self.classes or model.num_classes
         if known is not None and known != found:
             raise ArgumentError("classes", f"the model returns {found} scores", known, f"Use {found}.")
         dataset.check_labels(found)
-        return Loaded(self, model, module, lift, dataset, found)
+        return Loaded(value, model, module, lift, dataset, found).checked()
+
+    def _fitted(self, dataset: Dataset, lift: Lift) -> tuple[Certification, Dataset]:
+        """The value with the form that its noise has for these inputs, and the inputs, which exact noise needs to lie
+        on its lattice; lifted points lie on none."""
+        value = self.in_form(dataset.lattice if isinstance(lift, Identity) else None)
+        lattice = value.noise.law.lattice
+        return value, dataset if lattice is None else dataset.on_lattice(lattice)
+
+    def in_form(self, lattice: int | None) -> Certification:
+        """The same, where the form of its noise was left open with the form for inputs on this lattice (or on none)."""
+        return self._with("noise", self.noise.fitted(lattice))
+
+    def expecting(self, content: Mapping[str, Any]) -> Certification:
+        """The same, to be refused when it is loaded and its config says anything else than these entries."""
+        return self._with("expected", content)
+
+    def _with(self, name: str, part: Any) -> Certification:
+        found = copy(self)
+        object.__setattr__(found, name, part)
+        return found
 
     def config(self) -> RunConfig:
         """Everything that determines the records, typed: the only thing a run folder stores about it."""
@@ -216,12 +212,16 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = tuple(lane.name for lane in self.lanes) if self.split_alpha else self.names
-            parts = (module, self.data.stream(), self.lift or Identity(), self.classes, names)
+            value, lift, inputs = self, self.lift or Identity(), self.data.stream()
+            if isinstance(self.data.source, str | Dataset):
+                value, dataset = self._fitted(self.data.load(), lift)
+                inputs = iter(dataset)
+            parts = (module, inputs, lift, self.classes, names)
         else:
             loaded = self.load(execution.device)
-            names = tuple(lane.name for lane in self.lanes)
+            value, names = loaded.certification, tuple(lane.name for lane in self.lanes)
             parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, names)
-        yield from self.driven(*parts, execution)
+        yield from value.driven(*parts, execution)
 
     def driven(
         self,
@@ -255,7 +255,7 @@ class Certification:
     @classmethod
     def of(
         cls, config: RunConfig, modules: Sequence[nn.Module] = (), data: Any = None, lift: Lift | None = None
-    ) -> Self:
+    ) -> Certification:
         """What a config says. Networks, data and lifts of a program must be given again, and be what they were."""
         tree, stored = tree_of(config.classifier.tree), config.data
         places = len(live_places(tree))
@@ -266,7 +266,7 @@ class Certification:
         alpha = undivided(test.alpha, len(config.classifier.lanes)) if config.split_alpha else test.alpha
         chosen = {key: getattr(stored, key) for key in ("split", "skip", "limit", "stop", "size")}
         root = with_live(tree, iter(modules))
-        found = cls(
+        found = Certification(
             root,
             Data(stored.source if data is None else data, **chosen),
             noise=noise_of(config.noise.model_dump()),
@@ -281,11 +281,9 @@ class Certification:
             lift=lift,
             lanes=config.classifier.names if isinstance(root, Live) else (),
         )
+        found = found.expecting(config.model_dump())
         if modules or data is not None or lift is not None:
-            changed = changed_settings(found.config(), config)
-            if changed:
-                rule, remedy = "must be what the config was made of", "Give the same networks, data and lift."
-                raise ModelError("modules, data, lift", rule, "; ".join(changed), remedy)
+            found.config()  # which is seen to be the same
         return found
 
     def _key(self) -> tuple[Any, ...]:
@@ -321,6 +319,14 @@ class Loaded:
     lift: Lift
     dataset: Dataset
     classes: int
+
+    def checked(self) -> Loaded:
+        """Itself, if it is what a stored config was made of."""
+        expected = self.certification.expected
+        if expected and (changed := changed_settings(self.config, self.config.with_entries(expected))):
+            rule, remedy = "must be what the config was made of", "Give the same networks, data and lift."
+            raise ModelError("classifier, data, lift", rule, "; ".join(changed), remedy)
+        return self
 
     @property
     def config(self) -> RunConfig:

@@ -23,7 +23,7 @@ from ringfence.in_flight import InFlight
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together
 from ringfence.noise import Noise
-from ringfence.noise.exact import OnLattice
+from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
 from ringfence.sampling import (
@@ -202,13 +202,9 @@ def norm_bound(lift: Lift, mechanism: Mechanism, noise: Noise) -> float:
 
 
 def on_lattice(inputs: Iterable[Input], lattice: int) -> Iterator[Input]:
-    """The lattice points next to the inputs, with a warning at the end if that moved any."""
-    move = OnLattice(lattice)
-    try:
-        for item in inputs:
-            yield replace(item, x=move(f"input {item.id}", item.x))
-    finally:
-        move.tell()
+    """The inputs, each seen to lie on the lattice."""
+    for item in inputs:
+        yield replace(item, x=onto_lattice(f"input {item.id}", item.x, lattice))
 
 
 def lifted(items: Sequence[Input], lift: Lift) -> list[Tensor]:

@@ -28,6 +28,7 @@ from ringfence.named_parts import mechanisms_of, noise_of
 from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
+from ringfence.stats.noise_law import FLOAT
 from ringfence.store import SCHEMA_VERSION
 from ringfence.store.atomic import writing_errors
 from ringfence.work import engine_named
@@ -37,6 +38,14 @@ MOST_BYTES = 1_000_000
 
 STORED = ("schema_version", "norm", "lift", "migrated")
 """What the config of a run says beside this: it follows from the rest."""
+
+_TREE, _INPUTS = {"tree", "mean", "std", "classes"}, {"source", "split", "size"}
+FOLLOWING = {
+    "classifier": {"digest": _TREE, "lanes": {"tree"}},
+    "data": {"digest": _INPUTS, "count": {"source", "split", "skip", "limit", "stop"}},
+    "noise": {"coordinates": {"form", "lattice"} | _INPUTS},
+}
+"""Entries of a config's parts that follow from others, by which they are made; whoever changes those drops them."""
 
 EXECUTED = ("device", "batch", "compile", "autotune", "engine")
 
@@ -63,7 +72,9 @@ class Job:
         tree = wrong.ask(lambda: _known(tree_of(described.get("tree"))))
         execution = wrong.ask(lambda: execution_of(content.get("execution") or {}))
         test = wrong.ask(lambda: _procedure(tree, content.get("procedure", "fixed")))
-        noise = wrong.ask(lambda: noise_of(_mapping("noise", content.get("noise"))))
+        # Configs from before there were forms name none, and are of float noise.
+        form = {"form": FLOAT} if "schema_version" in content else {}
+        noise = wrong.ask(lambda: noise_of(form | _mapping("noise", content.get("noise"))))
         named, family = content.get("mechanisms"), "gaussian" if noise is None else noise.law.family
         proofs = None if named is None else wrong.ask(lambda: mechanisms_of(_names(named), family))
         data = wrong.ask(lambda: _data(content.get("data", "default")))
@@ -91,7 +102,9 @@ class Job:
         wrong.tell()
         assert made is not None
         out = content.get("out")
-        return cls(made, execution or Execution(), None if out is None else Path(str(out)))
+        return cls(
+            made.expecting(following(content)), execution or Execution(), None if out is None else Path(str(out))
+        )
 
     def written(self) -> dict[str, Any]:
         """The mapping that says the same; networks and data of a program have no such form."""
@@ -144,15 +157,23 @@ MAIN = {"classifier": "tree", "data": "source", "procedure": "name"}
 """The entry that stands for a part which is written as a single word."""
 
 
+def following(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config says that was found when it was made, and must be found again: digests, lanes, the lift."""
+    parts = {part: content[part] for part in FOLLOWING if isinstance(content.get(part), Mapping)}
+    found = {part: {key: told[key] for key in FOLLOWING[part] if key in told} for part, told in parts.items()}
+    return {key: told for key, told in {**found, "lift": content.get("lift")}.items() if told}
+
+
 def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """A job's mapping with further entries in the place of its own; those that are None say nothing."""
-    found = dict(content)
+    found, changed = dict(content), set[str]()
     for key, value in more.items():
         if not isinstance(value, dict):
             found |= {} if value is None else {key: value}
             continue
         told = {name: entry for name, entry in value.items() if entry is not None}
         whole = _whole(key, found.get(key))
+        changed |= {name for name, entry in told.items() if whole.get(name) != entry}
         before = whole.get("name", "fixed")
         if key == "procedure" and told.get("name", before) != before:
             whole = {}  # settings of another procedure are not its own
@@ -160,6 +181,12 @@ def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
             whole = {name: entry for name, entry in whole.items() if name != "lattice"}  # nor is another form's lattice
         both = {name: entry for name, entry in {**whole, **told}.items() if name is not None and entry is not None}
         found |= {key: both} if both else {}
+    for part, rules in FOLLOWING.items():
+        if isinstance(found.get(part), Mapping):
+            gone = {name for name, made_by in rules.items() if changed & made_by}
+            found[part] = {name: entry for name, entry in found[part].items() if name not in gone}
+    if changed & (_TREE | _INPUTS):
+        found.pop("lift", None)
     return found
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 
-from ringfence.errors import ArgumentError, Collected
+from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.mechanisms import Mechanism, mechanisms_named
-from ringfence.models import procedure_for
-from ringfence.models.grammar import Live, Tree
+from ringfence.models import lanes_of, procedure_for
+from ringfence.models.grammar import Live, Tree, live_places
 from ringfence.noise import Gaussian, Noise, noise_with
-from ringfence.procedures import PROCEDURES, Procedure
+from ringfence.procedures import PROCEDURES, EnsembleAfterSmoothing, Procedure
 from ringfence.procedures import procedure as named_procedure
-from ringfence.stats.noise_law import FLOAT, GAUSSIAN
+from ringfence.record import Lane
+from ringfence.sampling import ForwardPlan, check_seed
+from ringfence.stats.noise_law import AUTO, GAUSSIAN
+
+if TYPE_CHECKING:
+    from ringfence.certification import Certification
 
 LARGEST = 2**63
 """Beyond it no array counts."""
@@ -57,6 +63,41 @@ def check_whole_numbers(test: Procedure) -> None:
             raise ArgumentError(one.name, "must be a whole number below 2^63", repr(value), "Usual are 100 to 1000000.")
 
 
+def check_numbers(value: Certification) -> None:
+    """Refuse numbers that no certification has."""
+    wrong = Collected()
+    wrong.ask(lambda: check_seed(value.seed))
+    wrong.ask(lambda: ForwardPlan(1, value.precision))
+    wrong.ask(lambda: check_whole_numbers(value.procedure))
+    if not value.mechanisms:
+        wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman_pearson."))
+    if value.classes is not None and (type(value.classes) is not int or value.classes < 2):
+        wrong.problems.append(ArgumentError("classes", "must be at least 2", value.classes, "Leave it out."))
+    if (value.mean is None) != (value.std is None):
+        remedy = "Give both, one number per channel."
+        wrong.problems.append(ModelError("mean, std", "must be given together", "only one", remedy))
+    wrong.tell()
+
+
+def check_tree(value: Certification) -> None:
+    """Refuse a tree whose lanes, lift or normalisation do not go together with the rest."""
+    live, joint = isinstance(value.classifier, Live), value.procedure.name == EnsembleAfterSmoothing.name
+    lanes = tuple(map(Lane, value.names)) or lanes_of(value.classifier)  # every node is known, its settings are read
+    twice = [name for name, count in Counter(lane.name for lane in lanes).items() if count > 1]
+    if twice:
+        rule, remedy = "must have names of their own, which are the keys of their records", "Leave out one of them."
+        raise ArgumentError("lanes", rule, f"{', '.join(map(repr, twice[:3]))} more than once", remedy)
+    if value.split_alpha and joint:
+        rule = "divides alpha over lanes, and after-smoothing makes one claim about all members"
+        raise ArgumentError("split_alpha", rule, f"procedure {value.procedure.name}", "Leave it out.")
+    if (value.lift is not None or value.names) and not live:
+        rule = "are for a network of the program; a tree of models says its own"
+        raise ArgumentError("lift, lanes", rule, str(value.classifier), "Leave them out.")
+    if value.mean is not None and live_places(value.classifier):
+        rule = "stand before sources, and a network of the program brings what it needs"
+        raise ModelError("mean, std", rule, str(value.classifier), "Wrap it: normalize(net, mean=..., std=...).")
+
+
 def resolved_precision(name: str) -> Any:
     """``auto`` is bf16 where a CUDA device computes in it, else fp32; other names stay, to be checked."""
     if name != "auto":
@@ -73,7 +114,7 @@ def noise_of(settings: Mapping[str, Any]) -> Noise:
         raise ArgumentError("noise", f"has the settings {', '.join(known)}", sorted(unknown), "Leave out the others.")
     if type(sigma) not in (int, float):
         raise ArgumentError("sigma", "must be a positive number", repr(sigma), "Give e.g. 0.25 ([0,1] pixel units).")
-    form, lattice = settings.get("form", FLOAT), settings.get("lattice")
+    form, lattice = settings.get("form", AUTO), settings.get("lattice")
     return noise_with(family, float(sigma), form, lattice)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
 
 GOLDEN = {name: Path(__file__).with_name(name) for name in ("digits.json", "digits-exact.json")}
-NOISES = {"digits.json": rf.Gaussian(0.5), "digits-exact.json": rf.Gaussian(0.5, "exact")}
+NOISES = {"digits.json": rf.Gaussian(0.5, "float"), "digits-exact.json": rf.Gaussian(0.5, "exact")}
 PROCEDURES: dict[str, Procedure] = {"fixed": rf.Fixed(n=1000), "sequential": rf.Sequential(0.5)}
 
 # Another CPU or torch may round scores differently in their last bit, and a draw that lies that near a decision

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import pytest
@@ -14,7 +13,7 @@ import ringfence as rf
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
 from ringfence.lift import Lift
-from ringfence.noise.exact import OffLatticeWarning, onto_lattice
+from ringfence.noise.exact import onto_lattice
 from ringfence.noise.inversion import fill_integers
 from ringfence.sampling import CHUNK, ForwardPlan, Precision, chunk_key
 from ringfence.stats.lattice import thresholds
@@ -51,7 +50,7 @@ class Watched(nn.Module):
 def test_what_the_form_is() -> None:
     assert rf.Gaussian(0.25, form="exact", lattice=255) == EXACT
     assert EXACT.settings() == {"family": "gaussian", "sigma": 0.25, "form": "exact", "lattice": 255}
-    assert rf.Gaussian(0.25).settings() == {"family": "gaussian", "sigma": 0.25, "form": "float", "lattice": None}
+    assert rf.Gaussian(0.25).settings() == {"family": "gaussian", "sigma": 0.25, "form": "auto", "lattice": None}
     for wrong in (
         {"form": "fixed"},
         {"lattice": 255},
@@ -64,10 +63,9 @@ def test_what_the_form_is() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_network_sees_lattice_points_and_nothing_else(precision: Precision) -> None:
-    watched, x = Watched(), torch.rand(3, 5, 5)
+    watched, x = Watched(), torch.randint(0, 256, (3, 5, 5)) / 255
     watched.seen.clear()
-    with pytest.warns(OffLatticeWarning):
-        (record,) = records(watched, [x], EXACT, precision=precision)
+    (record,) = records(watched, [x], EXACT, precision=precision)
     drawn = torch.empty(3 * CHUNK, 75)
     for chunk, part in enumerate(drawn.split(CHUNK)):
         fill_integers(part, chunk_key(0, 0, 1, chunk), ("gaussian", 0.25, 255))
@@ -140,23 +138,19 @@ def test_rows_asked_again_are_the_very_same(precision: Precision, lattice: int) 
 # Which inputs it is about -------------------------------------------------------------------------------------------
 
 
-def test_inputs_off_the_lattice_are_moved_and_told() -> None:
+def test_inputs_off_the_lattice_are_refused() -> None:
+    """A certificate about a point nearby is none about the input."""
     off, on = torch.tensor([0.1234, 0.9015]), torch.tensor([31.0, 230.0]) / 255
-    with pytest.warns(OffLatticeWarning, match=r"1 inputs were not on the lattice of step 1/255.*at most 0.00189"):
-        moved, _ = records(Buckets(), [off, on], EXACT)
-    assert float((off - on).norm()) == pytest.approx(0.0019, abs=1e-4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (alone,) = records(Buckets(), [on], EXACT)
-    assert (alone.prediction, alone.radius) == (moved.prediction, moved.radius)
+    rule = r"input 1: exact noise needs inputs on the lattice of step 1/255; got 2 of 2 values off it, such as 0.1234"
+    with pytest.raises(DataError, match=rule):
+        records(Buckets(), [on, off], EXACT)
+    assert len(records(Buckets(), [on, off], rf.Gaussian(0.25))) == 2
 
 
 def test_images_are_on_the_lattice_however_they_were_divided() -> None:
     steps = torch.arange(256.0)
     for x in (steps / 255, steps * (1 / 255), (steps.double() / 255).float()):
-        point, moved = onto_lattice("x", x, 255)
-        assert moved == 0
-        assert torch.equal(point, steps * (1 / 255))
+        assert torch.equal(onto_lattice("x", x, 255), steps * (1 / 255))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])

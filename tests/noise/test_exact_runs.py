@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from configs import small_config
+from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
@@ -15,11 +18,12 @@ from ringfence.attack_job import AttackJob
 from ringfence.attacks.on_run import attacked_points, run_attack
 from ringfence.cli import app
 from ringfence.data import Input
-from ringfence.errors import ArgumentError, StoreError
+from ringfence.errors import ArgumentError, DataError, StoreError
+from ringfence.job_file import Job
 from ringfence.noise.exact import inside
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
-from ringfence.store import RunConfig
+from ringfence.store import RunConfig, StoreWarning
 from ringfence.store.claimed import given_in
 
 FAST = rf.Execution(device="cpu", plan=ForwardPlan(100))
@@ -50,8 +54,8 @@ def test_a_run_says_what_was_drawn_and_verifies(name: str, tmp_path: Path) -> No
 
 def test_no_other_form_continues_a_run(tmp_path: Path) -> None:
     value().run(tmp_path / "run", FAST)
-    for other in (rf.Gaussian(0.5), rf.Gaussian(0.5, "exact", 256)):
-        with pytest.raises(StoreError, match=r"noise\.lattice: (None|256) now, 255 in the run"):
+    for other in (rf.Gaussian(0.5, "float"), rf.Gaussian(0.5, "exact", 510)):
+        with pytest.raises(StoreError, match=r"noise\.lattice: (None|510) now, 255 in the run"):
             value(other).run(tmp_path / "run", FAST)
     assert len(value().run(tmp_path / "run", FAST).read()) == 3
 
@@ -173,3 +177,79 @@ def test_an_exact_run_is_attacked_with_its_own_noise(tmp_path: Path) -> None:
     job = AttackJob(tmp_path / "run", radii=(0.25,), steps=2, copies=2, n=100, recheck=100, device="cpu")
     result, points = run_attack(job)
     assert (result.inputs, result.broken, points) == (3, (), {})
+
+
+# The form that nobody named ----------------------------------------------------------------------------------------
+
+
+def npz(path: Path, x: object) -> str:
+    np.savez(path, x=np.asarray(x))
+    return str(path)
+
+
+OPEN = rf.Gaussian(0.5)
+EIGHT_BIT = np.random.default_rng(0).integers(0, 256, (3, 28, 28), np.uint8)
+LIFTED = "patches(default, resize=30, size=28, count=4, noise=patch)"
+
+
+def test_noise_on_eight_bit_inputs_is_exact_unless_said_otherwise(tmp_path: Path) -> None:
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for number, one in enumerate(EIGHT_BIT):
+        Image.fromarray(one).save(pictures / f"{number}.png")
+    forms = {
+        source: rf.Certification("default", rf.Data(source), noise=OPEN).config().noise.form
+        for source in (
+            "default",
+            str(pictures),
+            npz(tmp_path / "bytes.npz", EIGHT_BIT),
+            npz(tmp_path / "numbers.npz", EIGHT_BIT / np.float32(255)),
+        )
+    }
+    assert list(forms.values()) == ["exact", "exact", "exact", "float"]
+    data = rf.Data("default", limit=1)
+    assert rf.Certification(LIFTED, data, noise=OPEN).config().noise.form == "float"
+    assert rf.Certification("default", data, noise=rf.Gaussian(0.5, "float")).config().noise.form == "float"
+    assert rf.Certification("default", data, noise=rf.Gaussian(9.0)).config().noise.form == "float"  # too many cells
+
+
+def test_a_network_of_the_program_on_eight_bit_inputs_sees_lattice_points() -> None:
+    net, few = nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), rf.Fixed(n=200)
+
+    def votes(noise: rf.Gaussian) -> list[list[int]]:
+        found = rf.certify(net, rf.Data("default", limit=2), noise=noise, procedure=few, execution=FAST)
+        return [stage.cells["votes"].tolist() for record in found for stage in record.stages]
+
+    assert votes(OPEN) == votes(EXACT) != votes(rf.Gaussian(0.5, "float"))
+
+
+def test_an_open_form_continues_a_run_in_its_own(tmp_path: Path) -> None:
+    for name, noise in (
+        ("float", rf.Gaussian(0.5, "float")),
+        ("exact", rf.Gaussian(0.5, "exact", 510)),
+        ("open", OPEN),
+    ):
+        config = value(noise).run(tmp_path / name, FAST).config
+        assert value(OPEN).run(tmp_path / name, FAST).config == config
+        assert "auto" not in (tmp_path / name / "config.json").read_text()
+    content = json.loads((tmp_path / "float" / "config.json").read_text())
+    del content["noise"]["form"]  # as they were before there was another
+    assert Job.of(content).certification.noise == rf.Gaussian(0.5, "float")
+    assert Job.of({"noise": {"sigma": 0.5}}).certification.noise == OPEN
+
+
+def test_inputs_off_the_lattice_fail_one_by_one_with_their_reason(tmp_path: Path) -> None:
+    x = EIGHT_BIT / np.float32(255)
+    x[1, 3, 3] += 0.001
+    data = npz(tmp_path / "some.npz", x)
+    made = rf.Certification("default", rf.Data(data), noise=EXACT, procedure=rf.Fixed(n=200))
+    with pytest.warns(StoreWarning, match="2 of 3 inputs are there|input 1 failed"):
+        run = made.run(tmp_path / "run", FAST)
+    assert [one.input_id for one in run.read()] == [0, 2]
+    assert "lattice of step 1/255; got 1 of 784 values off it" in run.failed[1]
+    with pytest.raises(DataError, match=r"some/1: exact noise needs inputs on the lattice"):
+        list(made.stream(FAST))
+    everywhere = npz(tmp_path / "all.npz", x * np.float32(0.999))
+    with pytest.raises(DataError, match=r"must have inputs that can be read; got all/0: exact noise needs"):
+        rf.Certification("default", rf.Data(everywhere), noise=EXACT).run(tmp_path / "none", FAST)
+    assert not (tmp_path / "none").exists()

@@ -36,7 +36,7 @@ def test_the_digest_depends_on_every_setting_and_not_on_the_order_of_keys(config
         "classifier__tree": "x", "classifier__digest": "x", "classifier__classes": 3, "classifier__mean": [0.5],
         "classifier__std": [0.5], "classifier__lanes": [{"name": "x"}], "data__source": "x", "data__digest": "x",
         "data__split": "train", "data__skip": 2, "data__limit": 5, "data__stop": 5, "data__size": 5, "data__count": 5,
-        "noise__family": "x", "noise__sigma": 0.25, "noise__form": "x", "noise__lattice": 4, "norm": "l1",
+        "noise__family": "x", "noise__sigma": 0.25, "noise__form": "exact", "noise__lattice": 4, "norm": "l1",
         "lift__name": "patch", "lift__norm_bound": 2.0, "procedure__name": "fixed", "procedure__radius": 0.25,
         "procedure__alpha": 0.01, "procedure__stages": [], "mechanisms": ["x"], "split_alpha": True,
         "precision": "bf16", "seed": 1, "migrated": {"from": 1, "weights": None}, "schema_version": 3,

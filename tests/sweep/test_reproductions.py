@@ -26,6 +26,8 @@ def test_the_program_takes_every_job(file: Path, tiny: bool) -> None:
         assert job.minutes > 0, job.name
         for word in job.words:  # settings that a run keeps name no machine
             assert not any(part.startswith("/") for part in word.replace("@", ":").replace("(", ":").split(":")), word
+        if job.command == "certify":  # what the files certify must not change with a default
+            assert "--noise-form" in job.words, job.name
         if job.command == "train" and file.stem not in NESTEROV:
             assert job_of(job.words).job.nesterov is False, job.name
     makers = {job.key for job in found.jobs}

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ringfence.data.dataset import Dataset, warn_of_range
+from ringfence.data.dataset import EIGHT_BIT, Dataset, warn_of_range
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import DataError
 
@@ -104,6 +104,7 @@ def dataset_from_arrays(
         identify=cache(partial(_digest, x, y, index, fixed_index)),
         num_classes=num_classes if class_names is None else len(class_names),
         class_names=class_names,
+        lattice=EIGHT_BIT if x.dtype == np.uint8 else None,
     )
 
 

@@ -6,10 +6,16 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from torch import Tensor
 
 from ringfence.errors import ArgumentError, DataError, RingfenceError
+from ringfence.noise.exact import onto_lattice
+from ringfence.stats.noise_law import STEPS
+
+EIGHT_BIT: Final = STEPS
+"""Steps per unit of the lattice of 8-bit images in [0, 1]."""
 
 
 class InputRangeWarning(UserWarning):
@@ -37,6 +43,7 @@ class Dataset:
     ids: their indices in the literature's numbering; labels: one per id, None where unknown;
     read: position in the source -> x; name_of: position in the source -> name; positions: one per id.
     num_classes is None where the source does not say; identify finds the digest, which may mean to read every file.
+    lattice: steps per unit of the lattice that all inputs are known to lie on, 255 for 8-bit ones; None: not known.
     """
 
     name: str
@@ -49,6 +56,7 @@ class Dataset:
     identify: Callable[[], str]
     num_classes: int | None = None
     class_names: Sequence[str] | None = None
+    lattice: int | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.ids)) < len(self.ids):
@@ -80,7 +88,7 @@ class Dataset:
             try:
                 return self[index].x
             except (RingfenceError, OSError, ValueError) as error:
-                told.append(str(error))
+                told.append(str(error).rstrip("."))
         raise DataError("data", "must have inputs that can be read", told[0] if told else "none", "Mend the data.")
 
     def every(self, skip: int, limit: int | None = None, first: int = 0) -> Dataset:
@@ -95,6 +103,10 @@ class Dataset:
         stop = None if limit is None else first + skip * limit
         chosen = slice(first, stop, skip)
         return replace(self, ids=self.ids[chosen], labels=self.labels[chosen], positions=self.positions[chosen])
+
+    def on_lattice(self, lattice: int) -> Dataset:
+        """The same inputs; those that do not lie on this lattice cannot be read."""
+        return replace(self, read=lambda place: onto_lattice(self.name_of(place), self.read(place), lattice))
 
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""

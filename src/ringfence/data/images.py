@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ringfence.data.dataset import Dataset
+from ringfence.data.dataset import EIGHT_BIT, Dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
 
@@ -100,6 +100,7 @@ def image_folder(
         identify=cache(partial(_digest, files, relative, labels, f"{framing}|{mode}")),
         num_classes=num_classes if num_classes is not None else (len(class_names) if class_names else None),
         class_names=class_names or None,
+        lattice=EIGHT_BIT,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ringfence.data.dataset import Dataset
+from ringfence.data.dataset import EIGHT_BIT, Dataset
 from ringfence.data.originals import read_mnist
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import ArgumentError
@@ -53,6 +53,7 @@ def motion_dataset(path: str | Path, split: str = "test", frames: int = 64, coun
         identify=lambda: digest,
         num_classes=len(MOTIONS),
         class_names=MOTIONS,
+        lattice=EIGHT_BIT,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ringfence.errors import ArgumentError
 from ringfence.noise.gaussian import Gaussian, Noise
 from ringfence.noise.l1 import Laplace, Uniform
-from ringfence.stats.noise_law import FLOAT, NoiseLaw
+from ringfence.stats.noise_law import AUTO, FLOAT, NoiseLaw
 
 NOISES: dict[str, Callable[..., Noise]] = {one.name: one for one in (Gaussian, Uniform, Laplace)}
 """What draws each family, made from its scale, and from form and lattice where it is not drawn in float32."""
@@ -13,16 +13,16 @@ NOISES: dict[str, Callable[..., Noise]] = {one.name: one for one in (Gaussian, U
 __all__ = ["NOISES", "Gaussian", "Laplace", "Noise", "Uniform", "noise_of", "noise_with"]
 
 
-def noise_with(family: str, scale: float, form: str = FLOAT, lattice: int | None = None) -> Noise:
-    """The noise of a family at this scale, in this form."""
+def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None = None) -> Noise:
+    """The noise of a family at this scale, in this form; one that is made from its scale alone is float."""
     if family not in NOISES:
         rule, remedy = f"must be one of {', '.join(NOISES)}", "Use gaussian, or register what draws it."
         raise ArgumentError("noise", rule, repr(family), remedy)
-    if form == FLOAT and lattice is None:
-        return NOISES[family](scale)
     try:
         return NOISES[family](scale, form, lattice)
     except TypeError:
+        if form in (AUTO, FLOAT) and lattice is None:
+            return NOISES[family](scale)
         rule, remedy = f"{family} noise is drawn in float32 alone", "Leave out form and lattice."
         raise ArgumentError("noise_form", rule, repr(form), remedy) from None
 

@@ -5,8 +5,7 @@ Whole numbers below 2^24 are exact in float32, and so are their sums: nothing is
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Final, final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -26,19 +25,15 @@ STILL: Final = 1e-3
 """Steps by which float32's own rounding moves a lattice point at most; what moves farther was off the lattice."""
 
 
-class OffLatticeWarning(UserWarning):
-    """Inputs were rounded before exact noise was added to them."""
-
-
 def in_steps(x: Tensor, lattice: int) -> Tensor:
     """The lattice point next to x (any shape) as whole numbers of steps, float32."""
     return torch.round(x.to(torch.float32) * lattice)
 
 
-def onto_lattice(name: str, x: Tensor, lattice: int) -> tuple[Tensor, float]:
-    """The lattice point next to x, as the network would see it without noise, and by how much x was moved in l2.
+def onto_lattice(name: str, x: Tensor, lattice: int) -> Tensor:
+    """x, as the network would see it without noise; refused where it is no lattice point, up to float32's rounding.
 
-    0 for a point that was on the lattice up to float32's rounding.
+    A certificate about a point nearby would be none about x.
     """
     steps = in_steps(x, lattice)
     if not bool((steps.abs() <= FARTHEST).all()):
@@ -46,8 +41,13 @@ def onto_lattice(name: str, x: Tensor, lattice: int) -> tuple[Tensor, float]:
         received = f"values from {float(x.min()):g} to {float(x.max()):g}"
         raise DataError(name, rule, received, "Scale the inputs to [0, 1], or use float noise.")
     off = (x.double() * lattice - steps).abs()
-    moved = 0.0 if bool((off <= STILL + 2.0**-23 * steps.abs()).all()) else float(off.norm() / lattice)
-    return steps * (1 / lattice), moved
+    outside = off > STILL + 2.0**-23 * steps.abs()
+    if bool(outside.any()):
+        rule = f"exact noise needs inputs on the lattice of step 1/{lattice}"
+        worst = float(x.flatten()[int(off.argmax())])
+        received = f"{int(outside.sum())} of {x.numel()} values off it, such as {worst:.9g}"
+        raise DataError(name, rule, received, "Give 8-bit images or another lattice, or use float noise.")
+    return steps * (1 / lattice)
 
 
 def inside(point: Tensor, centre: Tensor, radius: float, lattice: int, order: int = 2) -> Tensor:
@@ -58,32 +58,6 @@ def inside(point: Tensor, centre: Tensor, radius: float, lattice: int, order: in
     nearest = torch.round(away)
     steps = nearest if float(nearest.double().norm(order)) <= radius * lattice else torch.trunc(away)
     return (middle + steps) * (1 / lattice)
-
-
-@final
-class OnLattice:
-    """Inputs moved onto the lattice, and how many of them were off it, by how much at most."""
-
-    def __init__(self, lattice: int) -> None:
-        self._lattice, self._moved, self._farthest = lattice, 0, 0.0
-
-    def __call__(self, name: str, x: Tensor) -> Tensor:
-        """The point next to x, of which the certificate then is."""
-        found, moved = onto_lattice(name, x, self._lattice)
-        self._moved += moved > 0
-        self._farthest = max(self._farthest, moved)
-        return found
-
-    def tell(self) -> None:
-        """Warn if any input was moved."""
-        if self._moved:
-            warnings.warn(
-                f"{self._moved} inputs were not on the lattice of step 1/{self._lattice} and were moved onto it, by at "
-                f"most {self._farthest:.3g} in l2: their certificates are about the moved inputs. Give 8-bit images, "
-                "another lattice, or use float noise.",
-                OffLatticeWarning,
-                stacklevel=2,
-            )
 
 
 def fill_steps(out: Tensor, key: int, law: Law) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Real
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 import torch
@@ -18,7 +18,11 @@ from ringfence.errors import ArgumentError
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.exact import add_steps, fill_steps
 from ringfence.noise.philox import signed
-from ringfence.stats.noise_law import FLOAT, GAUSSIAN, NoiseLaw
+from ringfence.stats.noise_law import AUTO, EXACT, FLOAT, GAUSSIAN, NoiseLaw
+
+COARSEST: Final = 2048
+"""Steps of a lattice within one standard deviation that are drawn exactly unasked: the thresholds of more would take
+longer to find than a run should take to start."""
 
 
 class Noise(ABC):
@@ -45,6 +49,11 @@ class Noise(ABC):
         self.fill(out, int(key))
         return out.div_(self.law.scale)
 
+    def fitted(self, lattice: int | None) -> Noise:
+        """The noise for inputs that are known to lie on this lattice, None: on none. It is another one only where its
+        form was left open."""
+        return self
+
     def fill_steps(self, out: Tensor, key: int) -> None:
         """The same in steps of the law's lattice, whole numbers; noise without a lattice has no other unit."""
         self.fill(out, key)
@@ -66,7 +75,8 @@ class Noise(ABC):
 class FamilyNoise(Noise):
     """Independent coordinates of standard deviation sigma, of a family whose law is known. form ``float``: drawn in
     float32, because half precision would have another law; ``exact``: rounded to whole steps of 1/lattice (255 if none
-    is named), drawn and added as integers.
+    is named), drawn and added as integers; ``auto``: exact where a certification finds its inputs to be 8-bit and
+    without a lift, float everywhere else.
 
     Float: on the CPU the bits come from NumPy's SFC64, seeded with all 64 bits of the key (torch's own CPU generator
     keeps 32, so two chunks could share a stream); on CUDA from Philox in a kernel of our own, or torch's Philox
@@ -75,7 +85,7 @@ class FamilyNoise(Noise):
     """
 
     sigma: float
-    form: str = FLOAT
+    form: str = AUTO
     lattice: int | None = None
 
     def __post_init__(self) -> None:
@@ -85,8 +95,19 @@ class FamilyNoise(Noise):
 
     @property
     def law(self) -> NoiseLaw:
-        """That of the family at scale sigma."""
-        return NoiseLaw(self.name, self.sigma, self.form, self.lattice)
+        """That of the family at scale sigma; float where its form is open."""
+        return NoiseLaw(self.name, self.sigma, FLOAT if self.form == AUTO else self.form, self.lattice)
+
+    def fitted(self, lattice: int | None) -> Self:
+        """Exact on a lattice that is not too fine, else float; itself where its form was said."""
+        if self.form != AUTO:
+            return self
+        exact = lattice is not None and self.sigma * lattice <= COARSEST
+        return replace(self, form=EXACT, lattice=lattice) if exact else replace(self, form=FLOAT)
+
+    def settings(self) -> dict[str, Any]:
+        """Those of its law; an open form is said to be open."""
+        return self.law.settings() | {"form": self.form}
 
     @abstractmethod
     def fill_on_host(self, out: Tensor, key: int) -> None:

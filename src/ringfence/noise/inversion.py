@@ -22,17 +22,13 @@ TOP: Final = 16
 """Bits of a word that find its cell in the guide."""
 
 AT_ONCE: Final = 1 << 15
-"""Counters worked on together: few enough for a cache, many enough that calling costs little."""
+"""Counters worked on together: few enough for a cache, many enough that calling costs little. Less than that for each
+thread is left to one: two would spend their time handing Python's lock to each other."""
 
 NEVER: Final = 1 << 32
 """An edge above every word."""
 MANY: Final = (1 << 34) - 1
 """Stands for several edges."""
-
-FIELD: Final = 33
-"""Bits below the integer in a sum of the guide."""
-FULL: Final = (1 << FIELD) - 1
-UNTOLD: Final = 1 << 62
 
 
 @final
@@ -43,24 +39,28 @@ class Guide:
     cells: int64 (2^TOP,); the upper 30 bits count the thresholds whose upper halves lie below the cell, the lower 34
     are its edge: the upper half of the one threshold within, NEVER where there is none, MANY where only a search tells.
     values: int64 (n,), the thresholds with their upper bit turned over, so that signed numbers keep their order.
-    sums: int64 (2^TOP,), the same cells for the CPU: a word added to its own carries into the integer, above the lower
-    FIELD bits, where it is above the edge, and fills those bits where it is the edge; UNTOLD for several edges.
+    sure: float32 (2^TOP,), for the CPU: the integer of all words of a cell, NaN where the cell has an edge.
+    upper: int64 (n,), the upper halves of the thresholds.
     """
 
     cells: Tensor
     values: Tensor
-    sums: NDArray[np.int64]
+    sure: NDArray[np.float32]
+    upper: NDArray[np.int64]
     table: Thresholds
 
-    def integers(self, first: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def integers(self, first: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Of words in [0, 2^32), as the upper halves of 64-bit words: the integers, and where (indices of the flat
-        array) the lower half is needed to tell."""
-        found = np.take(self.sums, first >> (32 - TOP), mode="clip")  # every cell is there: no need to look
-        found += first
-        undecided = (found & FULL) == FULL
-        undecided |= found >= UNTOLD
-        found >>= FIELD
-        return found, np.flatnonzero(undecided)
+        array) the lower half is needed to tell.
+
+        TOP bits tell all but a few in a hundred, which are searched for.
+        """
+        found = np.take(self.sure, first >> (32 - TOP), mode="clip")  # every cell is there: no need to look
+        flat, rest = found.reshape(-1), np.flatnonzero(np.isnan(found))
+        words = first.reshape(-1)[rest]
+        below = np.searchsorted(self.upper, words, side="left")
+        flat[rest] = below + self.table.lowest
+        return found, rest[self.upper[np.minimum(below, len(self.upper) - 1)] == words]
 
 
 @lru_cache(maxsize=8)
@@ -72,16 +72,16 @@ def guide(family: str, scale: float, lattice: int) -> Guide:
     base = np.searchsorted(upper, starts, side="left")
     within = np.searchsorted(upper, starts + (1 << (32 - TOP)), side="left") - base
     edge = np.where(within == 0, NEVER, np.where(within == 1, np.append(upper, NEVER)[base], MANY))
-    sums = np.where(edge == MANY, UNTOLD, ((base + table.lowest) << FIELD) + (FULL - edge))
+    sure = np.where(within == 0, base + table.lowest, np.nan).astype(np.float32)
     signed = (table.values ^ np.uint64(1 << 63)).view(np.int64)
-    return Guide(torch.from_numpy((base << 34) | edge), torch.from_numpy(signed), sums, table)
+    return Guide(torch.from_numpy((base << 34) | edge), torch.from_numpy(signed), sure, upper, table)
 
 
 @lru_cache(maxsize=8)
 def guide_on(family: str, scale: float, lattice: int, device: str) -> Guide:
     """The same with its tensors on a device."""
     found = guide(family, scale, lattice)
-    return Guide(found.cells.to(device), found.values.to(device), found.sums, found.table)
+    return Guide(found.cells.to(device), found.values.to(device), found.sure, found.upper, found.table)
 
 
 @torch.inference_mode()
@@ -91,8 +91,9 @@ def fill_integers(out: Tensor, key: int, law: tuple[str, float, int]) -> None:
     Numbers i, i + Q, i + 2Q, i + 3Q of a row come from the block at the counter (i, row, 0, 0), Q = ceil(size / 4),
     and where 32 bits do not tell, the next 32 from the block at (i, row, 1, 0).
     """
-    found, size, numbers, threads = guide(*law), out.shape[1], out.numpy(), torch.get_num_threads()
+    found, size, numbers = guide(*law), out.shape[1], out.numpy()
     quarter = -(-size // 4)
+    threads = max(1, min(torch.get_num_threads(), len(out) * quarter // AT_ONCE))
     together = max(1, min(AT_ONCE // quarter, -(-len(out) // threads)))
 
     def draw(start: int) -> list[NDArray[np.int64]]:
@@ -102,16 +103,18 @@ def fill_integers(out: Tensor, key: int, law: tuple[str, float, int]) -> None:
             integers, undecided = found.integers(first)
             there = rows[:, part * quarter : (part + 1) * quarter]
             there[:] = integers[:, : there.shape[1]]
-            place, number = np.divmod(undecided, quarter)
-            rest.append(np.stack([place + start, number + part * quarter, first.reshape(-1)[undecided]]))
+            if len(undecided):
+                place, number = np.divmod(undecided, quarter)
+                rest.append(np.stack([place + start, number + part * quarter, first.reshape(-1)[undecided]]))
         return rest
 
     starts = range(0, len(out), together)
     drawn = map(draw, starts) if threads == 1 else _pool(os.getpid(), threads).map(draw, starts)
-    place, number, upper = np.concatenate(list(chain.from_iterable(drawn)), 1)
-    place, number, upper = (one[number < size] for one in (place, number, upper))
-    lower = second_words(key, number, place, quarter)
-    numbers[place, number] = found.table.of_words((upper.astype(np.uint64) << HALF) | lower)
+    if rest := list(chain.from_iterable(drawn)):
+        place, number, upper = np.concatenate(rest, 1)
+        place, number, upper = (one[number < size] for one in (place, number, upper))
+        lower = second_words(key, number, place, quarter)
+        numbers[place, number] = found.table.of_words((upper.astype(np.uint64) << HALF) | lower)
 
 
 @lru_cache(maxsize=1)

@@ -20,8 +20,10 @@ UNIFORM: Final = "uniform"
 LAPLACE: Final = "laplace"
 FLOAT: Final = "float"
 EXACT: Final = "exact"
+AUTO: Final = "auto"
 FORMS = (FLOAT, EXACT)
-"""How the noise is drawn and added: in float32, or as whole steps of a lattice that the inputs lie on."""
+"""How the noise is drawn and added: in float32, or as whole steps of a lattice that the inputs lie on. A noise (not a
+law) may leave it open, auto: exact where the inputs are known to lie on a lattice, else float."""
 
 STEPS: Final = 255
 """Of the lattice where none is named: the step of 8-bit images."""

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from ringfence.digests import apart, difference
+from ringfence.errors import StoreError
 from ringfence.record import Lane
 
 SCHEMA_VERSION = 2
@@ -133,7 +134,7 @@ class NoiseConfig(_Part):
 
     family: str = "gaussian"
     sigma: Annotated[float, Field(gt=0)]
-    form: str = "float"
+    form: Literal["float", "exact"] = "float"
     lattice: Positive | None = None
     coordinates: Positive | None = None
 
@@ -206,6 +207,17 @@ class RunConfig(_Part):
     def reduced(self) -> Mapping[str, Any]:
         """How patches or sub-videos are cut and reduced; empty where whole inputs are certified."""
         return reduction(self.classifier.tree)
+
+    def with_entries(self, content: Mapping[str, Any]) -> RunConfig:
+        """The same with other entries of its parts; refused where those are no entries of a config."""
+        found = self.model_dump()
+        try:
+            for key, told in content.items():
+                found[key] = found[key] | told if isinstance(told, Mapping) else told
+            return RunConfig.model_validate(plain(found))
+        except (KeyError, TypeError, ValueError) as error:
+            rule, remedy = "must have the entries of a run's config", "Leave out what follows from the rest."
+            raise StoreError("config", rule, " ".join(str(error).split()), remedy) from error
 
     def differences(self, other: RunConfig) -> list[tuple[str, Any, Any]]:
         """(dotted key, our value, their value) for every setting that differs; where they come from is none."""

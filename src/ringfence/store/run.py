@@ -120,6 +120,11 @@ class RunFolder:
             raise StoreError(str(self.path / CONFIG), rule, "; ".join(changed), remedy)
 
     @classmethod
+    def begun(cls, path: str | Path) -> Self | None:
+        """The run in path, for reading; None where nothing has been certified."""
+        return cls.open(path) if any((Path(path) / "parts").glob("*")) else None
+
+    @classmethod
     def open(cls, path: str | Path) -> Self:
         """The run in path, for reading."""
         path = Path(path)
