@@ -12,7 +12,7 @@ from ringfence.version import __version__
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification as Certification
-    from ringfence.certification import certify as certify
+    from ringfence.certifying import certify as certify
     from ringfence.classifiers import Aces as Aces
     from ringfence.classifiers import Chunks as Chunks
     from ringfence.classifiers import Classifier as Classifier
@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from ringfence.procedures import Staged as Staged
     from ringfence.procedures import TwoSided as TwoSided
     from ringfence.record import Record as Record
+    from ringfence.runs import Run as Run
+    from ringfence.runs import load as load
     from ringfence.sampling import Readout as Readout
     from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
@@ -84,7 +86,8 @@ if TYPE_CHECKING:
     from ringfence.work import Work as Work
 
 _HOMES = {
-    "certification": ("Certification", "certify"),
+    "certification": ("Certification",),
+    "certifying": ("certify",),
     "driver": ("Execution", "Progress"),
     "classifiers": (
         "Aces",
@@ -144,6 +147,7 @@ _HOMES = {
         "TwoSided",
     ),
     "record": ("Record",),
+    "runs": ("Run", "load"),
     "sampling": ("Readout",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
@@ -153,7 +157,7 @@ _HOMES = {
     "work": ("Engine", "Work"),
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("analysis", "errors", "laws", "mechanisms", "stats")
+_ROOMS = ("analysis", "attacks", "errors", "laws", "loggers", "mechanisms", "stats")
 
 __all__ = ["__version__", *sorted(_MODULE_OF), *_ROOMS]
 

@@ -15,7 +15,7 @@ from ringfence.classifiers import facts
 from ringfence.data import Dataset
 from ringfence.data.choice import Data
 from ringfence.driver import Execution, norm_bound
-from ringfence.errors import ArgumentError, Collected, ModelError
+from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together, neyman_pearson
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
@@ -37,6 +37,7 @@ from ringfence.record import Lane, Record
 from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
+from ringfence.unit_check import check_units, looked_at, peeked
 from ringfence.work import Work, engine_named
 
 if TYPE_CHECKING:
@@ -178,10 +179,23 @@ class Certification:
         """Models and inputs, loaded and seen to fit each other."""
         model = load_model(self.classifier, num_classes=self.classes, mean=self.mean, std=self.std)
         dataset = self.data.load(model.num_classes)
+        try:
+            return self._fitted(model, self.data, dataset, device)
+        except ClassifierError as error:
+            if self.data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
+                raise
+            coloured = replace(self.data, channels=3)  # grey pictures, and a model that wants colours
+            try:
+                return self._fitted(model, coloured, coloured.load(model.num_classes), device)
+            except ClassifierError:
+                raise error from None
+
+    def _fitted(self, model: LoadedModel, data: Data, dataset: Dataset, device: str) -> Loaded:
+        """The model behind the noise and the inputs in the form it takes."""
         module, lift = model.placed(dataset.shape)
         norm_bound(self.lift or lift, self.mechanisms[0], self.noise)  # refuses what has no proof
         if not len(dataset):
-            return Loaded(self, model, module, self.lift or lift, dataset, self.classes or model.num_classes or 2)
+            return Loaded(self, model, module, self.lift or lift, data, dataset, self.classes or model.num_classes or 2)
         lift, names, first = self.lift or lift, tuple(lane.name for lane in self.lanes), dataset.first_readable
         found = count_classes(module, lift(first), pick_device(device), names)
         facts(module, first[None])  # a core network must fit too, before a run folder is begun
@@ -189,7 +203,7 @@ class Certification:
         if known is not None and known != found:
             raise ArgumentError("classes", f"the model returns {found} scores", known, f"Use {found}.")
         dataset.check_labels(found)
-        return Loaded(self, model, module, lift, dataset, found)
+        return Loaded(self, model, module, lift, data, dataset, found)
 
     def config(self) -> RunConfig:
         """Everything that determines the records, typed: the only thing a run folder stores about it."""
@@ -208,9 +222,15 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = tuple(lane.name for lane in self.lanes) if self.split_alpha else self.names
-            parts = (module, self.data.stream(), self.lift or Identity(), self.classes, names)
+            lift, inputs = self.lift or Identity(), self.data.stream()
+            if execution.check:
+                first, inputs = peeked(inputs)
+                check_units(module, first, self.noise, lift, pick_device(execution.device), names)
+            parts = (module, inputs, lift, self.classes, names)
         else:
             loaded = self.load(execution.device)
+            if execution.check:
+                loaded.check(execution.device)
             names = tuple(lane.name for lane in self.lanes)
             parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, names)
         yield from self.driven(*parts, execution)
@@ -256,7 +276,7 @@ class Certification:
             raise ModelError("modules", rule, f"{len(modules)} for {config.classifier.tree}", remedy)
         test = named_procedure(config.procedure.name, config.procedure.settings)
         alpha = undivided(test.alpha, len(config.classifier.lanes)) if config.split_alpha else test.alpha
-        chosen = {key: getattr(stored, key) for key in ("split", "skip", "limit", "stop", "size")}
+        chosen = {key: getattr(stored, key) for key in Data().choice}
         root = with_live(tree, iter(modules))
         found = cls(
             root,
@@ -305,19 +325,29 @@ class Certification:
 @final
 @dataclass(frozen=True)
 class Loaded:
-    """A certification with its models and inputs: module is the classifier behind the noise, lift the map before it."""
+    """A certification with its models and inputs: module is the classifier behind the noise, lift the map before it.
+
+    data: which inputs, in the form that the model takes.
+    """
 
     certification: Certification
     model: LoadedModel
     module: nn.Module
     lift: Lift
+    data: Data
     dataset: Dataset
     classes: int
+
+    def check(self, device: str = "auto") -> None:
+        """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
+        names = tuple(lane.name for lane in self.certification.lanes)
+        parts = (looked_at(self.dataset), self.certification.noise, self.lift)
+        check_units(self.module, *parts, pick_device(device), names)
 
     @property
     def config(self) -> RunConfig:
         """The typed config; made here alone, from the value and what was loaded for it."""
-        value, data = self.certification, self.certification.data
+        value, data = self.certification, self.data
         drawing = NOISES.get(value.noise.law.family)
         if drawing is not type(value.noise):
             rule = f"a run folder knows a noise by its family, and {value.noise.law.family} is drawn by {drawing}"
@@ -344,49 +374,3 @@ class Loaded:
             "seed": value.seed,
         }
         return RunConfig.model_validate(plain(content))
-
-
-def certify(
-    classifier: str | Tree | nn.Module,
-    data: Any,
-    *,
-    noise: Noise,
-    procedure: Procedure | None = None,
-    mechanism: Mechanisms = neyman_pearson,
-    also: tuple[Mechanism, ...] = (),
-    lift: Lift | None = None,
-    num_classes: int | None = None,
-    lanes: Sequence[str] = (),
-    precision: str = "fp32",
-    split_alpha: bool = False,
-    seed: int = 0,
-    execution: Execution | None = None,
-    out: str | Path | None = None,
-) -> Iterator[Record]:
-    """Certify every input; records come as inputs are decided, all lanes of an input together.
-
-    classifier: a network (B, *shape) -> scores (B, K) or (B, lanes, K) with names of the lanes, or a tree of models.
-    data: a source, Dataset, DataLoader, tensor (N, *shape) in [0,1], or inputs, tensors or (tensor, label) pairs.
-    mechanism decides; also adds further radii from the same bounds at no cost. out: a run folder that is written too;
-    what it holds already comes first. The noise of draw i of an input depends on (seed, its id, stage, i) alone.
-    """
-    deciding = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
-    value = Certification(
-        classifier,
-        data,
-        noise=noise,
-        procedure=procedure,
-        mechanism=(*deciding, *also),
-        precision=precision,
-        split_alpha=split_alpha,
-        seed=seed,
-        classes=num_classes,
-        lift=lift,
-        lanes=lanes,
-    )
-    if out is None:
-        yield from value.stream(execution)
-        return
-    started = value.start(out, execution)
-    yield from started.run.so_far()
-    yield from started.records()

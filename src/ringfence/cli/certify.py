@@ -101,10 +101,11 @@ def described(
     """What the flags say, in the words of a job file; None where they say nothing."""
     mean, std = written_numbers(inputs.mean, "--mean"), written_numbers(inputs.std, "--std")
     chosen = {"skip": inputs.skip, "limit": inputs.limit, "stop": inputs.stop_index, "split": inputs.split}
-    shared = {"device": running.device, "batch": running.batch, "compile": running.compile or None}
+    shared: dict[str, Any] = {"device": running.device, "batch": running.batch, "compile": running.compile or None}
+    shared["check"] = False if running.no_check else None
     return {
         "classifier": {"tree": tree, "mean": mean, "std": std, "classes": inputs.classes},
-        "data": {"source": data, **chosen, "size": inputs.size},
+        "data": {"source": data, **chosen, "size": inputs.size, "range": inputs.range},
         "noise": noise.settings(),
         "precision": running.precision,
         "seed": running.seed,

@@ -106,7 +106,8 @@ def as_options(error: RingfenceError) -> str:
     """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
-    return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options(), **OPTIONS.get()})
+    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"}
+    return error.told({**known, **_options(), **OPTIONS.get()})
 
 
 def _options() -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from torch import Tensor
 
+from ringfence.digests import hashed
 from ringfence.errors import ArgumentError, DataError, RingfenceError
 
 
@@ -96,6 +99,22 @@ class Dataset:
         chosen = slice(first, stop, skip)
         return replace(self, ids=self.ids[chosen], labels=self.labels[chosen], positions=self.positions[chosen])
 
+    def within(self, range: str | None = None, channels: int | None = None) -> Dataset:
+        """Values mapped from this range (``0..255``) to [0, 1]; the one channel of grey pictures repeated."""
+        before, shape = self.read, self.shape
+        coloured = channels == 3 and len(shape) == 3 and shape[0] == 1
+        if range is None and not coloured:
+            return self
+        low, high = (0.0, 1.0) if range is None else span(range)
+
+        def read(position: int) -> Tensor:
+            x = scaled(before(position), low, high)
+            return x.repeat(3, 1, 1) if coloured else x
+
+        form = hashed([f"{low:g}..{high:g}|{coloured}".encode()])
+        shape = (3, *shape[1:]) if coloured else shape
+        return replace(self, read=read, shape=shape, identify=cache(lambda: f"{self.digest} form:{form}"))
+
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
         for identity, label in zip(self.ids, self.labels, strict=True):
@@ -106,6 +125,31 @@ class Dataset:
                     f"label {label} at index {identity}",
                     "Correct the labels, or choose the model that belongs to this data.",
                 )
+
+
+def span(range: str) -> tuple[float, float]:
+    """Lowest and highest value of what is written ``0..255``."""
+    low, dots, high = range.partition("..")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        ends = (0.0, 0.0)
+    if not dots or not ends[0] < ends[1] or not all(map(math.isfinite, ends)):
+        rule, remedy = "must be LOW..HIGH, the values that become 0 and 1", "Write e.g. 0..255 or -1..1."
+        raise ArgumentError("range", rule, repr(range), remedy)
+    return ends
+
+
+def scaled(x: Tensor, low: float, high: float) -> Tensor:
+    """Values of [low, high] mapped to [0, 1]; bytes divided by 255 stay what they were."""
+    return x if (low, high) == (0.0, 1.0) else (x - low) / (high - low)
+
+
+def refuse_channels_last(name: str, shape: Sequence[int]) -> None:
+    """Refuse pictures (H, W, C), or clips of them: networks take (C, H, W)."""
+    if len(shape) in (3, 4) and shape[-3] > 4 and shape[-1] in (1, 3, 4):
+        received, remedy = f"inputs of shape {tuple(shape)}", "Use x.transpose(0, 3, 1, 2), or permute a tensor so."
+        raise DataError(name, "channels must come first: (N, C, H, W)", received, remedy)
 
 
 def warn_of_range(name: str, low: float, high: float) -> None:
