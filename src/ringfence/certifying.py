@@ -14,7 +14,7 @@ from ringfence.certification import Certification, Mechanisms
 from ringfence.driver import Execution, Progress
 from ringfence.errors import ArgumentError, Collected
 from ringfence.lift import Lift
-from ringfence.loggers import Logger, PythonLogger
+from ringfence.loggers import Logger, PythonLogger, all_of
 from ringfence.mechanisms import Mechanism, neyman_pearson
 from ringfence.models.grammar import Tree
 from ringfence.noise import Gaussian, Noise
@@ -81,7 +81,7 @@ def certify(
     how = execution or Execution()
     told: list[Callable[[Progress], None]] = [how.on_progress, *(one.progress for one in (PythonLogger(), *loggers))]
     told += [] if on_progress is None else [on_progress]
-    how = replace(how, check=check and how.check, on_progress=lambda progress: _tell(told, progress))
+    how = replace(how, check=check and how.check, on_progress=all_of(*told))
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)
     started = value.start(out, how)
@@ -106,11 +106,6 @@ def _procedure(radius: float | None, procedure: Procedure | None) -> Procedure |
         rule, remedy = "is a setting of the procedure where one is given", "Write e.g. rf.Sequential(radius=0.5)."
         raise ArgumentError("radius", rule, f"{radius} and {procedure.name}", remedy)
     return procedure if radius is None else Sequential(radius=radius)
-
-
-def _tell(all: Sequence[Callable[[Progress], None]], progress: Progress) -> None:
-    for one in all:
-        one(progress)
 
 
 def _told_of(

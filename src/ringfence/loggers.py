@@ -6,9 +6,9 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from ringfence.errors import ArgumentError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringfence.driver import Progress
     from ringfence.training.log import Status
 
+T = TypeVar("T")
 EVERY = 10.0
 """Seconds between two lines about the progress of a certification."""
 
@@ -107,6 +108,16 @@ def _package(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ArgumentError("logger", f"needs the package {name}", "not installed", f"pip install {name}.") from error
+
+
+def all_of(*told: Callable[[T], None]) -> Callable[[T], None]:
+    """One function that tells all of them."""
+
+    def tell(what: T) -> None:
+        for one in told:
+            one(what)
+
+    return tell
 
 
 LOGGERS: dict[str, type[Logger]] = {"logging": PythonLogger, "wandb": WandbLogger, "mlflow": MlflowLogger}

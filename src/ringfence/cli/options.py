@@ -76,6 +76,10 @@ Autotune = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
 SeedUnlessFile = Annotated[int | None, typer.Option("--seed", help="Seed of the noise (default 0).")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Also write a table with one row per input.")]
+Log = Annotated[
+    list[str] | None, typer.Option("--log", help="Also tell logging, wandb or mlflow; may stand more than once.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
 Radii = Annotated[

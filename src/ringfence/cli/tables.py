@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -10,6 +12,7 @@ from rich.text import Text
 
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.printable import one_line
+from ringfence.types import ABSTAIN
 
 
 def percent(share: float | None) -> str:
@@ -103,6 +106,28 @@ def _certified_at(radius: float) -> Callable[[RunMetrics], str]:
 
 def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetrics], str]:
     return lambda run: "-" if (value := of(run)) is None else f"{value:.2f}"
+
+
+def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One line per input: what was answered, and within which radius that cannot change."""
+    table = Table(title="Answers", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("input", overflow="fold")
+    lanes = len({row["lane"] for row in rows}) > 1
+    headings = [*(["lane"] if lanes else []), "label", "prediction", "radius", "p_a", "draws"]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        told = {**row, "label": "-" if row["label"] is None else str(row["label"]), "draws": f"{row['draws']:,}"}
+        told["prediction"] = "abstained" if row["prediction"] == ABSTAIN else str(row["prediction"])
+        told |= {name: _floored(row[name]) for name in ("radius", "p_a")}
+        style = "yellow" if row["correct"] is False else None
+        table.add_row(one_line(row["name"]), *(one_line(told[name]) for name in headings), style=style)
+    return table
+
+
+def _floored(value: float) -> str:
+    """Three digits, rounded down: what is shown was proved."""
+    return f"{math.floor(1000 * value) / 1000:.3f}" if math.isfinite(value) else f"{value}"
 
 
 def stages_table(runs: Sequence[RunMetrics]) -> Table:

@@ -42,9 +42,9 @@ ENCODED = bytes | bytearray
 
 def inputs_of(source: Any) -> Iterator[Input]:
     """Whatever was given, one input at a time; those that bring no id are numbered 0, 1, 2, ..."""
-    number = 0
+    number, batched = 0, isinstance(source, DataLoader) and source.batch_sampler is not None
     for item in _items(source):
-        for row in _rows(item, batched=isinstance(source, DataLoader)):
+        for row in _rows(item, batched):
             yield _input(number, row)
             number += 1
 
@@ -99,7 +99,7 @@ def _columns(batch: Sequence[Any]) -> bool:
 
 
 def _column(name: str, column: Any) -> Sequence[Any]:
-    if isinstance(column, Tensor | np.ndarray | list | tuple):
+    if isinstance(column, list | tuple) or (isinstance(column, Tensor | np.ndarray) and column.ndim):
         return column  # type: ignore[return-value]
     rule = "must be columns of equal length: inputs, labels, names"
     raise DataError("data", rule, f"{name}, a {type(column).__name__}", "Write a collate_fn that makes them.")
