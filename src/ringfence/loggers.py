@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, ParamSpec, final
 
 from ringfence.errors import ArgumentError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ringfence.driver import Progress
     from ringfence.training.log import Status
 
-T = TypeVar("T")
+What = ParamSpec("What")
 EVERY = 10.0
 """Seconds between two lines about the progress of a certification."""
 
@@ -29,7 +29,7 @@ class Logger(ABC):
     ``run_training(run, report=logger.training)`` of every epoch.
     """
 
-    _last = 0.0
+    _last: float | None = None
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int) -> None:
@@ -39,7 +39,8 @@ class Logger(ABC):
     def progress(self, progress: Progress) -> None:
         """How far a certification is, at most every few seconds."""
         now = time.monotonic()
-        if now - self._last < EVERY:
+        if self._last is None or now - self._last < EVERY:  # the first call only starts the clock
+            self._last = now if self._last is None else self._last
             return
         self._last = now
         values = {"inputs": progress.inputs, "draws": progress.draws, "seconds": progress.seconds}
@@ -49,7 +50,8 @@ class Logger(ABC):
     def metrics(self, found: RunMetrics) -> None:
         """What a certification reached."""
         lane = "" if found.lane is None else f"{found.lane}/"
-        values = {"accuracy": found.accuracy, "acr": found.acr, "abstention": found.abstention, "draws": found.draws}
+        values: dict[str, float | None] = {"inputs": found.count, "draws": found.draws, "acr": found.acr}
+        values |= {"accuracy": found.accuracy, "abstention": found.abstention}
         values |= {f"certified_accuracy_at_{radius:g}": share for radius, share in found.certified_accuracy.items()}
         self.log({f"certify/{lane}{k}": float(v) for k, v in values.items() if v is not None}, found.count)
 
@@ -110,12 +112,12 @@ def _package(name: str) -> Any:
         raise ArgumentError("logger", f"needs the package {name}", "not installed", f"pip install {name}.") from error
 
 
-def all_of(*told: Callable[[T], None]) -> Callable[[T], None]:
+def all_of(*told: Callable[What, None]) -> Callable[What, None]:
     """One function that tells all of them."""
 
-    def tell(what: T) -> None:
+    def tell(*what: What.args, **named: What.kwargs) -> None:
         for one in told:
-            one(what)
+            one(*what, **named)
 
     return tell
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -38,9 +39,9 @@ def gate_command(
         else:
             for one in verdicts:
                 word, sign = ("passed", ">=") if one.passed else ("failed", "<")
-                bound = f"lower bound {one.lower:.4f} {sign} {one.accuracy:g} at radius {one.radius:g}"
-                say(
-                    f"{word}: {bound} (confidence {one.confidence:g}; {one.certified} of {one.inputs} inputs certified)"
-                )
+                lower = math.floor(1e4 * one.lower) / 1e4
+                bound = f"lower bound {lower:.4f} {sign} {one.accuracy:g} at radius {one.radius:g}"
+                counted = f"{one.certified} of {one.inputs} inputs certified"
+                say(f"{word}: {bound} ({counted}; confidence {one.confidence:g})")
     if not passed:
         raise typer.Exit(1)
