@@ -14,6 +14,7 @@ from torch import nn
 from ringfence.classifiers import facts
 from ringfence.data import Dataset
 from ringfence.data.choice import Data
+from ringfence.data.dataset import refuse_channels_last
 from ringfence.driver import Execution, norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
@@ -182,6 +183,7 @@ class Certification:
         try:
             return self._fitted(model, self.data, dataset, device)
         except ClassifierError as error:
+            refuse_channels_last(dataset.name, dataset.shape)
             if self.data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
                 raise
             coloured = replace(self.data, channels=3)  # grey pictures, and a model that wants colours

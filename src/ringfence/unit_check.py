@@ -35,6 +35,8 @@ FEWEST = 64
 USEFUL = 0.3
 """Share of the way from guessing to perfect below which nobody would certify a network."""
 DOUBT = 0.05
+OVERSHOT = 0.2
+"""How far resized pixels may leave [0, 1]; the usual normalisations go further."""
 GO_ON = "Or go on all the same: `check=False`."
 
 USUAL = {
@@ -122,10 +124,10 @@ def _check_range(inputs: Sequence[Tensor]) -> None:
         top = 255 if high > 64 or whole else f"{high:.4g}"
         remedy = f"Give `range` 0..{top}, or divide by {top}; sigma and radii are then in [0, 1] units. {GO_ON}"
         raise DataError("data", f"must lie in [0, 1]; these look like {likely}", found, remedy)
-    if low < -1e-6 and -1.001 <= low <= -0.9 and 0.5 <= high <= 1.001:
+    if -1.001 <= low <= -0.9 and 0.5 <= high <= 1.001:
         remedy = f"Give `range` -1..1 and, for a network that expects that, `mean` 0.5 and `std` 0.5. {GO_ON}"
         raise DataError("data", "must lie in [0, 1]; these look like pixels from -1 to 1", found, remedy)
-    if low < -1e-6 or high > 1 + 1e-6:
+    if low < -OVERSHOT or high > 1 + OVERSHOT:
         remedy = (
             "Take the normalisation out of the data and give it to the model, as `mean` and `std` (in Python: "
             f"rf.normalize(net, mean=..., std=...)), so that sigma and radii are in pixels. {GO_ON}"

@@ -215,7 +215,8 @@ def test_choices_that_no_source_has_are_refused(kind: str) -> None:
 
 
 def test_channels_last_in_memory_is_refused_before_a_run_folder_is_begun(tmp_path: Path) -> None:
-    value = rf.Certification(torch.nn.Flatten(), (X.permute(0, 2, 3, 1), Y), noise=rf.Gaussian(0.1))
+    net = torch.nn.Conv2d(3, 3, 6)
+    value = rf.Certification(net, (X.permute(0, 2, 3, 1), Y), noise=rf.Gaussian(0.1))
     with pytest.raises(DataError, match=r"channels must come first: \(N, C, H, W\); got inputs of shape \(6, 6, 3\)"):
         value.run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -224,3 +225,34 @@ def test_channels_last_in_memory_is_refused_before_a_run_folder_is_begun(tmp_pat
 def test_a_loader_of_ready_batches_is_taken_apart() -> None:
     ready = DataLoader([(X[:4], Y[:4]), (X[4:], Y[4:])], batch_size=None)  # type: ignore[arg-type]
     assert [one.label for one in Data(ready).stream()] == Y.tolist()
+
+
+def test_a_stream_is_given_its_form_too() -> None:
+    (one,) = Data([torch.full((1, 4, 4), 127.5)], range="0..255", channels=3).stream()
+    assert one.x.shape == (3, 4, 4)
+    assert float(one.x.mean()) == 0.5
+
+
+def test_resized_pixels_may_overshoot_a_little() -> None:
+    class Bright(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mean((2, 3))
+
+    overshot = [torch.full((3, 6, 6), 1.02), torch.full((3, 6, 6), -0.01)]
+    with pytest.warns(UserWarning, match="inputs range over"):
+        found = list(rf.certify(Bright(), overshot, sigma=0.1, procedure=rf.Fixed(n0=10, n=20)))
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_floats_of_every_width_are_certified(kind: torch.dtype) -> None:
+    class Bright(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 50 * x.mean((2, 3))
+
+    options: dict[str, Any] = {"sigma": 0.1, "procedure": rf.Fixed(n0=10, n=20)}
+    narrow = X.to(kind)
+    found, expected = (list(rf.certify(Bright(), one, **options)) for one in (narrow, narrow.float()))
+    assert [(one.prediction, one.radius) for one in found] == [(one.prediction, one.radius) for one in expected]
+    arrays = list(rf.certify(Bright(), X.double().numpy(), **options))
+    assert len(arrays) == len(X)

@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 import torch
 
 from ringfence.data.adapters import inputs_of
-from ringfence.data.dataset import Dataset, Input, refuse_channels_last, scaled, span
+from ringfence.data.dataset import Dataset, Input, in_form, span
 from ringfence.data.load import SPLITS, load_dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
@@ -104,7 +104,7 @@ class Data:
         else:
             chosen = islice(inputs_of(self.source), 0, None, self.skip)
             for one in chosen if self.most is None else islice(chosen, self.most):
-                yield one if self.range is None else replace(one, x=scaled(one.x, *span(self.range)))
+                yield replace(one, x=in_form(one.x, self.range, self.channels))
 
     def _kept(self) -> Dataset:
         """Inputs of the program as a Dataset; what can be read only once is refused."""
@@ -114,7 +114,6 @@ class Data:
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
         items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source)]
         shape = tuple(items[0].x.shape) if items else ()
-        refuse_channels_last(self.name, shape)
         return Dataset(
             name=self.name,
             ids=[one.id for one in items],

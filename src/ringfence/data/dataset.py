@@ -101,19 +101,13 @@ class Dataset:
 
     def within(self, range: str | None = None, channels: int | None = None) -> Dataset:
         """Values mapped from this range (``0..255``) to [0, 1]; the one channel of grey pictures repeated."""
-        before, shape = self.read, self.shape
-        coloured = channels == 3 and len(shape) == 3 and shape[0] == 1
-        if range is None and not coloured:
+        if range is None and channels is None:
             return self
-        low, high = (0.0, 1.0) if range is None else span(range)
-
-        def read(position: int) -> Tensor:
-            x = scaled(before(position), low, high)
-            return x.repeat(3, 1, 1) if coloured else x
-
-        form = hashed([f"{low:g}..{high:g}|{coloured}".encode()])
-        shape = (3, *shape[1:]) if coloured else shape
-        return replace(self, read=read, shape=shape, identify=cache(lambda: f"{self.digest} form:{form}"))
+        before, first = self.read, self.shape
+        shape = (channels, *first[1:]) if channels is not None and len(first) == 3 and first[0] == 1 else first
+        form = hashed([f"{range}|{channels}".encode()])
+        digest = cache(lambda: f"{self.digest} form:{form}")
+        return replace(self, read=lambda at: in_form(before(at), range, channels), shape=shape, identify=digest)
 
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
@@ -140,9 +134,12 @@ def span(range: str) -> tuple[float, float]:
     return ends
 
 
-def scaled(x: Tensor, low: float, high: float) -> Tensor:
-    """Values of [low, high] mapped to [0, 1]; bytes divided by 255 stay what they were."""
-    return x if (low, high) == (0.0, 1.0) else (x - low) / (high - low)
+def in_form(x: Tensor, range: str | None, channels: int | None) -> Tensor:
+    """Values of the range mapped to [0, 1]; the one channel of a grey picture (1, H, W) repeated."""
+    if range is not None:
+        low, high = span(range)
+        x = (x - low) / (high - low)
+    return x.repeat(channels, 1, 1) if channels is not None and x.dim() == 3 and x.shape[0] == 1 else x
 
 
 def refuse_channels_last(name: str, shape: Sequence[int]) -> None:
