@@ -12,7 +12,7 @@ from ringfence.version import __version__
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification as Certification
-    from ringfence.certification import certify as certify
+    from ringfence.certifying import certify as certify
     from ringfence.classifiers import Aces as Aces
     from ringfence.classifiers import Chunks as Chunks
     from ringfence.classifiers import Classifier as Classifier
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ringfence.models.compose import max_margin as max_margin
     from ringfence.models.compose import normalize as normalize
     from ringfence.models.compose import patches as patches
+    from ringfence.models.compose import resized as resized
     from ringfence.models.compose import soft as soft
     from ringfence.models.compose import softmax as softmax
     from ringfence.models.compose import weighted as weighted
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from ringfence.procedures import Staged as Staged
     from ringfence.procedures import TwoSided as TwoSided
     from ringfence.record import Record as Record
+    from ringfence.runs import Run as Run
+    from ringfence.runs import load as load
     from ringfence.sampling import Readout as Readout
     from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
@@ -87,7 +90,8 @@ if TYPE_CHECKING:
     from ringfence.work import Work as Work
 
 _HOMES = {
-    "certification": ("Certification", "certify"),
+    "certification": ("Certification",),
+    "certifying": ("certify",),
     "driver": ("Execution", "Progress"),
     "classifiers": (
         "Aces",
@@ -125,6 +129,7 @@ _HOMES = {
         "lifted",
         "max_margin",
         "normalize",
+        "resized",
         "patches",
         "soft",
         "softmax",
@@ -147,6 +152,7 @@ _HOMES = {
         "TwoSided",
     ),
     "record": ("Record",),
+    "runs": ("Run", "load"),
     "sampling": ("Readout",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
@@ -156,7 +162,7 @@ _HOMES = {
     "work": ("Engine", "Work"),
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("analysis", "errors", "laws", "mechanisms", "stats")
+_ROOMS = ("analysis", "attacks", "errors", "laws", "loggers", "mechanisms", "stats")
 
 __all__ = ["__version__", *sorted(_MODULE_OF), *_ROOMS]
 

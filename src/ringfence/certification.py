@@ -15,8 +15,9 @@ from torch import nn
 from ringfence.classifiers import facts
 from ringfence.data import Dataset
 from ringfence.data.choice import Data
+from ringfence.data.dataset import refuse_channels_last
 from ringfence.driver import Execution, norm_bound
-from ringfence.errors import ArgumentError, Collected, ModelError
+from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together, default_mechanism
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
@@ -40,6 +41,7 @@ from ringfence.sampling import Precision, count_classes, pick_device
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
+from ringfence.unit_check import check_units, looked_at, peeked
 from ringfence.work import Work, engine_named
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class Certification:
     ) -> None:
         wrong = Collected()
         tree = wrong.ask(lambda: tree_of(classifier))
-        several = _several(mechanism, noise)
+        several = deciding_of(mechanism, noise)
         check_kinds(noise, procedure or Fixed(), several)
         chosen = {
             "classifier": tree,
@@ -160,12 +162,26 @@ class Certification:
         wrong.tell()
         assert model is not None
         assert dataset is not None
+        try:
+            return self._fitted(model, self.data, dataset, device)
+        except ClassifierError as error:
+            refuse_channels_last(dataset.name, dataset.shape)
+            if self.data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
+                raise
+            coloured = replace(self.data, channels=3)  # grey pictures, and a model that wants colours
+            try:
+                return self._fitted(model, coloured, coloured.load(model.num_classes), device)
+            except ClassifierError:
+                raise error from None
+
+    def _fitted(self, model: LoadedModel, data: Data, dataset: Dataset, device: str) -> Loaded:
+        """The model behind the noise and the inputs in the form it takes."""
         module, lift = model.placed(dataset.shape)
         lift = self.lift or lift
-        value, dataset = self._fitted(dataset, lift)
+        value, dataset = self._formed(dataset, lift)
         norm_bound(lift, self.mechanisms[0], value.noise)  # refuses what has no proof
         if not len(dataset):
-            return Loaded(value, model, module, lift, dataset, self.classes or model.num_classes or 2).checked()
+            return Loaded(value, model, module, lift, data, dataset, self.classes or model.num_classes or 2).checked()
         names, first = tuple(lane.name for lane in self.lanes), dataset.first_readable
         found = count_classes(module, lift(first), pick_device(device), names)
         facts(module, first[None])  # a core network must fit too, before a run folder is begun
@@ -173,9 +189,9 @@ class Certification:
         if known is not None and known != found:
             raise ArgumentError("classes", f"the model returns {found} scores", known, f"Use {found}.")
         dataset.check_labels(found)
-        return Loaded(value, model, module, lift, dataset, found).checked()
+        return Loaded(value, model, module, lift, data, dataset, found).checked()
 
-    def _fitted(self, dataset: Dataset, lift: Lift) -> tuple[Certification, Dataset]:
+    def _formed(self, dataset: Dataset, lift: Lift) -> tuple[Certification, Dataset]:
         """The value with the form that its noise has for these inputs, and the inputs, which exact noise needs to lie
         on its lattice; lifted points lie on none."""
         value = self.in_form(dataset.lattice if isinstance(lift, Identity) else None)
@@ -214,11 +230,16 @@ class Certification:
             names = tuple(lane.name for lane in self.lanes) if self.split_alpha else self.names
             value, lift, inputs = self, self.lift or Identity(), self.data.stream()
             if isinstance(self.data.source, str | Dataset):
-                value, dataset = self._fitted(self.data.load(), lift)
+                value, dataset = self._formed(self.data.load(), lift)
                 inputs = iter(dataset)
+            if execution.check:
+                first, inputs = peeked(inputs)
+                check_units(module, first, value.noise, lift, pick_device(execution.device), names)
             parts = (module, inputs, lift, self.classes, names)
         else:
             loaded = self.load(execution.device)
+            if execution.check:
+                loaded.check(execution.device)
             value, names = loaded.certification, tuple(lane.name for lane in self.lanes)
             parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, names)
         yield from value.driven(*parts, execution)
@@ -264,7 +285,7 @@ class Certification:
             raise ModelError("modules", rule, f"{len(modules)} for {config.classifier.tree}", remedy)
         test = named_procedure(config.procedure.name, config.procedure.settings)
         alpha = undivided(test.alpha, len(config.classifier.lanes)) if config.split_alpha else test.alpha
-        chosen = {key: getattr(stored, key) for key in ("split", "skip", "limit", "stop", "size")}
+        chosen = {key: getattr(stored, key) for key in Data().choice}
         root = with_live(tree, iter(modules))
         found = Certification(
             root,
@@ -311,12 +332,16 @@ class Certification:
 @final
 @dataclass(frozen=True)
 class Loaded:
-    """A certification with its models and inputs: module is the classifier behind the noise, lift the map before it."""
+    """A certification with its models and inputs: module is the classifier behind the noise, lift the map before it.
+
+    data: which inputs, in the form that the model takes.
+    """
 
     certification: Certification
     model: LoadedModel
     module: nn.Module
     lift: Lift
+    data: Data
     dataset: Dataset
     classes: int
 
@@ -328,10 +353,16 @@ class Loaded:
             raise ModelError("classifier, data, lift", rule, "; ".join(changed), remedy)
         return self
 
+    def check(self, device: str = "auto") -> None:
+        """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
+        names = tuple(lane.name for lane in self.certification.lanes)
+        parts = (looked_at(self.dataset), self.certification.noise, self.lift)
+        check_units(self.module, *parts, pick_device(device), names)
+
     @property
     def config(self) -> RunConfig:
         """The typed config; made here alone, from the value and what was loaded for it."""
-        value, data = self.certification, self.certification.data
+        value, data = self.certification, self.data
         drawing = NOISES.get(value.noise.law.family)
         if drawing is not type(value.noise):
             rule = f"a run folder knows a noise by its family, and {value.noise.law.family} is drawn by {drawing}"
@@ -360,54 +391,8 @@ class Loaded:
         return RunConfig.model_validate(plain(content))
 
 
-def _several(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
+def deciding_of(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
     """The one that decides, which the noise has where nobody says, and those beside it."""
     if mechanism is None:
         return (default_mechanism(noise.law.family),) if isinstance(noise, Noise) else ()
     return (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
-
-
-def certify(
-    classifier: str | Tree | nn.Module,
-    data: Any,
-    *,
-    noise: Noise,
-    procedure: Procedure | None = None,
-    mechanism: Mechanisms | None = None,
-    also: tuple[Mechanism, ...] = (),
-    lift: Lift | None = None,
-    num_classes: int | None = None,
-    lanes: Sequence[str] = (),
-    precision: str = "fp32",
-    split_alpha: bool = False,
-    seed: int = 0,
-    execution: Execution | None = None,
-    out: str | Path | None = None,
-) -> Iterator[Record]:
-    """Certify every input; records come as inputs are decided, all lanes of an input together.
-
-    classifier: a network (B, *shape) -> scores (B, K) or (B, lanes, K) with names of the lanes, or a tree of models.
-    data: a source, Dataset, DataLoader, tensor (N, *shape) in [0,1], or inputs, tensors or (tensor, label) pairs.
-    mechanism decides, None is the tight one for the noise; also adds further radii from the same bounds at no cost.
-    out: a run folder that is written too; what it holds already comes first. The noise of draw i of an input depends on
-    (seed, its id, stage, i) alone.
-    """
-    value = Certification(
-        classifier,
-        data,
-        noise=noise,
-        procedure=procedure,
-        mechanism=(*_several(mechanism, noise), *also) if also else mechanism,
-        precision=precision,
-        split_alpha=split_alpha,
-        seed=seed,
-        classes=num_classes,
-        lift=lift,
-        lanes=lanes,
-    )
-    if out is None:
-        yield from value.stream(execution)
-        return
-    started = value.start(out, execution)
-    yield from started.run.so_far()
-    yield from started.records()

@@ -24,6 +24,7 @@ SPOKEN = {
     "index": "index",
     "tree": "how its models are composed",
     "framing": "size or colour mode of the images",
+    "form": "range or channels of the inputs",
 }
 """Parts as messages name them."""
 

@@ -60,6 +60,7 @@ class Execution:
 
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
     unlocked: write a run folder although its disk knows no locks. engine: by name, see ``rf.Engine``.
+    check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
     autotune: of a compiled network; None: if ``draws``, expected of the whole run (0: unknown), take long enough.
     """
 
@@ -71,6 +72,7 @@ class Execution:
     plan: ForwardPlan | None = None
     unlocked: bool = False
     engine: str = "local"
+    check: bool = True
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
 

@@ -47,7 +47,7 @@ FOLLOWING = {
 }
 """Entries of a config's parts that follow from others, by which they are made; whoever changes those drops them."""
 
-EXECUTED = ("device", "batch", "compile", "autotune", "engine")
+EXECUTED = ("device", "batch", "compile", "autotune", "engine", "check")
 
 
 @final
@@ -198,7 +198,7 @@ def _whole(key: str, content: Any) -> dict[Any, Any]:
 
 
 def execution_of(content: Any) -> Execution:
-    """Device, batch (a number or auto), compile, autotune and engine."""
+    """Device, batch (a number or auto), compile, autotune, engine and check."""
     given = _mapping("execution", content)
     _refuse_unknown("execution", given, set(EXECUTED))
     batch, device = given.get("batch", "auto"), str(given.get("device", "auto"))
@@ -211,7 +211,8 @@ def execution_of(content: Any) -> Execution:
         raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
     engine = engine_named(str(given.get("engine", "local"))).name
     compile = _typed("compile", given.get("compile", False), bool)
-    return Execution(device, batch, compile, given.get("autotune"), engine=engine)
+    check = _typed("check", given.get("check", True), bool)
+    return Execution(device, batch, compile, given.get("autotune"), engine=engine, check=check)
 
 
 def _procedure(tree: Tree | None, content: Any) -> Procedure:

@@ -86,6 +86,6 @@ class Record:
         return self.prediction == ABSTAIN
 
     @property
-    def correct(self) -> bool:
-        """Whether the prediction is the label (an abstention never is)."""
-        return self.label is not None and self.prediction == self.label
+    def correct(self) -> bool | None:
+        """Whether the prediction is the label (an abstention never is); None where no label is known."""
+        return None if self.label is None else self.prediction == self.label

@@ -8,7 +8,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from ringfence.certification import certify
+from ringfence.certifying import certify
 from ringfence.driver import Execution
 from ringfence.errors import DataError
 from ringfence.mechanisms import Mechanism

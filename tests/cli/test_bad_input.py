@@ -84,7 +84,7 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--skip", 0], ("--skip", "at least 1", "got 0", "Leave it out")),
     (["--limit", 0], ("--limit", "at least 1", "got 0", "Leave it out")),
     (["--seed", 2**64], ("error: --seed:", "64 bits", str(2**64), "will do")),
-    (["--split", "validation"], ("--split", "test or train", "validation", "Choose")),
+    (["--split", "validation"], ("--split", "test, train, val", "validation", "Choose")),
     (["--mean", 0.5], ("--mean, --std", "together", "only one", "Give both")),
     (["--mean", "a", "--std", 1], ("--mean", "numbers", "'a'", "Write")),
     (["--mean", 0.5, "--std", 0], ("error: --std:", "positive", "[0.0]", "deviations")),

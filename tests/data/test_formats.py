@@ -51,6 +51,8 @@ def test_cifar_binary(tmp_path: Path) -> None:
     data = load_dataset(f"cifar10:{tmp_path}")
     assert [item.label for item in data] == LABELS.tolist()
     torch.testing.assert_close(data[3].x, torch.from_numpy(IMAGES[3]).float() / 255)
+    single = load_dataset(f"cifar10:{tmp_path / 'test_batch.bin'}")
+    assert (single.labels, single.digest) == (data.labels, data.digest)
     (tmp_path / "test_batch.bin").write_bytes(rows.tobytes()[:-1])
     with pytest.raises(DataError, match="3073"):
         load_dataset(f"cifar10:{tmp_path}")
@@ -67,6 +69,7 @@ def test_cifar_python_batches(tmp_path: Path, old_numpy: bool) -> None:
         (folder / f"data_batch_{i}").write_bytes(raw)
     data = load_dataset(f"cifar10:{tmp_path}", split="train")
     assert len(data) == 20
+    assert load_dataset(f"cifar10:{folder / 'data_batch_2'}").labels == LABELS.tolist()
     assert data[5].label == LABELS[1]
     torch.testing.assert_close(data[5].x, torch.from_numpy(IMAGES[1]).float() / 255)
 

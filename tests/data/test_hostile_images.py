@@ -44,15 +44,15 @@ def test_postscript_called_png_starts_no_interpreter(tmp_path: Path, monkeypatch
     started: list[object] = []
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *words, **options: started.append(words))
     (tmp_path / "a.png").write_bytes(EPS)
-    with pytest.raises(DataError, match="readable PNG or JPEG"):
+    with pytest.raises(DataError, match="readable PNG, JPEG, WebP, BMP or TIFF"):
         load_dataset(str(tmp_path))
     assert started == []
 
 
-@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF"])
+@pytest.mark.parametrize("kind", ["GIF", "PPM", "TGA"])
 def test_only_the_named_formats_are_decoded(tmp_path: Path, kind: str) -> None:
     Image.fromarray(np.zeros((6, 8), np.uint8)).save(tmp_path / "a.png", format=kind)
-    with pytest.raises(DataError, match="readable PNG or JPEG"):
+    with pytest.raises(DataError, match="readable PNG, JPEG, WebP, BMP or TIFF"):
         load_dataset(str(tmp_path))
 
 

@@ -73,7 +73,7 @@ def test_size_resizes_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> N
 
 
 def test_unreadable_images_and_empty_folders(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="PNG or JPEG"):
+    with pytest.raises(DataError, match="must hold PNG, JPEG, WebP, BMP or TIFF images"):
         load_dataset(str(tmp_path))
     paint(tmp_path / "a.png")
     (tmp_path / "b.jpg").write_bytes(b"torn")

@@ -106,8 +106,9 @@ def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
     """The inputs the run certified; any others are refused by their digest."""
     stored = run.config.data
     split: Any = stored.split or job.split
+    form: dict[str, Any] = {"size": stored.size, "range": stored.range, "channels": stored.channels}
     dataset = load_dataset(
-        job.data or stored.source, skip=stored.skip, limit=stored.count or stored.limit, split=split, size=stored.size
+        job.data or stored.source, skip=stored.skip, limit=stored.count or stored.limit, split=split, **form
     )
     changed = difference("the data", dataset.digest, stored.digest) if stored.digest else None
     if changed:

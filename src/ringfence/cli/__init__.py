@@ -13,6 +13,7 @@ from ringfence.cli.compare import compare_command
 from ringfence.cli.conditions import conditions_command
 from ringfence.cli.console import friendly
 from ringfence.cli.exchange import export_app, import_app
+from ringfence.cli.gate import gate_command
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
 from ringfence.cli.plan import plan_command
@@ -73,6 +74,7 @@ app.command("variance")(variance_command)
 app.command("weights")(weights_command)
 app.command("conditions")(conditions_command)
 app.command("verify")(verify_command)
+app.command("gate")(gate_command)
 app.command("migrate")(migrate_command)
 app.command("info")(info_command)
 app.add_typer(aces_app, name="aces")

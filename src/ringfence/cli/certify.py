@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,11 +23,13 @@ from ringfence.cli.console import (
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
+from ringfence.cli.shown import Shown
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces_runs import AcesRun
     from ringfence.certification import Certification
     from ringfence.job_file import Job
+    from ringfence.loggers import Logger
     from ringfence.store import RunFolder
 
 JobFile = Annotated[
@@ -67,6 +70,8 @@ def certify_command(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse forms that have no proven guarantee.")] = False,
     save: Save = None,
     unlocked: o.Unlocked = False,
+    csv: o.Csv = None,
+    log: o.Log = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -77,7 +82,8 @@ def certify_command(
         flags = described(noise, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
-        run_or_save(job_of(flags, job), save, as_json, quiet, strict, unlocked)
+        shown = Shown(as_json, quiet, csv, tuple(log or ()))
+        run_or_save(job_of(flags, job), save, shown, strict, unlocked)
 
 
 @grouped
@@ -93,6 +99,7 @@ def predict_command(
     running: RunningOptions = RunningOptions(),
     ensemble: EnsembleOptions = EnsembleOptions(),
     save: Save = None,
+    csv: o.Csv = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -100,7 +107,7 @@ def predict_command(
     with friendly("Run the same command again to continue."):
         flags = described(noise, out, chosen_tree(model, weights, ensemble), data, inputs, running)
         flags["procedure"] = {"name": "predict", **given_settings(ctx)}
-        run_or_save(job_of(flags, job), save, as_json, quiet)
+        run_or_save(job_of(flags, job), save, Shown(as_json, quiet, csv))
 
 
 def described(
@@ -109,10 +116,11 @@ def described(
     """What the flags say, in the words of a job file; None where they say nothing."""
     mean, std = written_numbers(inputs.mean, "--mean"), written_numbers(inputs.std, "--std")
     chosen = {"skip": inputs.skip, "limit": inputs.limit, "stop": inputs.stop_index, "split": inputs.split}
-    shared = {"device": running.device, "batch": running.batch, "compile": running.compile or None}
+    shared: dict[str, Any] = {"device": running.device, "batch": running.batch, "compile": running.compile or None}
+    shared["check"] = False if running.no_check else None
     return {
         "classifier": {"tree": tree, "mean": mean, "std": std, "classes": inputs.classes},
-        "data": {"source": data, **chosen, "size": inputs.size},
+        "data": {"source": data, **chosen, "size": inputs.size, "range": inputs.range},
         "noise": noise.settings(),
         "precision": running.precision,
         "seed": running.seed,
@@ -168,11 +176,12 @@ def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions,
     return str(tree)
 
 
-def run_or_save(
-    job: Job, save: Path | None, as_json: bool, quiet: bool, strict: bool = False, unlocked: bool = False
-) -> None:
+def run_or_save(job: Job, save: Path | None, shown: Shown, strict: bool = False, unlocked: bool = False) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
     from ringfence.errors import ArgumentError
+    from ringfence.loggers import logger_named
+
+    quiet, loggers = shown.quiet, [logger_named(name) for name in shown.log]
 
     if save is not None:
         job.save(save)
@@ -186,13 +195,18 @@ def run_or_save(
         told = f"{value.classifier} with the procedure {value.procedure.name}"
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
-    run = certify_folder(job, job.out, quiet, unlocked)
-    print_run(job.certification, run, as_json, quiet)
+    run = certify_folder(job, job.out, quiet, unlocked, loggers)
+    print_run(job.certification, run, shown.as_json, quiet)
+    shown.answers(run)
 
 
-def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> RunFolder:
+def certify_folder(
+    job: Job, out: Path, quiet: bool, unlocked: bool = False, loggers: Sequence[Logger] = ()
+) -> RunFolder:
     """Certify into the folder with progress."""
+    from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.cli.progress import show_progress
+    from ringfence.loggers import all_of
     from ringfence.models.normalization import preprocessing_in_words
 
     started = job.certification.start(out, replace(job.execution, unlocked=unlocked))
@@ -208,8 +222,10 @@ def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> 
     test = job.certification.test
     doing, draws = "certifying" if test.claims_radius else "predicting", None if test.stops_early else test.most_draws
     with show_progress(total, done, quiet, doing, draws) as report:
-        for _ in started.records(report):
+        for _ in started.records(all_of(report, *(one.progress for one in loggers))):
             pass
+    for found in metrics_by_lane(started.run, None) if loggers else ():
+        all_of(*(one.metrics for one in loggers))(found)
     return started.run
 
 

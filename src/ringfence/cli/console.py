@@ -116,7 +116,8 @@ def as_options(error: RingfenceError) -> str:
     """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
-    return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options(), **OPTIONS.get()})
+    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"}
+    return error.told({**known, **_options(), **OPTIONS.get()})
 
 
 def together(make: Callable[[], T], *also: Callable[[], object]) -> T:

@@ -47,6 +47,19 @@ def export_cohen_command(
             remark(f"{run} has no proven guarantee, so its log is {written}")
 
 
+@export_app.command("csv")
+def export_csv_command(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path | None, typer.Option(help="The table to write; standard output without it.")] = None,
+) -> None:
+    """Export one row per input: file name, label, prediction, radius, p_a, draws."""
+    with friendly():
+        from ringfence.answers import export_csv
+        from ringfence.store import RunFolder
+
+        export_csv(RunFolder.open(run), sys.stdout if out is None else out)
+
+
 @import_app.callback()
 def _import() -> None:
     """Formats that can be read."""

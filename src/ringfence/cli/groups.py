@@ -24,6 +24,7 @@ class InputOptions:
     stop_index: o.Max = None
     split: o.SplitUnlessFile = None
     size: o.Size = None
+    range: o.Range = None
     mean: o.Mean = None
     std: o.Std = None
     classes: o.Classes = None
@@ -54,6 +55,7 @@ class RunningOptions:
     autotune: o.Autotune = None
     seed: o.SeedUnlessFile = None
     engine: o.EngineName = None
+    no_check: o.NoCheck = False
 
 
 def _flag(parameter: inspect.Parameter) -> str | None:

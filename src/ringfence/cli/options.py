@@ -16,12 +16,11 @@ ModelUnlessMembers = Annotated[
     str | None, typer.Option("--model", help=f"{MODEL_HELP} Without it and --members: default.")
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]
-Data = Annotated[
-    str, typer.Option(help="default, file.npz, an image folder, mnist:PATH, cifar10:PATH or imagenet:PATH.")
-]
+DATA_HELP = "default, file.npz, an image folder, hf-data:FOLDER, mnist:PATH, cifar10:PATH or imagenet:PATH."
+Data = Annotated[str, typer.Option(help=DATA_HELP)]
 DataUnlessFile = Annotated[
     str | None,
-    typer.Option("--data", help="default, file.npz, an image folder, mnist:PATH, cifar10:PATH or imagenet:PATH."),
+    typer.Option("--data", help=DATA_HELP),
 ]
 SigmaUnlessFile = Annotated[
     float | None, typer.Option("--sigma", help="Standard deviation of the noise, in [0,1] pixel units.")
@@ -48,11 +47,17 @@ Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after s
 Max = Annotated[
     int | None, typer.Option("--max", help="Cohen's flag: stop at this index of the data set, before skipping.")
 ]
-Split = Annotated[str, typer.Option(help="test or train, for data sets that have both.")]
+Split = Annotated[str, typer.Option(help="test, train or val, for data sets that have several.")]
 SplitUnlessFile = Annotated[
-    str | None, typer.Option("--split", help="test (default) or train, for data sets that have both.")
+    str | None, typer.Option("--split", help="test (default), train or val, for data sets that have several.")
 ]
 Size = Annotated[int | None, typer.Option(help="Resize and centre-crop images to this many pixels.")]
+Range = Annotated[
+    str | None, typer.Option("--range", help="Values of the data that mean 0 and 1, such as 0..255 or -1..1.")
+]
+NoCheck = Annotated[
+    bool, typer.Option("--no-check", help="Do not look first whether data and model have the same units and classes.")
+]
 Mean = Annotated[
     str | None, typer.Option(help="Channel means the model expects to be subtracted, e.g. 0.49,0.48,0.45.")
 ]
@@ -72,6 +77,10 @@ Autotune = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
 SeedUnlessFile = Annotated[int | None, typer.Option("--seed", help="Seed of the noise (default 0).")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Also write a table with one row per input.")]
+Log = Annotated[
+    list[str] | None, typer.Option("--log", help="Also tell logging, wandb or mlflow; may stand more than once.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
 Radii = Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.printable import one_line
+from ringfence.types import ABSTAIN
 
 
 def table(
@@ -127,6 +129,25 @@ def _certified_at(radius: float) -> Callable[[RunMetrics], str]:
 
 def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetrics], str]:
     return lambda run: "-" if (value := of(run)) is None else f"{value:.2f}"
+
+
+def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One line per input: what was answered, and within which radius that cannot change."""
+    lanes = len({row["lane"] for row in rows}) > 1
+    headings = [*(["lane"] if lanes else []), "label", "prediction", "radius", "p_a", "draws"]
+    cells: list[list[str | Text]] = []
+    for row in rows:
+        told = {**row, "label": "-" if row["label"] is None else str(row["label"]), "draws": f"{row['draws']:,}"}
+        told["prediction"] = "abstained" if row["prediction"] == ABSTAIN else str(row["prediction"])
+        told |= {name: _floored(row[name]) for name in ("radius", "p_a")}
+        style = "yellow" if row["correct"] is False else ""
+        cells.append([Text(one_line(told[name]), style) for name in ("name", *headings)])
+    return table(("input", *headings), cells, words=("input",), title="Answers")
+
+
+def _floored(value: float) -> str:
+    """Three digits, rounded down: what is shown was proved."""
+    return f"{math.floor(1000 * value) / 1000:.3f}" if math.isfinite(value) else f"{value}"
 
 
 def stages_table(runs: Sequence[RunMetrics]) -> Table:

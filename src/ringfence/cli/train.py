@@ -63,12 +63,14 @@ def train_command(
     devices: Annotated[int, typer.Option(help="GPUs (or CPU processes) that share each batch.")] = 1,
     export: Annotated[Path | None, typer.Option(help="Also copy the first member's weights to this file.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,
+    log: o.Log = None,
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Train noise-robust networks: single ones, or ensembles trained together."""
     with friendly("Run the same command again to continue."):
         from ringfence.data import load_dataset
+        from ringfence.loggers import all_of, logger_named
         from ringfence.training.options import described_job, objective_options
         from ringfence.training.run import TrainingRun
         from ringfence.training.side_by_side import run_training
@@ -79,11 +81,11 @@ def train_command(
         given |= {name: tuple(numbers(text, f"--{name}")) for name, text in (("mean", mean), ("std", std)) if text}
         asked = {name: value for name, value in settings.items() if value is not None}
         job = together(lambda: described_job(given, asked), lambda: load_dataset(data, split="train", limit=1))
-        run = TrainingRun(job, out, device, devices, tensorboard)
+        run, loggers = TrainingRun(job, out, device, devices, tensorboard), [logger_named(one) for one in log or ()]
         ready(run)
         count_labels(run, quiet)
         with show_training(run, quiet, parallel) as report:
-            files = run_training(run, parallel, report)
+            files = run_training(run, parallel, all_of(report, *(one.training for one in loggers)))
         if export is not None:
             from ringfence.store.atomic import write_atomically
 

@@ -36,7 +36,7 @@ def variance_command(
     """Predict margin variance, success probability and radius of soft votes of k members, then certify and compare."""
     with friendly():
         from ringfence.analysis.variance_check import VarianceCheck, certified_sizes
-        from ringfence.certification import certify
+        from ringfence.certifying import certify
         from ringfence.classifiers import Lanes
         from ringfence.driver import Execution
         from ringfence.errors import ArgumentError

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ringfence.data.dataset import EIGHT_BIT, Dataset, warn_of_range
+from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last, warn_of_range
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import DataError
 
@@ -117,8 +117,7 @@ def _with_channels(name: str, x: Array) -> Array:
         raise DataError(
             name, "x must have shape (N, H, W), (N, C, H, W) or (N, T, C, H, W)", x.shape, "Reshape it before saving."
         )
-    if x.ndim == 4 and x.shape[1] > 4 and x.shape[3] in (1, 3, 4):
-        raise DataError(name, "channels must come first: (N, C, H, W)", x.shape, "Use x.transpose(0, 3, 1, 2).")
+    refuse_channels_last(name, x.shape[1:] if x.ndim == 4 else ())
     return x[:, None] if x.ndim == 3 else x
 
 

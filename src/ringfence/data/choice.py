@@ -9,11 +9,10 @@ from itertools import islice
 from typing import Any, Literal, final
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
 
-from ringfence.data.dataset import Dataset, Input
-from ringfence.data.load import load_dataset
+from ringfence.data.adapters import inputs_of
+from ringfence.data.dataset import Dataset, Input, in_form, span
+from ringfence.data.load import SPLITS, load_dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
 
@@ -26,16 +25,20 @@ IN_MEMORY = "in-memory:"
 class Data:
     """A source and the choice from it: every skip-th input, at most limit of those, none from index stop on.
 
-    source: what ``load_dataset`` reads, or a Dataset, a DataLoader, a tensor (N, *shape), or inputs, tensors or
-    (tensor, label) pairs in any order they come. size: pixels that images are resized and cropped to.
+    source: what ``load_dataset`` reads, or a Dataset, a DataLoader, a tensor or array (N, *shape), a pair (inputs,
+    labels) of those, or rows in any order they come (data/adapters.py). size: pixels that images are resized and
+    cropped to. range: what the values range over where that is not 0..1, such as ``0..255``: they are mapped to
+    [0, 1]. channels: 3 repeats the one of grey pictures, None does so if the model takes no others.
     """
 
     source: Any = "default"
-    split: Literal["test", "train"] | str = "test"
+    split: Literal["test", "train", "val"] | str = "test"
     skip: int = 1
     limit: int | None = None
     stop: int | None = None
     size: int | None = None
+    range: str | None = None
+    channels: int | None = None
 
     @classmethod
     def of(cls, source: Any) -> Data:
@@ -47,9 +50,16 @@ class Data:
         for name, value in (("skip", self.skip), ("limit", self.limit), ("stop", self.stop), ("size", self.size)):
             if value is not None and (type(value) is not int or not 1 <= value < 2**63):
                 raise ArgumentError(name, "must be at least 1", value, "Leave it out to take everything.")
-        if self.split not in ("test", "train"):
-            raise ArgumentError("split", "must be test or train", repr(self.split), "Choose one of those.")
-        if isinstance(self.source, str | Dataset | Tensor | Iterable):
+        if self.split not in SPLITS:
+            raise ArgumentError(
+                "split", f"must be one of {', '.join(SPLITS)}", repr(self.split), "Choose one of those."
+            )
+        if self.range is not None:
+            span(self.range)
+        if self.channels not in (None, 1, 3):
+            raise ArgumentError("channels", "must be 1 or 3", self.channels, "Leave it out.")
+        rows = hasattr(self.source, "__getitem__") and hasattr(self.source, "__len__")
+        if isinstance(self.source, str | Dataset | Iterable) or rows:
             return
         rule = "must be a source, a Dataset, a DataLoader, a tensor, or inputs"
         raise ArgumentError("data", rule, type(self.source).__name__, "Name e.g. default, or give a list of tensors.")
@@ -70,17 +80,19 @@ class Data:
     @property
     def choice(self) -> dict[str, Any]:
         """What is chosen from the source."""
-        return {"split": self.split, "skip": self.skip, "limit": self.limit, "stop": self.stop, "size": self.size}
+        named = ("split", "skip", "limit", "stop", "size", "range", "channels")
+        return {name: getattr(self, name) for name in named}
 
     def load(self, num_classes: int | None = None) -> Dataset:
         """The chosen inputs; labels outside the classes are refused."""
         if isinstance(self.source, str):
             split: Any = self.split
+            how: dict[str, Any] = {"size": self.size, "range": self.range, "channels": self.channels}
             return load_dataset(
-                self.source, skip=self.skip, limit=self.most, split=split, size=self.size, num_classes=num_classes
+                self.source, skip=self.skip, limit=self.most, split=split, num_classes=num_classes, **how
             )
         whole = self.source if isinstance(self.source, Dataset) else self._kept()
-        chosen = whole.every(self.skip, self.most)
+        chosen = whole.every(self.skip, self.most).within(self.range, self.channels)
         if num_classes is not None:
             chosen.check_labels(num_classes)
         return chosen
@@ -90,8 +102,9 @@ class Data:
         if isinstance(self.source, str | Dataset):
             yield from self.load()
         else:
-            chosen = islice(_inputs(self.source), 0, None, self.skip)
-            yield from chosen if self.most is None else islice(chosen, self.most)
+            chosen = islice(inputs_of(self.source), 0, None, self.skip)
+            for one in chosen if self.most is None else islice(chosen, self.most):
+                yield replace(one, x=in_form(one.x, self.range, self.channels))
 
     def _kept(self) -> Dataset:
         """Inputs of the program as a Dataset; what can be read only once is refused."""
@@ -99,7 +112,7 @@ class Data:
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        items = [replace(one, x=one.x.detach().clone()) for one in _inputs(self.source)]
+        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source)]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,
@@ -117,30 +130,3 @@ def _digest(items: list[Input]) -> str:
     values = (one.x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in items)
     labels, index = (repr([getattr(one, name) for one in items]).encode() for name in ("label", "id"))
     return write_digest({"inputs": hashed(values), "labels": hashed([labels]), "index": hashed([index])})
-
-
-def _inputs(source: Any) -> Iterator[Input]:
-    """Whatever was given, as Inputs; tensors are numbered 0, 1, 2, ..., the batches of a loader taken apart."""
-    items = _rows(source) if isinstance(source, DataLoader) else source
-    for number, item in enumerate(items):
-        if isinstance(item, Input):
-            yield item
-        elif isinstance(item, Tensor):
-            yield Input(number, item, None, str(number))
-        elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Tensor):
-            yield Input(number, item[0], int(item[1]), str(number))
-        else:
-            rule = "each must be an Input, a tensor or a (tensor, label) pair"
-            raise DataError("inputs", rule, type(item).__name__, "Wrap your data accordingly.")
-
-
-def _rows(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Single inputs, with their labels where the loader has any."""
-    for batch in loader:
-        if isinstance(batch, Tensor):
-            yield from batch
-        elif isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(one, Tensor) for one in batch):
-            yield from zip(batch[0], batch[1].tolist(), strict=True)
-        else:
-            rule, remedy = "must give batches of inputs, or of inputs and labels", "Write a collate_fn for it."
-            raise DataError("data", rule, f"a {type(batch).__name__}", remedy)

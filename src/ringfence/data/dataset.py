@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from torch import Tensor
 
+from ringfence.digests import hashed
 from ringfence.errors import ArgumentError, DataError, RingfenceError
 from ringfence.noise.exact import onto_lattice
 from ringfence.stats.noise_law import STEPS
@@ -108,6 +111,18 @@ class Dataset:
         """The same inputs; those that do not lie on this lattice cannot be read."""
         return replace(self, read=lambda place: onto_lattice(self.name_of(place), self.read(place), lattice))
 
+    def within(self, range: str | None = None, channels: int | None = None) -> Dataset:
+        """Values mapped from this range (``0..255``) to [0, 1]; the one channel of grey pictures repeated."""
+        if range is None and channels is None:
+            return self
+        before, first = self.read, self.shape
+        shape = (channels, *first[1:]) if channels is not None and len(first) == 3 and first[0] == 1 else first
+        form = hashed([f"{range}|{channels}".encode()])
+        digest = cache(lambda: f"{self.digest} form:{form}")
+        lattice = self.lattice if range is None else None  # another range has other steps
+        read = lambda at: in_form(before(at), range, channels)  # noqa: E731
+        return replace(self, read=read, shape=shape, identify=digest, lattice=lattice)
+
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
         for identity, label in zip(self.ids, self.labels, strict=True):
@@ -118,6 +133,34 @@ class Dataset:
                     f"label {label} at index {identity}",
                     "Correct the labels, or choose the model that belongs to this data.",
                 )
+
+
+def span(range: str) -> tuple[float, float]:
+    """Lowest and highest value of what is written ``0..255``."""
+    low, dots, high = range.partition("..")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        ends = (0.0, 0.0)
+    if not dots or not ends[0] < ends[1] or not all(map(math.isfinite, ends)):
+        rule, remedy = "must be LOW..HIGH, the values that become 0 and 1", "Write e.g. 0..255 or -1..1."
+        raise ArgumentError("range", rule, repr(range), remedy)
+    return ends
+
+
+def in_form(x: Tensor, range: str | None, channels: int | None) -> Tensor:
+    """Values of the range mapped to [0, 1]; the one channel of a grey picture (1, H, W) repeated."""
+    if range is not None:
+        low, high = span(range)
+        x = (x - low) / (high - low)
+    return x.repeat(channels, 1, 1) if channels is not None and x.dim() == 3 and x.shape[0] == 1 else x
+
+
+def refuse_channels_last(name: str, shape: Sequence[int]) -> None:
+    """Refuse pictures (H, W, C), or clips of them: networks take (C, H, W)."""
+    if len(shape) in (3, 4) and shape[-3] > 4 and shape[-1] in (1, 3, 4):
+        received, remedy = f"inputs of shape {tuple(shape)}", "Use x.transpose(0, 3, 1, 2), or permute a tensor so."
+        raise DataError(name, "channels must come first: (N, C, H, W)", received, remedy)
 
 
 def warn_of_range(name: str, low: float, high: float) -> None:

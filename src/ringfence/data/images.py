@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import torch
@@ -22,9 +23,10 @@ from ringfence.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
-FORMATS = ("PNG", "JPEG")
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"})
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 """What is decoded, whatever a file is called: a decoder of another format may start a program."""
+KINDS = "PNG, JPEG, WebP, BMP or TIFF"
 MOST_PIXELS = 2**26
 """Of an image, as stored and as resized; larger ones would fill the memory before anyone noticed."""
 
@@ -65,7 +67,7 @@ def image_folder(
     mode: str | None = None,
     num_classes: int | None = None,
 ) -> Dataset:
-    """PNG and JPEG files of a folder, read when asked for.
+    """Pictures of a folder, read when asked for.
 
     Class subfolders are numbered in the order of their names; ids count files in the order of class, then name,
     or of the lines of labels.csv (columns ``file`` and ``class_index`` or ``label``). mode: L (gray) or RGB;
@@ -73,8 +75,8 @@ def image_folder(
     """
     files, labels, class_names = _listing(path)
     if not files:
-        raise DataError(str(path), "must hold PNG or JPEG images", "none", "Put them there, or one folder per class.")
-    mode = mode or ("L" if _open(files[0]).mode in ("1", "L") else "RGB")
+        raise DataError(str(path), f"must hold {KINDS} images", "none", "Put them there, or one folder per class.")
+    mode = mode or ("L" if open_image(files[0], str(files[0])).mode in ("1", "L") else "RGB")
     first = _pixels(files[0], mode, framing)
 
     def read(position: int) -> Tensor:
@@ -156,48 +158,66 @@ def _readable(table: Path) -> Iterator[None]:
         raise DataError(str(table), "must be a readable table", error, "Write it anew, as UTF-8.") from error
 
 
-def _open(file: Path) -> Image:
+def is_image(x: object) -> bool:
+    """Whether it is a picture of Pillow's, asked without importing Pillow."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(x, pillow.Image)
+
+
+def open_image(file: Path | BinaryIO, where: str) -> Image:
+    """A decoded picture; where: its name in messages."""
     try:
         from PIL import Image as pillow
     except ImportError as error:
-        raise DataError(
-            str(file), "reading images needs pillow", "not installed", "Install it: pip install 'ringfence[images]'."
-        ) from error
+        remedy = "Install it: pip install 'ringfence[images]'."
+        raise DataError(where, "reading images needs pillow", "not installed", remedy) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # our own limit is lower
         try:
             with pillow.open(file, formats=FORMATS) as image:
-                _check_size(file, *image.size)
+                _check_size(where, *image.size)
+                _refuse_several(where, image)
                 image.load()
                 return image
         except pillow.DecompressionBombError as error:
-            raise _too_large(file, error) from error
+            raise _too_large(where, error) from error
         except DataError:
             raise
         except Exception as error:  # a damaged or hostile file can raise nearly anything
-            rule = "must be a readable PNG or JPEG image"
-            raise DataError(str(file), rule, error, "Replace or remove it.") from error
+            rule = f"must be a readable {KINDS} image"
+            raise DataError(where, rule, error, "Replace or remove it.") from error
 
 
-def _check_size(file: Path, width: int, height: int) -> None:
+def _refuse_several(where: str, image: Image) -> None:
+    """Which page or frame was meant is not ours to guess; telephones put previews behind a JPEG, which do no harm."""
+    frames = getattr(image, "n_frames", 1) if image.format in ("WEBP", "TIFF") else 1
+    if frames > 1:
+        raise DataError(where, "must hold one picture", f"{frames} frames or pages", "Save the one that is meant.")
+
+
+def _check_size(where: str, width: int, height: int) -> None:
     if width * height > MOST_PIXELS:
-        raise _too_large(file, f"{width} x {height}")
+        raise _too_large(where, f"{width} x {height}")
 
 
-def _too_large(file: Path, received: object) -> DataError:
-    return DataError(str(file), f"must have at most {MOST_PIXELS:,} pixels", received, "Scale it down, or remove it.")
+def _too_large(where: str, received: object) -> DataError:
+    return DataError(where, f"must have at most {MOST_PIXELS:,} pixels", received, "Scale it down, or remove it.")
 
 
-def _pixels(file: Path, mode: str, framing: Framing | None) -> Tensor:
-    image = _open(file)
+def pixels_of(image: Image, where: str, mode: str, framing: Framing | None = None) -> Tensor:
+    """(C, H, W) in [0, 1]; mode: L (grey) or RGB."""
     if image.mode.startswith(("I", "F")):
-        raise DataError(str(file), "must have 8 bits per channel", f"mode {image.mode}", "Convert it, or use .npz.")
+        raise DataError(where, "must have 8 bits per channel", f"mode {image.mode}", "Convert it, or use .npz.")
     image = image.convert(mode)
     if framing is not None:
-        _check_size(file, *framing.resized(image))
+        _check_size(where, *framing.resized(image))
     pixels = np.array(image if framing is None else framing.apply(image), dtype=np.uint8)
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+
+
+def _pixels(file: Path, mode: str, framing: Framing | None) -> Tensor:
+    return pixels_of(open_image(file, str(file)), str(file), mode, framing)
 
 
 def _digest(files: list[Path], relative: list[str], labels: list[int | None], how: str) -> str:

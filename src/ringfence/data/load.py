@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import difflib
 import os
+import warnings
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
 
 from ringfence.data.arrays import dataset_from_arrays, read_npz
-from ringfence.data.dataset import Dataset
+from ringfence.data.dataset import Dataset, InputRangeWarning
 from ringfence.data.images import Framing, image_folder
 from ringfence.data.originals import read_cifar10, read_mnist
+from ringfence.data.saved import is_saved, saved_dataset
 from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError
 
-Split = Literal["test", "train"]
+Split = Literal["test", "train", "val"]
+SPLITS = ("test", "train", "val")
+FOLDERS = {"test": ("test", "val", "validation", "valid"), "train": ("train",), "val": ("val", "validation", "valid")}
+"""Split -> what its folder may be called; many data sets publish no labelled test pictures, and their val is one."""
 
 NAMED = ("mnist", "cifar10", "imagenet")
 """Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
@@ -34,37 +39,67 @@ def load_dataset(
     size: int | None = None,
     num_classes: int | None = None,
     first: int = 0,
+    range: str | None = None,
+    channels: int | None = None,
 ) -> Dataset:
     """The inputs a spec names: every skip-th from position first on, at most limit of those.
 
     ``default``: 500 embedded MNIST test digits, ids 0, 20, ..., 9980; ``file.npz`` with x and optionally y;
-    an image folder; ``mnist``, ``cifar10``, ``imagenet`` or ``mnist-motion`` (clips of moving digits) with a place.
-    size resizes and crops images;
-    num_classes refuses labels outside the model's classes.
+    an image folder, also with train/, val/ and test/ in it; ``hf-data:FOLDER``, a saved data set of Hugging Face;
+    ``mnist``, ``cifar10``, ``imagenet`` or ``mnist-motion`` (clips of moving digits) with a place.
+    size resizes and crops images; num_classes refuses labels outside the model's classes; range and channels: see
+    ``Data``.
     """
-    if split not in ("test", "train"):
-        raise ArgumentError("split", "must be test or train", f"'{split}'", "Choose one of those.")
-    head, colon, place = spec.partition(":")
-    if spec == "default":
-        whole = _embedded()
-    elif head == "mnist-motion" and colon:
-        whole = motion_dataset(_existing(Path(place)), split)
-    elif head in NAMED:
-        if not colon and root is None:
-            raise DataError(spec, "needs the place of the files", "none", f"Write {spec}:PATH.")
-        whole = _named(head, _existing(Path(place) if colon else Path(root or "")), split, size)
-    elif Path(spec).suffix == ".npz":
-        path = _existing(Path(spec))
-        whole = _from_npz(path.stem, read_npz(path, split))
-    elif os.path.isdir(spec):
-        whole = image_folder(Path(spec), framing=None if size is None else Framing(size, size))
-    else:
-        raise _unknown(spec)
-    chosen = whole.every(skip, limit, first)
+    if split not in SPLITS:
+        raise ArgumentError("split", f"must be one of {', '.join(SPLITS)}", f"'{split}'", "Choose one of those.")
+    with warnings.catch_warnings():
+        if range is not None:  # it is about to be mapped to [0, 1]
+            warnings.simplefilter("ignore", InputRangeWarning)
+        whole = _whole(spec, root, split, size, channels)
+    chosen = whole.every(skip, limit, first).within(range, channels)
     classes = num_classes if num_classes is not None else chosen.num_classes
     if classes is not None:
         chosen.check_labels(classes)
     return chosen
+
+
+def _whole(spec: str, root: str | Path | None, split: Split, size: int | None, channels: int | None) -> Dataset:
+    """All inputs of a source."""
+    head, colon, place = spec.partition(":")
+    framing, mode = None if size is None else Framing(size, size), "RGB" if channels == 3 else None
+    if spec == "default":
+        return _embedded()
+    if head == "mnist-motion" and colon:
+        _refuse_val(head, split)
+        return motion_dataset(_existing(Path(place)), split)
+    if head == "hf-data" and colon:
+        return saved_dataset(_existing(Path(place)), split, framing, mode)
+    if head in NAMED:
+        if not colon and root is None:
+            raise DataError(spec, "needs the place of the files", "none", f"Write {spec}:PATH.")
+        return _named(head, _existing(Path(place) if colon else Path(root or "")), split, size)
+    if Path(spec).suffix == ".npz":
+        path = _existing(Path(spec))
+        return _from_npz(path.stem, read_npz(path, split))
+    if os.path.isdir(spec):
+        if is_saved(Path(spec)):
+            return saved_dataset(Path(spec), split, framing, mode)
+        return image_folder(_split_folder(Path(spec), split), name=spec, framing=framing, mode=mode)
+    raise _unknown(spec)
+
+
+def _split_folder(path: Path, split: Split) -> Path:
+    """The folder of the split where the place is divided so; else the place: a class may be called train, too."""
+    there = [one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith(".")]
+    known = {name for names in FOLDERS.values() for name in names}
+    if not there or not known.issuperset(there):
+        return path
+    found = next((name for name in FOLDERS[split] if name in there), None)
+    if found is None:
+        rule = f"must hold {' or '.join(f'{name}/' for name in FOLDERS[split])} for the split {split}"
+        remedy = f"Choose a `split` that is there, or add {FOLDERS[split][0]}/."
+        raise DataError(str(path), rule, f"{', '.join(sorted(there))} alone", remedy)
+    return path / found
 
 
 def _embedded() -> Dataset:
@@ -89,6 +124,8 @@ def _from_npz(name: str, arrays: dict[str, Any], class_names: tuple[str, ...] | 
 
 
 def _named(name: str, path: Path, split: Split, size: int | None) -> Dataset:
+    if name in ("mnist", "cifar10"):
+        _refuse_val(name, split)
     if name == "mnist":
         return dataset_from_arrays(name, *read_mnist(path, split), class_names=DIGITS)
     if name == "cifar10":
@@ -97,6 +134,11 @@ def _named(name: str, path: Path, split: Split, size: int | None) -> Dataset:
     folder = _imagenet_folder(path, split)
     # The literature's protocol: shorter side 256, centre 224, in proportion for other sizes.
     return image_folder(folder, name=name, framing=Framing(round(side * 256 / 224), side), mode="RGB", num_classes=1000)
+
+
+def _refuse_val(name: str, split: Split) -> None:
+    if split == "val":
+        raise ArgumentError("split", f"must be test or train for {name}, which has no other", "'val'", "Use test.")
 
 
 def _imagenet_folder(path: Path, split: Split) -> Path:
@@ -115,6 +157,6 @@ def _existing(path: Path) -> Path:
 
 
 def _unknown(spec: str) -> DataError:
-    near = difflib.get_close_matches(spec.partition(":")[0], ["default", *NAMED], n=1)
+    near = difflib.get_close_matches(spec.partition(":")[0], ["default", "hf-data", *NAMED], n=1)
     hint = f"Did you mean '{near[0]}'?" if near else "Give an .npz file, an image folder or mnist:PATH."
     return DataError(spec, "must be a known data set, an .npz file or a folder", f"'{spec}'", hint)

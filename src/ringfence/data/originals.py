@@ -108,9 +108,9 @@ def _idx(folder: Path, stem: str, kind: str) -> Path | None:
 
 
 def read_cifar10(path: Path, split: str) -> Pair:
-    """Images (N, 3, 32, 32) and labels from an npz, or a folder with npz files or the python or binary batches."""
+    """Images (N, 3, 32, 32) and labels from an npz or a single batch, or a folder with npz files or such batches."""
     if path.is_file():
-        return _labelled(path, split)
+        return _single(path, split)
     npz = path / "cifar10.npz"
     if npz.is_file():
         return _labelled(npz, split)
@@ -125,6 +125,13 @@ def read_cifar10(path: Path, split: str) -> Pair:
             if all((folder / name).is_file() for name in names):
                 return _joined(reader(folder / name) for name in names)
     raise _nothing(path, f"cifar10_{parts[0]}.npz, {batches[0]} or {batches[0]}.bin")
+
+
+def _single(path: Path, split: str) -> Pair:
+    """One file: whatever split it is, the user says so by naming it."""
+    if path.suffix == ".bin":
+        return read_cifar_binary(path)
+    return _labelled(path, split) if path.suffix == ".npz" else read_cifar_python(path)
 
 
 def _labelled(path: Path, split: str) -> Pair:

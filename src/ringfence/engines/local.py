@@ -38,6 +38,8 @@ def start(certification: Certification, out: str | Path, execution: Execution | 
     loaded = certification.load(execution.device)
     if execution.batch is not None:
         check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))
+    if execution.check and not any((Path(out) / "parts").glob("*")):  # a run that has records was checked
+        loaded.check(execution.device)
     return Started(loaded, RunFolder.create_or_resume(out, loaded.config, execution.unlocked), execution)
 
 

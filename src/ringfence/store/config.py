@@ -117,7 +117,10 @@ class ClassifierConfig(_Part):
 
 
 class DataConfig(_Part):
-    """The source, its digest, and which of its inputs are certified; count: how many those are, None if unknown."""
+    """The source, its digest, which of its inputs are certified, and what is done to them: size, range, channels.
+
+    count: how many those are, None if unknown.
+    """
 
     source: str
     digest: str | None = None
@@ -126,7 +129,15 @@ class DataConfig(_Part):
     limit: Count | None = None
     stop: Count | None = None
     size: Positive | None = None
+    range: str | None = None
+    channels: Positive | None = None
     count: Count | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_pixels_need_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Inputs taken as they are keep the digests they had before anything could be done to them."""
+        found: dict[str, Any] = dump(self)
+        return {key: value for key, value in found.items() if value is not None or key not in ("range", "channels")}
 
 
 class NoiseConfig(_Part):

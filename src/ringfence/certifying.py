@@ -1,0 +1,124 @@
+"""certify: a network and data in, records out; the certification it describes is made, checked and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ringfence.analysis.metrics import metrics_by_lane
+from ringfence.certification import Certification, Mechanisms, deciding_of
+from ringfence.driver import Execution, Progress
+from ringfence.errors import ArgumentError, Collected
+from ringfence.lift import Lift
+from ringfence.loggers import Logger, PythonLogger, all_of
+from ringfence.mechanisms import Mechanism
+from ringfence.models.grammar import Tree
+from ringfence.noise import Gaussian, Noise
+from ringfence.procedures import Procedure, Sequential
+from ringfence.record import Record
+from ringfence.runs import Run
+
+
+def certify(
+    classifier: str | Tree | nn.Module,
+    data: Any,
+    *,
+    sigma: float | None = None,
+    radius: float | None = None,
+    noise: Noise | None = None,
+    procedure: Procedure | None = None,
+    mechanism: Mechanisms | None = None,
+    also: tuple[Mechanism, ...] = (),
+    lift: Lift | None = None,
+    num_classes: int | None = None,
+    lanes: Sequence[str] = (),
+    precision: str = "fp32",
+    split_alpha: bool = False,
+    seed: int = 0,
+    execution: Execution | None = None,
+    check: bool = True,
+    on_record: Callable[[Record], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    loggers: Sequence[Logger] = (),
+    out: str | Path | None = None,
+) -> Iterator[Record] | Run:
+    """Certify every input; records come as inputs are decided, all lanes of an input together.
+
+    classifier: a network (B, *shape) -> scores (B, K) or (B, lanes, K) with names of the lanes, or a tree of models.
+    data: a source, Dataset, DataLoader, tensor or array (N, *shape) in [0,1] or of bytes, (inputs, labels), or rows
+    (data/adapters.py). sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
+    100,000 draws prove; or noise and procedure themselves. mechanism decides, None is the tight one for the noise; also
+    adds further radii from the same bounds at no cost. check: refuse data and classifier that are hardly made for each
+    other (unit_check.py).
+    on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
+    out: certify into this run folder, now and to the end, and return the run; again, it goes on where it stopped.
+    The noise of draw i of an input depends on (seed, its id, stage, i) alone.
+    """
+    wrong = Collected()
+    drawn = wrong.ask(lambda: _noise(sigma, noise))
+    test = wrong.ask(lambda: _procedure(radius, procedure))
+    value = wrong.ask(
+        lambda: Certification(
+            classifier,
+            data,
+            noise=drawn or Gaussian(1.0),
+            procedure=test,
+            mechanism=(*deciding_of(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
+            precision=precision,
+            split_alpha=split_alpha,
+            seed=seed,
+            classes=num_classes,
+            lift=lift,
+            lanes=lanes,
+        )
+    )
+    wrong.tell()
+    assert value is not None
+    how = execution or Execution()
+    told: list[Callable[[Progress], None]] = [how.on_progress, *(one.progress for one in (PythonLogger(), *loggers))]
+    told += [] if on_progress is None else [on_progress]
+    how = replace(how, check=check and how.check, on_progress=all_of(*told))
+    if out is None:
+        return _told_of(value.stream(how), on_record, loggers)
+    started = value.start(out, how)
+    for record in _told_of(started.records(how.on_progress), on_record, ()):
+        del record
+    run = Run(started.run)
+    for logger in (PythonLogger(), *loggers):
+        for found in run.metrics():
+            logger.metrics(found)
+    return run
+
+
+def _noise(sigma: float | None, noise: Noise | None) -> Noise:
+    if (sigma is None) == (noise is None):
+        received, remedy = "both" if noise is not None else "neither", "Give sigma=0.25, in [0,1] pixel units."
+        raise ArgumentError("sigma, noise", "one of them must be given", received, remedy)
+    return noise if noise is not None else Gaussian(sigma)  # type: ignore[arg-type]
+
+
+def _procedure(radius: float | None, procedure: Procedure | None) -> Procedure | None:
+    if radius is not None and procedure is not None:
+        rule, remedy = "is a setting of the procedure where one is given", "Write e.g. rf.Sequential(radius=0.5)."
+        raise ArgumentError("radius", rule, f"{radius} and {procedure.name}", remedy)
+    return procedure if radius is None else Sequential(radius=radius)
+
+
+def _told_of(
+    records: Iterator[Record], on_record: Callable[[Record], None] | None, loggers: Sequence[Logger]
+) -> Iterator[Record]:
+    """The same records; who wants to know is told of each, and loggers of what all of them reached."""
+    kept: list[Record] = []
+    for record in records:
+        if on_record is not None:
+            on_record(record)
+        if loggers:
+            kept.append(record)
+        yield record
+    for found in metrics_by_lane(kept, None) if kept else ():
+        for logger in loggers:
+            logger.metrics(found)

@@ -1,0 +1,188 @@
+"""What programs already have, as Inputs: tensors, arrays, loaders, data sets, rows of Hugging Face, WebDataset samples.
+
+A batch is taken apart; a row is an Input, a picture, (picture, label, ...) or a mapping that names both. Bytes mean
+0 to 255, as they do in files; Pillow's pictures and encoded ones become (C, H, W).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ringfence.data.dataset import Input
+from ringfence.data.images import is_image, open_image, pixels_of
+from ringfence.errors import DataError
+
+PICTURES = (
+    "pixel_values",
+    "image",
+    "img",
+    "x",
+    "input",
+    "inputs",
+    "picture",
+    "png",
+    "jpg",
+    "jpeg",
+    "webp",
+    "pth",
+    "npy",
+)
+LABELS = ("label", "labels", "fine_label", "y", "target", "targets", "class", "cls")
+NAMES = ("name", "file_name", "filename", "file", "__key__")
+ENCODED = bytes | bytearray
+
+
+def inputs_of(source: Any) -> Iterator[Input]:
+    """Whatever was given, one input at a time; those that bring no id are numbered 0, 1, 2, ..."""
+    number, batched = 0, isinstance(source, DataLoader) and source.batch_sampler is not None
+    for item in _items(source):
+        for row in _rows(item, batched):
+            yield _input(number, row)
+            number += 1
+
+
+def _items(source: Any) -> Iterable[Any]:
+    """The rows or batches of a source."""
+    if isinstance(source, Mapping):  # of columns, as load_dataset of Hugging Face gives splits
+        if all(isinstance(one, Tensor | np.ndarray) for one in source.values()):
+            return _rows(source, batched=True)
+        rule, remedy = "must be one data set, not a mapping of several", "Choose a split of it: data[name]."
+        raise DataError("data", rule, f"{', '.join(map(str, list(source)[:4]))}", remedy)
+    if isinstance(source, tuple) and len(source) == 2 and _arrays(*source):
+        return _rows(source, batched=True)
+    if hasattr(source, "__iter__"):
+        return source  # type: ignore[no-any-return]
+    return (source[index] for index in range(len(source)))  # a map-style Dataset of torch
+
+
+def _arrays(x: Any, y: Any) -> bool:
+    """Whether they are all inputs and all labels."""
+    both = isinstance(x, Tensor | np.ndarray) and isinstance(y, Tensor | np.ndarray)
+    return both and y.ndim == 1 and x.ndim >= 2 and len(x) == len(y)
+
+
+def _rows(item: Any, batched: bool) -> Iterator[Any]:
+    """The rows of a batch; a single row as it is."""
+    if isinstance(item, Input) or not (batched or _is_batch(item)):
+        yield item
+    elif isinstance(item, Tensor | np.ndarray):
+        yield from item
+    elif isinstance(item, Mapping) and item:
+        columns = [_column(str(name), column) for name, column in item.items()]
+        yield from (dict(zip(item, row, strict=True)) for row in _together(columns))
+    elif isinstance(item, Sequence) and len(item) and not isinstance(item, str | ENCODED):
+        if all(isinstance(one, tuple | list | Mapping) or is_image(one) for one in item) and not _columns(item):
+            yield from item  # a collate_fn that makes no arrays
+        else:
+            yield from _together([_column(f"part {place}", one) for place, one in enumerate(item)])
+    else:
+        rule, remedy = "must give batches of inputs, or of inputs and labels", "Write a collate_fn for it."
+        raise DataError("data", rule, f"a {type(item).__name__}", remedy)
+
+
+def _is_batch(item: Any) -> bool:
+    """Whether a row of an iterable is several: labels beside as many pictures (``webdataset.batched``)."""
+    return isinstance(item, tuple | list) and len(item) >= 2 and _arrays(item[0], item[1]) and item[0].ndim >= 4
+
+
+def _columns(batch: Sequence[Any]) -> bool:
+    """Whether the parts of a batch are columns: pictures, then labels, each a list."""
+    return len(batch) >= 2 and isinstance(batch[1], list | tuple) and all(isinstance(one, int) for one in batch[1])
+
+
+def _column(name: str, column: Any) -> Sequence[Any]:
+    if isinstance(column, list | tuple) or (isinstance(column, Tensor | np.ndarray) and column.ndim):
+        return column  # type: ignore[return-value]
+    rule = "must be columns of equal length: inputs, labels, names"
+    raise DataError("data", rule, f"{name}, a {type(column).__name__}", "Write a collate_fn that makes them.")
+
+
+def _together(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
+    lengths = [len(one) for one in columns]
+    if len(set(lengths)) > 1:
+        rule = "must have one label for each input"
+        raise DataError("data", rule, f"columns of {', '.join(map(str, lengths))} rows", "Correct the batches.")
+    return zip(*columns, strict=True)
+
+
+def _input(number: int, row: Any) -> Input:
+    """A row as an Input."""
+    if isinstance(row, Input):
+        return replace(row, x=_pixels(row.id, row.x))
+    if isinstance(row, Mapping):
+        x, label, name = (_named(row, keys) for keys in (PICTURES, LABELS, NAMES))
+        if x is None:
+            rule = f"rows that are mappings must name the input: {', '.join(PICTURES[:4])}, ..."
+            raise DataError("data", rule, f"the keys {', '.join(map(str, row))}", "Rename its column.")
+    elif isinstance(row, tuple | list) and 1 <= len(row) <= 4 and _is_input(row[0]):
+        x, label = row[0], row[1] if len(row) > 1 else None
+        name = next((one for one in row[2:] if isinstance(one, str)), None)
+    elif _is_input(row):
+        x, label, name = row, None, None
+    else:
+        rule = "each must be an Input, a picture, a (picture, label) pair or a mapping with both"
+        raise DataError("inputs", rule, type(row).__name__, "Wrap your data accordingly.")
+    return Input(number, _pixels(number, x), _label(number, label), str(number if name is None else name))
+
+
+def _named(row: Mapping[Any, Any], keys: Sequence[str]) -> Any:
+    return next((row[key] for key in keys if key in row), None)
+
+
+def _is_input(x: Any) -> bool:
+    return isinstance(x, Tensor | np.ndarray | ENCODED) or is_image(x)
+
+
+def _pixels(number: int, x: Any) -> Tensor:
+    """(*shape) as floats; bytes are divided by 255, pictures decoded."""
+    where = f"input {number}"
+    if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
+        x = x["bytes"]
+    if isinstance(x, ENCODED):
+        x = open_image(BytesIO(x), where)
+    if is_image(x):
+        return pixels_of(x, where, "L" if x.mode in ("1", "L") else "RGB")
+    if isinstance(x, list):  # Hugging Face's rows without a format
+        x = _array(where, x)
+    if not isinstance(x, Tensor | np.ndarray):
+        raise DataError(where, "must be a tensor, an array or a picture", type(x).__name__, "Convert it.")
+    values = torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) and x.dtype.kind in "uif" else x
+    if not isinstance(values, Tensor) or not (values.dtype == torch.uint8 or values.is_floating_point()):
+        rule = "must be uint8 (0 to 255) or floating (0 to 1)"
+        raise DataError(where, rule, f"dtype {x.dtype}", "Convert it: x.byte() of pixels, x.float() of features.")
+    return values.float() / 255 if values.dtype == torch.uint8 else values
+
+
+def _array(where: str, values: list[Any]) -> np.ndarray[Any, Any]:
+    try:
+        found = np.array(values)
+    except ValueError as error:
+        raise DataError(where, "must be an array", error, "Give rows of equal length.") from error
+    whole = found.dtype.kind == "i" and found.size and found.min() >= 0 and found.max() <= 255
+    return found.astype(np.uint8) if whole else found
+
+
+def _label(number: int, label: Any) -> int | None:
+    """A class number; None stays None."""
+    if label is None:
+        return None
+    if isinstance(label, ENCODED) and bytes(label).strip().isdigit():
+        return int(label)
+    if isinstance(label, Tensor | np.ndarray | np.generic):
+        several = int(np.prod(label.shape))
+        if several != 1:
+            rule = "must be a class number"
+            raise DataError(f"label of input {number}", rule, f"{several} numbers", "Give labels.argmax(1).")
+        label = label.item()
+    if isinstance(label, bool | int) or (isinstance(label, float) and label.is_integer()):
+        return int(label)
+    rule, remedy = "must be a class number", "Number the classes from 0."
+    raise DataError(f"label of input {number}", rule, repr(label)[:80], remedy)

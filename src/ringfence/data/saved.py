@@ -1,0 +1,169 @@
+"""Data sets that Hugging Face's ``datasets`` saved (``save_to_disk``), read without it: Arrow files and two of JSON.
+
+Nothing is downloaded or run, and only pictures inside the files are decoded: a row that names a file is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache, partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ringfence.data.adapters import LABELS, PICTURES
+from ringfence.data.dataset import Dataset, refuse_channels_last
+from ringfence.data.images import Framing, open_image, pixels_of
+from ringfence.digests import hashed, write_digest
+from ringfence.errors import DataError
+
+ONE, SEVERAL = "state.json", "dataset_dict.json"
+NAMES = {"test": ("test", "validation", "val", "valid"), "train": ("train",), "val": ("validation", "val", "valid")}
+
+
+def is_saved(path: Path) -> bool:
+    """Whether ``save_to_disk`` wrote this folder."""
+    return (path / ONE).is_file() or (path / SEVERAL).is_file()
+
+
+def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: str | None = None) -> Dataset:
+    """Its inputs and labels, by the usual names of columns; ids are row numbers. mode: L or RGB, of pictures."""
+    folder = _split(path, split)
+    state, info = (_json(folder / name) for name in (ONE, "dataset_info.json"))
+    table = _table(folder, state)
+    features = info.get("features") or {}
+    inputs, labels = _column(folder, table, PICTURES), _label_column(table, features)
+    column, encoded = table[inputs], pa.types.is_struct(table.schema.field(inputs).type)
+    numbers: list[int | None] = [None] * len(table) if labels is None else _labels(folder, table[labels].to_pylist())
+
+    def read(position: int) -> Tensor:
+        where = f"{folder}, row {position}"
+        value = column[position].as_py()
+        if not encoded:
+            return _numbers(where, value)
+        image = open_image(BytesIO(_embedded(where, value)), where)
+        return pixels_of(image, where, wanted or "RGB", framing)
+
+    wanted = mode
+    if encoded and mode is None and len(table):
+        first = open_image(BytesIO(_embedded(f"{folder}, row 0", column[0].as_py())), f"{folder}, row 0")
+        wanted = "L" if first.mode in ("1", "L") else "RGB"
+    shape = tuple(read(0).shape) if len(table) else ()
+    refuse_channels_last(str(path), shape)
+    known = features.get(labels, {}).get("names") if labels else None
+    return Dataset(
+        name=str(path),
+        ids=list(range(len(table))),
+        labels=numbers,
+        positions=list(range(len(table))),
+        read=read,
+        name_of=lambda position: f"{path.name}/{position}",
+        shape=shape,
+        identify=cache(partial(_digest, column, numbers, f"{framing}|{wanted}")),
+        num_classes=len(known) if known else None,
+        class_names=known or None,
+    )
+
+
+def _split(path: Path, split: str) -> Path:
+    """The folder of the split; of a single data set it is whatever the user says it is."""
+    if not (path / SEVERAL).is_file():
+        return path
+    there = [str(one) for one in _json(path / SEVERAL).get("splits") or ()]
+    found = next((name for name in NAMES[split] if name in there), None)
+    if found is None or not (path / found / ONE).is_file():
+        rule, remedy = f"must have the split {split}", "Choose a `split` that is there."
+        raise DataError(str(path), rule, f"the splits {', '.join(there) or 'none'}", remedy)
+    return path / found
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        remedy = "Save the data set again with save_to_disk."
+        raise DataError(str(file), "must be readable JSON", error, remedy) from error
+    if not isinstance(content, dict):
+        raise DataError(str(file), "must hold a JSON object", type(content).__name__, "Save the data set again.")
+    return content
+
+
+def _table(folder: Path, state: dict[str, Any]) -> pa.Table:
+    """All Arrow files, in their order, as one table that stays on disk."""
+    if state.get("_indices_data_files"):
+        rule, remedy = "must hold its rows in their order", "Call flatten_indices() before save_to_disk."
+        raise DataError(str(folder), rule, "a selection of other rows", remedy)
+    try:
+        names = [str(one["filename"]) for one in state["_data_files"]]
+        if any(Path(name).name != name for name in names):
+            raise ValueError(f"it names files elsewhere: {names}")
+        parts = []
+        for name in names:
+            with pa.memory_map(str(folder / name)) as file:
+                parts.append(pa.ipc.open_stream(file).read_all())
+        return pa.concat_tables(parts)
+    except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+        remedy = "Save the data set again with save_to_disk."
+        raise DataError(str(folder), "must be a saved data set", error, remedy) from error
+
+
+def _column(folder: Path, table: pa.Table, names: tuple[str, ...]) -> str:
+    found = next((name for name in names if name in table.column_names), None)
+    if found is None:
+        rule = f"must have a column of inputs, called {', '.join(names[:4])}, ..."
+        raise DataError(str(folder), rule, f"the columns {', '.join(table.column_names)}", "Rename it and save again.")
+    return found
+
+
+def _label_column(table: pa.Table, features: dict[str, Any]) -> str | None:
+    """By its usual name, or the only one that has names of classes."""
+    named = next((name for name in LABELS if name in table.column_names), None)
+    classes = [name for name, one in features.items() if isinstance(one, dict) and one.get("_type") == "ClassLabel"]
+    return named or (classes[0] if len(classes) == 1 and classes[0] in table.column_names else None)
+
+
+def _labels(folder: Path, values: list[Any]) -> list[int | None]:
+    """-1 says that a label was not published."""
+    for place, one in enumerate(values):
+        if one is not None and type(one) is not int:
+            raise DataError(f"{folder}, row {place}", "labels must be integers", repr(one)[:80], "Number the classes.")
+    return [None if one is None or one == -1 else one for one in values]
+
+
+def _embedded(where: str, value: Any) -> bytes:
+    content = value.get("bytes") if isinstance(value, dict) else None
+    if not isinstance(content, bytes):
+        rule, remedy = "must hold the picture itself", "Save it with its pictures inside: cast_column, then map."
+        raise DataError(where, rule, "the name of a file elsewhere", remedy)
+    return content
+
+
+def _numbers(where: str, value: Any) -> Tensor:
+    """Numbers of a row; whole ones are bytes, 0 to 255."""
+    try:
+        found = np.array(value)
+        if found.dtype.kind == "i" and found.size and found.min() >= 0 and found.max() <= 255:
+            return torch.from_numpy(found.astype(np.float32) / 255)
+        if found.dtype.kind != "f":
+            raise ValueError(f"dtype {found.dtype}")
+        return torch.from_numpy(found.astype(np.float32))
+    except (ValueError, TypeError) as error:
+        raise DataError(where, "must be numbers, whole ones 0 to 255", error, "Save arrays or pictures.") from error
+
+
+def _digest(column: Any, labels: list[int | None], how: str) -> str:
+    def contents() -> Iterator[bytes]:
+        for one in column:
+            value = one.as_py()
+            content = value.get("bytes") if isinstance(value, dict) else repr(value).encode()
+            yield str(len(content or b"")).encode()
+            yield content or b""
+
+    parts = {"inputs": hashed(contents()), "labels": hashed([repr(labels).encode()]), "framing": hashed([how.encode()])}
+    return write_digest(parts)

@@ -1,0 +1,137 @@
+"""Gate: whether a run shows, with a confidence over inputs and noise, that a certified accuracy is reached."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any, Self, final
+
+import numpy as np
+
+from ringfence.analysis.columns import columns_of
+from ringfence.errors import ArgumentError, StoreError
+from ringfence.procedures import Procedure
+from ringfence.stats.binomial import clopper_pearson_lower
+from ringfence.store import RunFolder, StoreWarning
+from ringfence.store.claimed import procedure_in
+from ringfence.types import ABSTAIN
+from ringfence.verification import verify
+
+
+@final
+@dataclass(frozen=True)
+class Demand:
+    """A certified accuracy that must be reached at a radius: written ``0.60@0.5``."""
+
+    accuracy: float
+    radius: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.accuracy < 1:
+            rule, remedy = "must be a share strictly between 0 and 1", "Write 0.60@0.5 for 60 % at radius 0.5."
+            raise ArgumentError("certified", rule, self.accuracy, remedy)
+        if not 0 <= self.radius < np.inf:
+            raise ArgumentError("certified", "must have a radius of at least 0", self.radius, "Write e.g. 0.60@0.5.")
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """From its text."""
+        accuracy, at, radius = text.partition("@")
+        try:
+            return cls(float(accuracy), float(radius if at else "none"))
+        except ValueError:
+            remedy = "Write e.g. 0.60@0.5."
+            raise ArgumentError("certified", "must be ACCURACY@RADIUS, two numbers", repr(text), remedy) from None
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """What a run shows of one demand.
+
+    certified of inputs were right with at least the radius; lower: bound on the certified accuracy of the population
+    that the inputs were drawn from, false with probability at most 1 - confidence; passed: lower >= accuracy.
+    """
+
+    accuracy: float
+    radius: float
+    confidence: float
+    inputs: int
+    certified: int
+    share: float
+    lower: float
+    passed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry that ``ringfence gate --json`` prints."""
+        return asdict(self)
+
+
+def lower_bound(certified: int, inputs: int, confidence: float, alpha: float) -> float:
+    """Lower confidence bound on the share of the population that is right and truly robust.
+
+    A claim is made with probability p <= t + alpha (1 - t), t being that share: an input that is not robust is claimed
+    with probability at most alpha. So t >= (p - alpha) / (1 - alpha), and p is bounded from below, on independent
+    inputs, by Clopper and Pearson (1934). Rounded down.
+    """
+    if not 0 < confidence < 1:
+        remedy = "A usual choice is 0.95."
+        raise ArgumentError("confidence", "must lie strictly between 0 and 1", confidence, remedy)
+    claimed = float(clopper_pearson_lower(certified, inputs, 1 - confidence))
+    return max((claimed - alpha) / (1 - alpha) * (1 - 1e-12), 0.0)
+
+
+def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | None = None) -> Verdict:
+    """Whether the run reaches the demand; a run that is not whole, not sound or not trusted is refused.
+
+    lane: of a run with several, named beforehand: the best of them, chosen by these very inputs, would prove nothing.
+    """
+    _trusted(run)
+    columns = columns_of(run)
+    lanes = sorted(set(columns.lane.tolist()))
+    if (lane is None and len(lanes) > 1) or (lane is not None and lane not in lanes):
+        remedy = "Name the one that will be used."
+        raise ArgumentError("lane", f"must be one of {', '.join(lanes)}", repr(lane), remedy)
+    rows = columns if lane is None else columns.at(columns.lane == lane)
+    if not rows.sound.all():
+        rule, remedy = "must be proved", "Certify with the sound form."
+        raise StoreError(str(run.path), rule, "results in a paper form, without a guarantee", remedy)
+    if (rows.label < 0).any():
+        rule, remedy = "must have a label for every input", "Certify labelled inputs."
+        raise StoreError(str(run.path), rule, f"{int((rows.label < 0).sum())} without", remedy)
+    alpha = _answering(run, demand.radius).alpha
+    right = (rows.prediction == rows.label) & (rows.prediction != ABSTAIN) & (rows.radius >= demand.radius)
+    inputs, certified = len(rows.radius), int(right.sum())
+    lower = lower_bound(certified, inputs, confidence, alpha)
+    share = certified / inputs
+    passed = lower >= demand.accuracy
+    return Verdict(demand.accuracy, demand.radius, confidence, inputs, certified, share, lower, passed)
+
+
+def _answering(run: RunFolder, radius: float) -> Procedure:
+    """The run's procedure; refused if it never tried this radius: not to have tried is not to have failed."""
+    test = procedure_in(run.config)
+    tried = max(test.targets, default=np.inf) if test.claims_radius else 0.0
+    if radius > tried:
+        rule = f"the run only tried radii up to {tried:g}"
+        remedy = f"Ask for a radius up to {tried:g}, or certify with `radius` {radius:g}."
+        raise ArgumentError("certified", rule, f"radius {radius:g}", remedy)
+    return test
+
+
+def _trusted(run: RunFolder) -> None:
+    """Every file as it was written, every claim following from its counts, every input there."""
+    if run.v1_digest:
+        rule, remedy = "must have a manifest that guards its files", f"Run ringfence migrate {run.path} once."
+        raise StoreError(str(run.path), rule, "a run of schema 1", remedy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # it is refused, which says more
+        found = verify(run)
+    if found:
+        first = found[0]
+        what = first.what if first.input_id is None else f"{first.what} of input {first.input_id}"
+        told = f"{what} is {first.stored}, it should be {first.recomputed}" + (
+            f", and {len(found) - 1} more" if len(found) > 1 else ""
+        )
+        remedy = "Finish the run with the command that began it; ringfence verify tells all of what is wrong."
+        raise StoreError(str(run.path), "must be whole and agree with its counts", told, remedy)

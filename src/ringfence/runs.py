@@ -1,0 +1,94 @@
+"""Run: a run folder as a program reads it: records, a table, metrics, the report, a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
+from ringfence.answers import answers, export_csv
+from ringfence.errors import ArgumentError
+from ringfence.gate import Demand, Verdict, gate
+from ringfence.record import Record
+from ringfence.store import RunConfig, RunFolder
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def load(path: str | Path) -> Run:
+    """The run that ``certify`` wrote into this folder."""
+    return Run(RunFolder.open(path))
+
+
+@final
+class Run:
+    """What a run folder holds; a sequence of its records, sorted by input and lane.
+
+    >>> run = rf.load("runs/x")
+    >>> run.metrics()[0].certified_accuracy
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """Everything known about every input and lane."""
+        return self.folder.read()
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __getitem__(self, place: int) -> Record:
+        return self.records[place]
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder.path)!r})"
+
+    @property
+    def config(self) -> RunConfig:
+        """What was certified."""
+        return self.folder.config
+
+    def metrics(self, radii: Sequence[float] | None = None) -> list[RunMetrics]:
+        """Certified accuracies and their summary, an entry for each lane; radii: the usual ones by default."""
+        return metrics_by_lane(self.folder, radii)
+
+    def frame(self) -> pandas.DataFrame:
+        """One row per input and lane: name, id, lane, label, prediction, correct, radius, p_a, draws, sound."""
+        try:
+            import pandas
+        except ImportError as error:
+            remedy = "Install it: pip install pandas; or use .rows(), plain dictionaries."
+            raise ArgumentError("frame", "needs the package pandas", "not installed", remedy) from error
+        return pandas.DataFrame(self.rows())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The same as dictionaries."""
+        return answers(self.folder)
+
+    def csv(self, out: str | Path) -> Path:
+        """The same as a file."""
+        export_csv(self.folder, out)
+        return Path(out)
+
+    def report(self, out: str | Path | None = None, title: str = "Certified robustness") -> Path:
+        """Write the page about this run, beside it where no place is named."""
+        from ringfence.report.page import report_page
+        from ringfence.report.reading import load
+        from ringfence.report.rendering import write
+
+        path = self.folder.path.with_suffix(".html") if out is None else Path(out)
+        write(path, report_page(load([self.folder.path]), title).encode())
+        return path
+
+    def gate(self, certified: str | Demand, confidence: float = 0.95, lane: str | None = None) -> Verdict:
+        """Whether it shows a certified accuracy, such as ``0.60@0.5``, with this confidence over inputs and noise."""
+        demand = Demand.of(certified) if isinstance(certified, str) else certified
+        return gate(self.folder, demand, confidence, lane)

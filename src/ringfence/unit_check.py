@@ -1,0 +1,243 @@
+"""The unit check: before a run, a few dozen inputs tell whether data and model speak of the same pixels and classes.
+
+A certificate for a network that sees its inputs in other units is true and worthless, and nothing else would say so.
+The draws of the check are its own: what is certified afterwards, and its noise, are the same with it and without.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from typing import final
+
+import torch
+from scipy.stats import binom
+from torch import Tensor, nn
+
+from ringfence.data import Dataset, Input
+from ringfence.data.dataset import refuse_channels_last
+from ringfence.errors import Collected, DataError, RingfenceError
+from ringfence.lift import Lift
+from ringfence.noise import Noise
+from ringfence.sampling import count_classes, on_device
+
+Change = Callable[[Tensor], Tensor]
+LOOKED_AT = 32
+"""Inputs of a check: enough to tell a classifier from a guess, few beside the draws of a single certificate."""
+KEY = 0x756E6974_63686563
+"""Of the noise of the check, which is no draw of any run: those have keys from their seed, input and stage."""
+FEWEST = 64
+"""Values of an input that can be a picture; units of points and features are whatever their owner says."""
+USEFUL = 0.3
+"""Share of the way from guessing to perfect below which nobody would certify a network."""
+DOUBT = 0.05
+OVERSHOT = 0.2
+"""How far resized pixels may leave [0, 1]; the usual normalisations go further."""
+GO_ON = "Or go on all the same: `check=False`."
+
+USUAL = {
+    "ImageNet's": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "CIFAR-10's": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.201)),
+    "that of [-1, 1]": ((0.5,), (0.5,)),
+    "MNIST's": ((0.1307,), (0.3081,)),
+    "that of pixels from 0 to 255": ((0.0,), (1 / 255,)),
+}
+"""Normalisations that published networks expect."""
+
+
+class NoiseWarning(UserWarning):
+    """A network that is lost under the noise: certificates will be few, whatever the number of draws."""
+
+
+@final
+@dataclass(frozen=True)
+class Checked:
+    """What the check saw: labelled inputs, and the share of them classified rightly without and with noise."""
+
+    inputs: int
+    clean: float
+    noisy: float
+
+
+def looked_at(dataset: Dataset) -> list[Input]:
+    """Inputs from all over a data set, whose classes often come one after the other; unreadable ones left out."""
+    places = sorted({round(float(one)) for one in torch.linspace(0, max(len(dataset) - 1, 0), LOOKED_AT)})
+    found = []
+    for place in places if len(dataset) else ():
+        try:
+            found.append(dataset[place])
+        except (RingfenceError, OSError, ValueError):
+            continue  # the run tells of it
+    return found
+
+
+def peeked(inputs: Iterator[Input]) -> tuple[list[Input], Iterator[Input]]:
+    """The first inputs of a stream, and the whole stream again."""
+    first = list(islice(inputs, LOOKED_AT))
+    return first, chain(first, inputs)
+
+
+def check_units(
+    classifier: nn.Module,
+    items: Sequence[Input],
+    noise: Noise,
+    lift: Lift,
+    device: torch.device,
+    lanes: Sequence[str] = (),
+) -> Checked | None:
+    """Refuse inputs and labels that the classifier was hardly made for, and say what is probably meant.
+
+    classifier: what stands behind lift and noise. None where nothing could be measured: no labels, or no pictures.
+    """
+    items = [one for one in items if one.x.shape == items[0].x.shape]
+    if not items or not items[0].x.numel():
+        return None
+    pictures = items[0].x.dim() in (3, 4) and items[0].x.numel() >= FEWEST
+    wrong = Collected()
+    if pictures:
+        wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
+        wrong.ask(lambda: _check_range([one.x for one in items]))
+    if wrong.problems:
+        wrong.tell()
+    items = [one for one in items if one.label is not None]
+    if not items:
+        return None
+    classes = count_classes(classifier, lift.at(items[0].x, items[0].id), device, lanes)
+    _check_labels(items, classes)
+    if not pictures:
+        return None
+    return _Trial(on_device(classifier, device), items, noise, lift, device, classes).judged()
+
+
+def _check_range(inputs: Sequence[Tensor]) -> None:
+    low, high = min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs)
+    found = f"values from {low:.4g} to {high:.4g}"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise DataError("data", "inputs must be finite", found, "Remove the inputs with NaN or infinity.")
+    if low >= 0 and high > 2:
+        whole = all(bool((x == x.round()).all()) for x in inputs)
+        likely = "pixels from 0 to 255" if whole or high > 64 else "pixels on another scale"
+        top = 255 if high > 64 or whole else f"{high:.4g}"
+        remedy = f"Give `range` 0..{top}, or divide by {top}; sigma and radii are then in [0, 1] units. {GO_ON}"
+        raise DataError("data", f"must lie in [0, 1]; these look like {likely}", found, remedy)
+    if -1.001 <= low <= -0.9 and 0.5 <= high <= 1.001:
+        remedy = f"Give `range` -1..1 and, for a network that expects that, `mean` 0.5 and `std` 0.5. {GO_ON}"
+        raise DataError("data", "must lie in [0, 1]; these look like pixels from -1 to 1", found, remedy)
+    if low < -OVERSHOT or high > 1 + OVERSHOT:
+        remedy = (
+            "Take the normalisation out of the data and give it to the model, as `mean` and `std` (in Python: "
+            f"rf.normalize(net, mean=..., std=...)), so that sigma and radii are in pixels. {GO_ON}"
+        )
+        raise DataError("data", "must lie in [0, 1]; these look normalised already", found, remedy)
+    if 0 < high < 0.02:
+        remedy = f"Bytes are divided by 255 by themselves: leave out `range`, or a second division. {GO_ON}"
+        raise DataError("data", "must lie in [0, 1]; these look divided by 255 twice", found, remedy)
+
+
+def _check_labels(items: Sequence[Input], classes: int) -> None:
+    outside = [one for one in items if not 0 <= (one.label or 0) < classes]
+    if not outside:
+        return
+    labels = [one.label or 0 for one in items]
+    from_one = min(labels) >= 1 and max(labels) == classes
+    likely = "Labels seem to count from 1: subtract 1." if from_one else "Is it another data set's model?"
+    received = f"label {outside[0].label} at index {outside[0].id}"
+    rule = f"labels must be 0 to {classes - 1} ({classes} classes)"
+    raise DataError("data", rule, received, f"{likely} An unknown label is None. {GO_ON}")
+
+
+@final
+@dataclass(frozen=True)
+class _Trial:
+    """The labelled inputs of a check, and the classifier they are shown to."""
+
+    classifier: nn.Module
+    items: Sequence[Input]
+    noise: Noise
+    lift: Lift
+    device: torch.device
+    classes: int
+
+    def judged(self) -> Checked:
+        """Refuse guesses; warn of a network that is lost under noise."""
+        count, clean, noisy = len(self.items), self.right(lambda x: x), self.right(lambda x: x, noisy=True)
+        if self._guessing(clean, count) and self._guessing(noisy, count):
+            self._refuse(clean, count)
+        found = Checked(count, clean / count, noisy / count)
+        if not self._guessing(clean, count) and clean - noisy >= 5 and noisy <= clean / 2:
+            sigma = self.noise.law.scale
+            warnings.warn(
+                f"under noise of sigma {sigma:g} the network is right on {noisy} of {count} inputs, without it on"
+                f" {clean}: few certificates will come. Train it with noise (ringfence train --objective gaussian"
+                f" --sigma {sigma:g} --data DATA --out DIR), or put it behind a denoiser"
+                " (--model 'denoised(DENOISER, MODEL)').",
+                NoiseWarning,
+                stacklevel=4,
+            )
+        return found
+
+    @torch.inference_mode()
+    def right(self, change: Change, noisy: bool = False, shift: int = 0) -> int:
+        """How many answers are the label (plus shift), of inputs changed so; of several lanes the best one's."""
+        x = torch.stack([change(self.lift.at(one.x, one.id).float()) for one in self.items])
+        if noisy:
+            drawn = torch.empty_like(x)
+            self.noise.fill(drawn, KEY)
+            x = x + drawn
+        scores = torch.cat([self.classifier(part.to(self.device)).cpu() for part in torch.split(x, 8)])
+        labels = torch.tensor([(one.label or 0) + shift for one in self.items])
+        lanes = scores.float().nan_to_num(-math.inf).argmax(-1).reshape(len(self.items), -1)
+        return int((lanes == labels[:, None]).sum(0).max())
+
+    def _guessing(self, right: int, count: int) -> bool:
+        """Whether so many right answers are as a guess gives, and a useful network hardly does."""
+        chance = 1 / self.classes
+        useful = chance + USEFUL * (1 - chance)
+        return bool(binom.sf(right - 1, count, chance) > DOUBT and binom.cdf(right, count, useful) < DOUBT)
+
+    def _refuse(self, right: int, count: int) -> None:
+        rule = f"must be classified better than by guessing ({self.classes} classes)"
+        remedy = self._explained(count) or (
+            "The network may expect normalised inputs (`mean`, `std`), other pixels (`size`, `range`), or number its"
+            " classes differently, as folders in the order of their names do."
+        )
+        raise DataError("data", rule, f"{right} of {count} inputs right without any noise", f"{remedy} {GO_ON}")
+
+    def _explained(self, count: int) -> str | None:
+        """The usual mistake under which the network would be right, where one explains it."""
+        tried = {told: self._tried(change, shift) for told, change, shift in self._mistakes()}
+        told, right = max(tried.items(), key=lambda one: one[1])
+        # Ten explanations are tried: one of them must stand out from chance by more than that.
+        if self._guessing(right, count) or binom.sf(right - 1, count, 1 / self.classes) > 1e-4:
+            return None
+        return f"{told}: {right} of {count} would be right."
+
+    def _tried(self, change: Change, shift: int) -> int:
+        try:
+            return self.right(change, shift=shift)
+        except (RingfenceError, RuntimeError):
+            return 0
+
+    def _mistakes(self) -> Iterator[tuple[str, Change, int]]:
+        """(what to do, how inputs would then look, how labels)."""
+        for name, (mean, std) in USUAL.items():
+            written = [",".join(f"{value:.6g}" for value in one) for one in (mean, std)]
+            given = f"Give `mean` {written[0]} and `std` {written[1]}, {name} normalisation"
+            yield f"{given} (in Python: rf.normalize(net, mean=..., std=...))", partial(_normalised, mean, std), 0
+            own = f"Leave out `mean` and `std`: the network normalises by itself ({name})"
+            yield own, partial(_as_before, mean, std), 0
+        yield "Give it blue, green, red: the network expects its channels in that order", lambda x: x.flip(-3), 0
+        yield "Labels seem to count from 1: subtract 1", lambda x: x, -1
+        yield "Labels seem to count from 0 and the network's classes from 1: add 1", lambda x: x, 1
+
+
+def _normalised(mean: Sequence[float], std: Sequence[float], x: Tensor) -> Tensor:
+    return (x - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
+
+
+def _as_before(mean: Sequence[float], std: Sequence[float], x: Tensor) -> Tensor:
+    return x * torch.tensor(std).view(-1, 1, 1) + torch.tensor(mean).view(-1, 1, 1)

@@ -1,0 +1,157 @@
+"""The gate: its bound is exact, its own failure rate kept, and what cannot be trusted is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import ringfence as rf
+from ringfence.cli import app
+from ringfence.errors import ArgumentError, RingfenceError, StoreError
+from ringfence.gate import Demand
+
+
+class Sign(nn.Module):
+    """Class 1 above zero, 0 below; under noise of sigma 1 the radius is the distance from zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([-x, x], 1)
+
+
+def certify_points(points: list[tuple[float, int | None]], out: Path, **more: object) -> Path:
+    data = [torch.tensor([x]) if y is None else (torch.tensor([x]), y) for x, y in points]
+    options = {"noise": rf.Gaussian(1.0), "procedure": rf.Fixed(n0=20, n=400)} | more
+    with warnings.catch_warnings(action="ignore"):
+        rf.certify(Sign(), data, out=out, execution=rf.Execution(device="cpu", batch=200), **options)  # type: ignore[arg-type]
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 inputs far on the right side, 10 on the wrong one."""
+    points = [(3.0, 1)] * 40 + [(3.0, 0)] * 10
+    return certify_points(points, tmp_path_factory.mktemp("gate") / "run")
+
+
+def gate(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["gate", *map(str, words)])
+    return done.exit_code, done.output
+
+
+def test_it_passes_below_the_bound_and_fails_above(run: Path) -> None:
+    verdict = rf.load(run).gate("0.60@0.5")
+    assert (verdict.certified, verdict.inputs, verdict.passed) == (40, 50, True)
+    assert verdict.share == 0.8
+    assert 0.68 < verdict.lower < 0.69  # Clopper and Pearson: 0.6844 at 95 %, less alpha
+    assert gate(run, "--certified", "0.68@0.5")[0] == 0
+    code, told = gate(run, "--certified", "0.70@0.5")
+    assert code == 1
+    assert told.startswith("failed: lower bound 0.68")
+    assert gate(run, "--certified", "0.68@0.5", "--confidence", "0.99")[0] == 1
+    assert gate(run, "--certified", "0.68@0.5", "--certified", "0.70@0.5")[0] == 1
+
+
+def test_json_says_the_same(run: Path) -> None:
+    code, told = gate(run, "--certified", "0.70@0.5", "--certified", "0.1@0", "--json")
+    answer = json.loads(told)
+    assert code == 1
+    assert not answer["passed"]
+    assert [one["passed"] for one in answer["demands"]] == [False, True]
+    assert answer["demands"][0]["certified"] == 40
+
+
+WRONG = {
+    "no radius": (["0.60"], "certified: must be ACCURACY@RADIUS, two numbers; got '0.60'"),
+    "words": (["most@far"], "must be ACCURACY@RADIUS"),
+    "percent": (["60@0.5"], "must be a share strictly between 0 and 1; got 60"),
+    "nothing": (["0@0.5"], "must be a share strictly between 0 and 1"),
+    "a negative radius": (["0.6@-1"], "must have a radius of at least 0; got -1"),
+    "no number": (["nan@0.5"], "must be a share strictly between 0 and 1; got nan"),
+    "certain": (["0.6@0.5", "--confidence", "1"], "confidence: must lie strictly between 0 and 1"),
+    "no such lane": (["0.6@0.5", "--lane", "other"], "lane: must be one of main; got 'other'"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_demands_are_named(run: Path, kind: str) -> None:
+    (certified, *more), message = WRONG[kind]
+    code, told = gate(run, "--certified", certified, *more)
+    assert code == 2
+    assert message.removeprefix("certified: ").removeprefix("confidence: ").removeprefix("lane: ") in told, told
+
+
+def refused(path: Path, message: str, demand: str = "0.1@0.1") -> None:
+    with pytest.raises(RingfenceError, match=message):
+        rf.load(path).gate(demand)
+    assert gate(path, "--certified", demand)[0] == 2
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    whole = certify_points([(3.0, 1)] * 5, tmp_path / "run")
+    rf.RunFolder.open(whole).note_inputs(6, {})
+    refused(whole, "must be whole and agree with its counts; got inputs is 5, it should be 6")
+
+
+def test_an_edited_run_is_refused(run: Path, tmp_path: Path) -> None:
+    edited = Path(shutil.copytree(run, tmp_path / "edited"))
+    part = next((edited / "parts").glob("*.parquet"))
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    refused(edited, "must be whole and agree with its counts")
+
+
+def test_results_without_proof_are_refused(tmp_path: Path) -> None:
+    paper = rf.Multinomial(n=400, form="paper")
+    refused(certify_points([(3.0, 1)] * 5, tmp_path / "run", procedure=paper), "without a guarantee")
+
+
+def test_inputs_without_labels_are_refused(tmp_path: Path) -> None:
+    refused(
+        certify_points([(3.0, 1), (3.0, None)], tmp_path / "run"), "must have a label for every input; got 1 without"
+    )
+
+
+def test_a_radius_that_was_never_tried_is_refused(tmp_path: Path) -> None:
+    tried = certify_points([(3.0, 1)] * 5, tmp_path / "run", procedure=rf.Sequential(radius=0.5, n=2000))
+    assert rf.load(tried).gate("0.2@0.5").passed
+    refused(tried, r"the run only tried radii up to 0\.5; got radius 0\.75", "0.2@0.75")
+    predicted = certify_points([(3.0, 1)] * 5, tmp_path / "predicted", procedure=rf.Predict(n=100))
+    refused(predicted, "the run only tried radii up to 0")
+    assert rf.load(predicted).gate("0.2@0").passed
+
+
+def test_lanes_must_be_named(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([torch.cat([-x, x], 1), torch.cat([x, -x], 1)], 1)
+
+    with warnings.catch_warnings(action="ignore"):
+        data = [(torch.tensor([3.0]), 1)] * 20
+        run = rf.certify(
+            Two(), data, sigma=1.0, procedure=rf.Fixed(n0=20, n=400), lanes=("right", "wrong"), out=tmp_path / "run"
+        )
+    with pytest.raises(ArgumentError, match=r"lane: must be one of right, wrong; got None\. Name the one"):
+        run.gate("0.5@0.5")  # type: ignore[union-attr]
+    assert run.gate("0.5@0.5", lane="right").passed  # type: ignore[union-attr]
+    assert not run.gate("0.5@0.5", lane="wrong").passed  # type: ignore[union-attr]
+
+
+def test_runs_of_logs_and_of_schema_1_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t0:00:01\n")
+    from ringfence.store import import_cohen
+
+    run = import_cohen(tmp_path / "log", 0.5, tmp_path / "imported")
+    with pytest.raises(StoreError, match="imported from a log"):
+        rf.load(run.path).gate("0.1@0.1")
+
+
+def test_demands_are_values() -> None:
+    assert Demand.of("0.60@0.5") == Demand(0.6, 0.5)

@@ -1,0 +1,154 @@
+"""Loggers are told of progress, results and epochs; W&B and MLflow by their documented calls, offline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, final
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import ringfence as rf
+from ringfence.cli import app
+from ringfence.errors import ArgumentError
+from ringfence.loggers import EVERY, Logger, MlflowLogger, PythonLogger, WandbLogger, logger_named
+
+
+class Sign(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([-x, x], 1)
+
+
+POINTS = [(torch.tensor([0.9]), 1), (torch.tensor([0.8]), 1)]
+
+
+def certify(*loggers: Logger) -> None:
+    test = rf.Fixed(n0=10, n=200)
+    list(rf.certify(Sign(), POINTS, sigma=0.5, procedure=test, loggers=loggers, execution=rf.Execution(device="cpu")))
+
+
+@final
+class Kept(Logger):
+    def __init__(self) -> None:
+        self.seen: list[tuple[dict[str, float], int]] = []
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.seen.append((dict(values), step))
+
+
+def test_a_certification_ends_with_its_metrics() -> None:
+    kept = Kept()
+    certify(kept)
+    ((values, step),) = kept.seen
+    assert step == 2
+    assert values["certify/accuracy"] == 1.0
+    assert values["certify/certified_accuracy_at_0.25"] == 1.0
+    assert values["certify/inputs"] == 2
+    assert all(type(value) is float for value in values.values())
+
+
+def test_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, clock = Kept(), [100.0]
+    monkeypatch.setattr("ringfence.loggers.time.monotonic", lambda: clock[0])
+    for inputs, seconds in ((0, 0.0), (1, 1.0), (5, EVERY + 1), (6, 1.0), (9, EVERY)):
+        clock[0] += seconds
+        kept.progress(rf.Progress(inputs, 100 * inputs, seconds))
+    assert [values["certify/inputs"] for values, _ in kept.seen] == [5, 9]
+
+
+def test_a_training_is_told_epoch_by_epoch(tmp_path: Path) -> None:
+    kept = Kept()
+    from ringfence.loggers import LOGGERS
+
+    LOGGERS["kept"] = lambda: kept  # type: ignore[assignment]
+    try:
+        words = ["train", "--data", "default", "--objective", "gaussian", "--sigma", "0.25", "--epochs", "2"]
+        words += ["--arch", "lenet", "--limit", "64", "--batch", "32", "--out", str(tmp_path / "t"), "--log", "kept"]
+        done = CliRunner().invoke(app, [*words, "--device", "cpu", "--quiet"])
+        assert done.exit_code == 0, done.output
+    finally:
+        del LOGGERS["kept"]
+    assert [step for _, step in kept.seen] == [1, 2]
+    assert {"train/0/loss", "train/0/lr", "train/0/noisy_accuracy"} <= set(kept.seen[0][0])
+
+
+@final
+class FakeWandb(ModuleType):
+    """``wandb.run``, ``wandb.init(**settings)`` and ``Run.log(data)``, as documented."""
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.run: Any = None
+        self.settings: dict[str, Any] = {}
+        self.rows: list[dict[str, float]] = []
+
+    def init(self, **settings: Any) -> FakeWandb:
+        self.settings, self.run = settings, self
+        return self
+
+    def log(self, data: dict[str, float]) -> None:
+        self.rows.append(data)
+
+
+def test_wandb_gets_its_documented_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    certify(WandbLogger(project="robust", mode="offline"))
+    assert fake.settings == {"project": "robust", "mode": "offline"}
+    assert fake.rows[0]["certify/accuracy"] == 1.0
+    assert fake.rows[0]["certify/step"] == 2
+    fake.settings = {}
+    certify(WandbLogger())  # the active run is used, no second one begun
+    assert fake.settings == {}
+    assert len(fake.rows) == 2
+
+
+def test_mlflow_gets_its_documented_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, seen = ModuleType("mlflow"), []
+
+    def log_metrics(metrics: dict[str, float], step: int | None = None, run_id: str | None = None) -> None:
+        seen.append((metrics, step, run_id))
+
+    fake.log_metrics = log_metrics  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    certify(MlflowLogger("abc"))
+    ((metrics, step, run_id),) = seen
+    assert (metrics["certify/accuracy"], step, run_id) == (1.0, 2, "abc")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_real_mlflow_keeps_it_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = pytest.importorskip("mlflow")
+    mlflow.set_tracking_uri(f"file:{tmp_path / 'mlruns'}")
+    with mlflow.start_run() as active:
+        certify(MlflowLogger())
+    assert mlflow.get_run(active.info.run_id).data.metrics["certify/accuracy"] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_real_wandb_keeps_it_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    pytest.importorskip("wandb")
+    logger = WandbLogger(mode="offline", dir=str(tmp_path), project="robust")
+    certify(logger)
+    assert logger.run.summary["certify/accuracy"] == 1.0
+    logger.run.finish()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(WandbLogger, "wandb"), (MlflowLogger, "mlflow")])
+def test_a_missing_package_is_named(kind: type[Logger], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ArgumentError, match=f"logger: needs the package {name}; got not installed"):
+        kind()
+
+
+def test_loggers_have_names() -> None:
+    assert isinstance(logger_named("logging"), PythonLogger)
+    with pytest.raises(ArgumentError, match="log: must be one of logging, wandb, mlflow; got 'paper'"):
+        logger_named("paper")

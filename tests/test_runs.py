@@ -1,0 +1,269 @@
+"""certify from Python does the usual thing, a run is read back as a program wants it, and answers become tables."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from typer.testing import CliRunner
+
+import ringfence as rf
+from ringfence.answers import COLUMNS, export_csv
+from ringfence.cli import app
+from ringfence.errors import ArgumentError, Problems, RingfenceError
+
+FAST = rf.Execution(device="cpu", batch=100)
+
+
+class Bright(nn.Module):
+    """Class 1 where the mean pixel is above one half."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = 40 * (x.flatten(1).mean(1, keepdim=True) - 0.5)
+        return torch.cat([-mean, mean], 1)
+
+
+X = torch.stack([torch.full((1, 8, 8), 0.2 if place % 2 else 0.8) for place in range(8)])
+Y = torch.tensor([0 if place % 2 else 1 for place in range(8)])
+LOADER = DataLoader(TensorDataset(X, Y), batch_size=3)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> rf.Run:
+    out = tmp_path_factory.mktemp("runs") / "x"
+    found = rf.certify(Bright(), LOADER, sigma=0.25, radius=0.5, execution=FAST, out=out)
+    assert isinstance(found, rf.Run)
+    return found
+
+
+def test_one_line_certifies_a_loader(run: rf.Run) -> None:
+    records = list(rf.certify(Bright(), LOADER, sigma=0.25, radius=0.5, execution=FAST))
+    assert [(one.procedure, one.target, one.correct, one.radius) for one in records] == [
+        ("sequential", 0.5, True, 0.5)
+    ] * 8
+    assert [one.radius for one in run] == [one.radius for one in sorted(records, key=lambda one: one.input_id)]
+    (most,) = rf.certify(Bright(), X[:1], sigma=0.25, execution=FAST, procedure=rf.Fixed(n=2000))
+    assert most.target is None
+
+
+def test_a_run_is_written_at_once_and_continued(tmp_path: Path) -> None:
+    heard: list[int] = []
+    options: dict[str, Any] = {"sigma": 0.25, "radius": 0.5, "execution": FAST, "out": tmp_path / "x"}
+    rf.certify(Bright(), LOADER, on_record=lambda record: heard.append(record.input_id), **options)
+    assert sorted(heard) == list(range(8))
+    again = rf.certify(Bright(), LOADER, on_record=lambda record: heard.append(-1), **options)
+    assert len(list(again)) == 8
+    assert -1 not in heard
+
+
+def test_a_run_reads_back(run: rf.Run) -> None:
+    loaded = rf.load(str(run.folder.path))
+    assert len(loaded) == 8
+    assert loaded[3].label == 0
+    assert loaded.metrics()[0].certified_accuracy == {0.0: 1.0, 0.25: 1.0, 0.5: 1.0}
+    assert loaded.metrics([0.5])[0].certified_accuracy == {0.5: 1.0}
+    assert loaded.config.noise.sigma == 0.25
+    assert "runs" in repr(loaded)
+    frame = loaded.frame()
+    assert list(frame.columns) == list(COLUMNS)
+    assert frame["radius"].tolist() == [0.5] * 8
+    assert frame["correct"].all()
+
+
+def test_a_run_reports_itself(run: rf.Run, tmp_path: Path) -> None:
+    page = run.report(tmp_path / "page.html")
+    assert "<html" in page.read_text()
+    assert run.report().name == "x.html"
+
+
+def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:
+    with pytest.raises(rf.errors.StoreError, match="must be a run folder; got nothing there"):
+        rf.load(tmp_path / "nowhere")
+
+
+CALLS: dict[str, tuple[dict[str, Any], str]] = {
+    "neither sigma nor noise": ({}, "sigma, noise: one of them must be given; got neither"),
+    "both": ({"sigma": 0.25, "noise": rf.Gaussian(0.5)}, "sigma, noise: one of them must be given; got both"),
+    "a sigma of words": ({"sigma": "large"}, "sigma: must be a positive number; got large"),
+    "no noise at all": ({"sigma": 0}, "sigma: must be a positive number; got 0"),
+    "radius and procedure": (
+        {"sigma": 0.25, "radius": 0.5, "procedure": rf.Fixed()},
+        "radius: is a setting of the procedure where one is given; got 0.5 and fixed",
+    ),
+    "a negative radius": ({"sigma": 0.25, "radius": -1.0}, "radius"),
+    "a precision of words": ({"sigma": 0.25, "precision": "high"}, "precision"),
+    "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2; got 1"),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_wrong_calls_are_refused_at_once_not_when_records_are_asked_for(kind: str) -> None:
+    options, message = CALLS[kind]
+    with pytest.raises(RingfenceError, match=message):
+        rf.certify(Bright(), X, **options)
+
+
+def test_everything_that_is_wrong_is_told_together() -> None:
+    with pytest.raises(Problems) as told:
+        rf.certify(Bright(), 3, sigma=-1, radius=0.5, procedure=rf.Fixed())
+    assert len(told.value.problems) == 3
+
+
+def test_progress_is_told_to_callbacks_and_to_logging(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    heard: list[rf.Progress] = []
+    inner: list[rf.Progress] = []
+    with caplog.at_level(logging.INFO, "ringfence"):
+        rf.certify(
+            Bright(),
+            (X, Y),
+            sigma=0.25,
+            radius=0.5,
+            out=tmp_path / "x",
+            on_progress=heard.append,
+            execution=rf.Execution(device="cpu", batch=100, on_progress=inner.append),
+        )
+    assert heard[-1].inputs == 8
+    assert inner == heard
+    assert "certify/certified_accuracy_at_0.5 1" in caplog.text
+
+
+def test_a_stream_that_is_read_once_can_be_certified() -> None:
+    def stream() -> Iterator[tuple[Tensor, int]]:
+        yield from zip(X, Y.tolist(), strict=True)
+
+    assert len(list(rf.certify(Bright(), stream(), sigma=0.25, radius=0.5, execution=FAST))) == 8
+
+
+# Answers
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_answers_are_what_was_proved(run: rf.Run, tmp_path: Path) -> None:
+    rows = read(run.csv(tmp_path / "answers.csv"))
+    assert [int(row["id"]) for row in rows] == list(range(8))
+    for row, record in zip(rows, run, strict=True):
+        assert float(row["radius"]) == record.radius
+        assert float(row["p_a"]) == record.p_a
+        assert (int(row["label"]), int(row["prediction"])) == (record.label, record.prediction)
+        assert (int(row["draws"]), row["correct"], row["sound"]) == (record.draws, "1", "1")
+
+
+def test_no_name_is_a_formula_or_a_line_of_its_own(tmp_path: Path) -> None:
+    names = ["=HYPERLINK(1)", "+1+1", "@SUM(A1)", "-2+3", "plain.png", 'a "quoted", name', "two\nlines", "=1\r"]
+    data = [(x, int(y), name) for x, y, name in zip(X, Y, names, strict=True)]
+    rf.certify(Bright(), data, sigma=0.25, procedure=rf.Fixed(n0=10, n=50), execution=FAST, out=tmp_path / "x")
+    export_csv(rf.load(tmp_path / "x").folder, tmp_path / "answers.csv")
+    written = [row["name"] for row in read(tmp_path / "answers.csv")]
+    assert written[:6] == ["'=HYPERLINK(1)", "'+1+1", "'@SUM(A1)", "'-2+3", "plain.png", 'a "quoted", name']
+    assert written[6:] == ["two\\nlines", "'=1\\r"]
+
+
+def test_unlabelled_answers_leave_cells_empty(tmp_path: Path) -> None:
+    rf.certify(Bright(), X[:2], sigma=0.25, procedure=rf.Fixed(n0=10, n=50), execution=FAST, out=tmp_path / "x")
+    assert [(row["label"], row["correct"]) for row in read(rf.load(tmp_path / "x").csv(tmp_path / "a.csv"))] == [
+        ("", "")
+    ] * 2
+
+
+def called(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+USUAL = ["certify", "--sigma", "0.5", "--n0", "20", "--n", "100", "--batch", "100", "--device", "cpu"]
+
+
+def test_the_command_line_writes_and_shows_answers(tmp_path: Path) -> None:
+    told = called(*USUAL, "--limit", "4", "--out", tmp_path / "few", "--csv", tmp_path / "answers.csv")
+    assert "Answers" in told
+    assert "default/60" in told
+    assert len(read(tmp_path / "answers.csv")) == 4
+    printed = called("export", "csv", tmp_path / "few")
+    assert printed == (tmp_path / "answers.csv").read_text()
+    called("export", "csv", tmp_path / "few", "--out", tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_text() == printed
+    assert "Answers" not in called(*USUAL, "--limit", "4", "--out", tmp_path / "few", "--quiet")
+    assert "Answers" not in called(*USUAL, "--limit", "4", "--out", tmp_path / "few", "--json")
+    many = called(*USUAL, "--limit", "21", "--out", tmp_path / "many")
+    assert "Answers" not in many
+
+
+def test_a_table_never_shows_more_than_was_proved() -> None:
+    from ringfence.cli.console import PlainConsole
+    from ringfence.cli.tables import answers_table
+
+    row = {"name": "a", "id": 0, "lane": "main", "label": None, "prediction": -1, "correct": None}
+    console = PlainConsole()
+    with console.capture() as shown:
+        console.print(answers_table([row | {"radius": 0.5999999, "p_a": 0.9999999, "draws": 1000, "sound": True}]))
+    assert "0.599" in shown.get()
+    assert "0.600" not in shown.get()
+    assert "0.999" in shown.get()
+    assert "abstained" in shown.get()
+
+
+WRONG_COMMANDS: dict[str, tuple[list[str], str]] = {
+    "floats from 0 to 255": (["--data", "loud.npz"], "Give --range 0..255"),
+    "normalised": (["--data", "normal.npz"], "as --mean and --std"),
+    "guesses": (["--data", "shuffled.npz"], "--no-check"),
+    "labels from 1": (["--data", "from_one.npz"], "Labels seem to count from 1"),
+    "a strange range": (["--range", "255"], "--range: must be LOW..HIGH"),
+    "a strange logger": (["--log", "paper"], "must be one of logging, wandb, mlflow; got 'paper'"),
+}
+
+
+@pytest.fixture(scope="module")
+def wrong_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wrong")
+    digits = rf.load_dataset("default", limit=40)
+    x, y = np.stack([one.x.numpy() for one in digits]), np.array(digits.labels)
+    np.savez(folder / "loud.npz", x=np.round(255 * x), y=y)
+    np.savez(folder / "normal.npz", x=(x - 0.1307) / 0.3081, y=y)
+    np.savez(folder / "shuffled.npz", x=x, y=(y * 3 + 5) % 10)
+    np.savez(folder / "from_one.npz", x=x[y < 9], y=y[y < 9] + 1)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:.*inputs range over")
+@pytest.mark.parametrize("kind", WRONG_COMMANDS)
+def test_wrong_units_on_the_command_line(
+    kind: str, wrong_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, message = WRONG_COMMANDS[kind]
+    monkeypatch.chdir(wrong_data)
+    told = " ".join(called(*USUAL, *words, "--out", tmp_path / "x", code=2).split())
+    assert message in told, told
+    assert not (tmp_path / "x").exists()
+
+
+def test_no_check_and_range_go_on(wrong_data: Path, tmp_path: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        called(*USUAL, "--data", wrong_data / "shuffled.npz", "--no-check", "--limit", "2", "--out", tmp_path / "a")
+        called(*USUAL, "--data", wrong_data / "loud.npz", "--range", "0..255", "--limit", "2", "--out", tmp_path / "b")
+    assert rf.load(tmp_path / "b").metrics()[0].accuracy == 1.0
+    called(*USUAL, "--no-check", "--save", tmp_path / "job.yaml", "--out", tmp_path / "c")
+    assert "check: false" in (tmp_path / "job.yaml").read_text()
+
+
+def test_record_correct_is_none_without_a_label() -> None:
+    (unlabelled,) = rf.certify(Bright(), X[:1], sigma=0.25, procedure=rf.Fixed(n0=10, n=50), execution=FAST)
+    assert unlabelled.correct is None
+
+
+def test_wrong_words_for_arguments_of_a_run(run: rf.Run) -> None:
+    with pytest.raises(ArgumentError, match="must be ACCURACY@RADIUS"):
+        run.gate("sixty percent")

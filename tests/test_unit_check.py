@@ -1,0 +1,230 @@
+"""The unit check: data and model that are hardly made for each other are refused, with what is probably meant."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ringfence as rf
+from ringfence.errors import DataError
+from ringfence.unit_check import LOOKED_AT, NoiseWarning
+
+DIGITS = rf.load_dataset("default", limit=48)
+X = torch.stack([one.x for one in DIGITS])
+Y = torch.tensor(DIGITS.labels)
+FAST = rf.Execution(device="cpu", batch=50)
+TEST = rf.Fixed(n0=10, n=20)
+
+
+class Colours(nn.Module):
+    """The class is the brightest of three channels, once they are brought to what the network was trained on."""
+
+    def __init__(self, before: Callable[[Tensor], Tensor] = lambda x: x, shift: int = 0, channel: int = -3) -> None:
+        super().__init__()
+        self.before, self.shift, self.channel = before, shift, channel
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
+        # Outside the range that it knows it answers the same to everything.
+        known = ((x.amin((1, 2, 3)) > -0.2) & (x.amax((1, 2, 3)) < 1.2) & (x.amax((1, 2, 3)) > 0.72)).float()[:, None]
+        scores = 40 * x.mean((2, 3)) * known
+        return torch.cat([scores, torch.full((len(x), 1), 1.0)], 1).roll(self.shift, 1)
+
+
+def coloured(count: int = 32) -> tuple[Tensor, Tensor]:
+    """Pictures (3, 8, 8) in [0, 1] of one bright channel, and which it is."""
+    generator = torch.Generator().manual_seed(1)
+    y = torch.arange(count) % 3
+    x = 0.2 + 0.1 * torch.rand(count, 3, 8, 8, generator=generator)
+    x[torch.arange(count), y] += 0.6
+    return x, y
+
+
+def certified(net: Any, data: Any, **more: Any) -> list[rf.Record]:
+    options = {"noise": rf.Gaussian(0.05), "procedure": TEST, "execution": FAST} | more
+    return list(rf.certify(net, data, **options))
+
+
+def test_a_network_and_data_that_fit_are_certified_in_silence_and_the_same_as_without_a_check() -> None:
+    x, y = coloured()
+    with warnings.catch_warnings(action="error"):
+        checked = certified(Colours(), (x, y))
+    unchecked = certified(Colours(), (x, y), execution=replace(FAST, check=False))
+    assert all(record.correct for record in checked)
+    assert [(one.input_id, one.radius, one.p_a) for one in checked] == [
+        (one.input_id, one.radius, one.p_a) for one in unchecked
+    ]
+
+
+MEAN, STD = (torch.tensor(one).view(-1, 1, 1) for one in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
+    "floats from 0 to 255": (lambda x: (255 * x).round(), "look like pixels from 0 to 255", "Give `range` 0..255"),
+    "other floats": (lambda x: 9 * x, "pixels on another scale", "or divide by"),
+    "normalised": (lambda x: (x - MEAN) / STD, "look normalised already", "rf.normalize"),
+    "from -1 to 1": (
+        lambda x: 2 * (x - x.min()) / (x.max() - x.min()) - 1,
+        "pixels from -1 to 1",
+        "Give `range` -1..1",
+    ),
+    "divided twice": (lambda x: x / 255, "divided by 255 twice", "leave out `range`"),
+    "channels last": (lambda x: x.permute(0, 2, 3, 1), "channels must come first", "permute"),
+    "not finite": (lambda x: x.where(x < 0.85, torch.nan), "must be finite", "Remove the inputs"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_inputs_in_other_units_are_named_with_what_to_pass(kind: str) -> None:
+    change, named, remedy = WRONG[kind]
+    x, y = coloured()
+    with pytest.raises(DataError) as told:
+        certified(Colours(), (change(x), y))
+    assert named in str(told.value), told.value
+    assert remedy in str(told.value), told.value
+
+
+@pytest.mark.filterwarnings("ignore:.*inputs range over")
+def test_whoever_insists_goes_on() -> None:
+    x, y = coloured()
+    assert len(certified(Colours(), (255 * x, y), execution=replace(FAST, check=False))) == len(x)
+    assert len(certified(Colours(), (255 * x, y), check=False)) == len(x)
+
+
+def test_a_range_maps_the_values_to_pixels() -> None:
+    x, y = coloured()
+    plain, ranged = certified(Colours(), (x, y)), certified(Colours(), rf.Data((2 * x - 1, y), range="-1..1"))
+    assert [one.prediction for one in plain] == [one.prediction for one in ranged]
+    assert all(one.correct for one in ranged)
+
+
+GUESSES: dict[str, tuple[nn.Module, int, str]] = {
+    "ImageNet": (Colours(lambda x: x * STD + MEAN), 0, "Give `mean` 0.485,0.456,0.406 and `std` 0.229,0.224,0.225"),
+    "bytes": (Colours(lambda x: x / 255), 0, "that of pixels from 0 to 255"),
+    "labels from 1": (Colours(), 1, "Labels seem to count from 1: subtract 1"),
+    "classes from 1": (Colours(shift=1), 0, "network's classes from 1: add 1"),
+    "normalised twice": (Colours(lambda x: (x - 0.5) / 0.5), 0, "Leave out `mean` and `std`"),
+    "nothing known": (Colours(lambda x: 0 * x), 0, "number its classes differently"),
+}
+
+
+@pytest.mark.parametrize("kind", GUESSES)
+def test_guesses_are_refused_and_explained_where_a_usual_mistake_explains_them(kind: str) -> None:
+    net, shift, told = GUESSES[kind]
+    x, y = coloured()
+    with pytest.raises(DataError, match="must be classified better than by guessing") as error:
+        certified(net, (x, y + shift if kind != "nothing known" else y.flip(0)))
+    assert told in str(error.value), error.value
+    assert "`check=False`" in str(error.value)
+
+
+def test_labels_outside_the_classes_are_named() -> None:
+    x, y = coloured()
+    with pytest.raises(DataError, match=r"labels must be 0 to 3 .*label 4 .*count from 1"):
+        certified(Colours(), (x, y + 2))
+    with pytest.raises(DataError, match=r"label 9 .*another data set's model"):
+        certified(Colours(), (x, y + 9))
+
+
+def test_labels_are_looked_at_in_points_too_but_their_units_are_their_owners() -> None:
+    class Sign(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([-x, x], 1)
+
+    points = [(torch.tensor([3.0]), 5)]
+    with pytest.raises(DataError, match="labels must be 0 to 1"):
+        certified(Sign(), points)
+    assert certified(Sign(), [(torch.tensor([3.0]), 1)])[0].correct
+
+
+class Brittle(nn.Module):
+    """Right without noise, and always class 0 where the picture has any."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rough = (x[..., 1:] - x[..., :-1]).abs().mean((1, 2, 3))[:, None] > 0.3
+        return torch.where(rough, torch.tensor([1.0, 0, 0]), x.mean((2, 3)))
+
+
+def test_a_network_that_is_lost_under_noise_is_told_to_be_trained_with_it() -> None:
+    x, y = coloured()
+    message = r"under noise of sigma 0.5 .*ringfence train --objective gaussian --sigma 0.5 .*denoised\("
+    with pytest.warns(NoiseWarning, match=message):
+        certified(Brittle(), (x, y), noise=rf.Gaussian(0.5))
+
+
+def test_few_inputs_or_none_with_labels_are_no_reason_to_refuse() -> None:
+    x, y = coloured()
+    net = Colours(lambda one: 0 * one)
+    assert len(certified(net, (x[:3], y[:3]))) == 3
+    assert len(certified(net, list(x))) == len(x)
+
+
+ROWS: list[int] = []
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Colours()
+
+    def forward(self, x: Tensor) -> Tensor:
+        ROWS.append(len(x))
+        return self.net(x)
+
+
+def rows_shown(folder: Path, check: bool, data: Sequence[Any]) -> int:
+    ROWS.clear()
+    value = rf.Certification(Counting(), data, noise=rf.Gaussian(0.05), procedure=TEST)
+    value.run(folder, replace(FAST, check=check))
+    return sum(ROWS)
+
+
+def test_it_costs_two_looks_at_a_few_dozen_inputs_and_none_when_a_run_goes_on(tmp_path: Path) -> None:
+    x, y = coloured(60)
+    data = list(zip(x, y.tolist(), strict=True))
+    with_check, without = rows_shown(tmp_path / "a", True, data), rows_shown(tmp_path / "b", False, data)
+    assert with_check - without <= 2 * LOOKED_AT + 1
+    assert with_check > without
+    assert rows_shown(tmp_path / "a", True, data) == rows_shown(tmp_path / "b", False, data)
+
+
+def test_records_of_a_run_are_the_same_with_a_check_and_without(tmp_path: Path) -> None:
+    x, y = coloured()
+    data = list(zip(x, y.tolist(), strict=True))
+    tables = []
+    for name, check in (("a", True), ("b", False)):
+        value = rf.Certification(Colours(), data, noise=rf.Gaussian(0.05), procedure=TEST)
+        run = value.run(tmp_path / name, replace(FAST, check=check))
+        tables.append(run.records().drop(["seconds"]).to_pylist())
+    assert tables[0] == tables[1]
+
+
+def test_bytes_are_pixels_as_they_are_in_files() -> None:
+    x, y = coloured()
+    as_bytes = (255 * x).round().byte()
+    from_bytes, from_floats = certified(Colours(), (as_bytes, y)), certified(Colours(), (as_bytes.float() / 255, y))
+    assert [one.radius for one in from_bytes] == [one.radius for one in from_floats]
+    arrays = certified(Colours(), (as_bytes.numpy(), y.numpy()))
+    assert [one.radius for one in arrays] == [one.radius for one in from_floats]
+
+
+def test_the_embedded_digits_pass_and_an_npz_in_other_units_does_not(tmp_path: Path) -> None:
+    with warnings.catch_warnings(action="error"):
+        rf.Certification("default", "default", noise=rf.Gaussian(0.25)).load().check("cpu")
+    np.savez(tmp_path / "loud.npz", x=255 * X.numpy(), y=Y.numpy())
+    value = rf.Certification("default", str(tmp_path / "loud.npz"), noise=rf.Gaussian(0.25), procedure=TEST)
+    with pytest.warns(UserWarning, match="inputs range over"), pytest.raises(DataError, match=r"Give `range` 0\.\.255"):
+        value.run(tmp_path / "run", FAST)
+    with warnings.catch_warnings(action="error"):
+        ranged = rf.Certification(
+            "default", rf.Data(str(tmp_path / "loud.npz"), range="0..255"), noise=rf.Gaussian(0.25), procedure=TEST
+        )
+        run = ranged.run(tmp_path / "run", FAST)
+    assert run.config.data.range == "0..255"
+    assert rf.Certification.of(run.config).config() == run.config
