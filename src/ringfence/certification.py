@@ -37,7 +37,7 @@ from ringfence.record import Lane, Record
 from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
-from ringfence.work import Work, engine_named
+from ringfence.work import Origin, Work, engine_named
 
 if TYPE_CHECKING:
     from ringfence.engines.local import Started
@@ -209,11 +209,13 @@ class Certification:
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = tuple(lane.name for lane in self.lanes) if self.split_alpha else self.names
             parts = (module, self.data.stream(), self.lift or Identity(), self.classes, names)
+            origin = None
         else:
             loaded = self.load(execution.device)
             names = tuple(lane.name for lane in self.lanes)
             parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, names)
-        yield from self.driven(*parts, execution)
+            origin = loaded.origin
+        yield from self.driven(*parts, execution, origin=origin)
 
     def driven(
         self,
@@ -224,10 +226,11 @@ class Certification:
         lanes: tuple[str, ...],
         execution: Execution,
         config_hash: str = "",
+        origin: Origin | None = None,
     ) -> Iterator[Record]:
         """The engine's records for these inputs: noise, procedure, mechanisms, precision and seed are the value's."""
         parts = (self.noise, self.test, self.mechanisms, lift, classes, lanes, self.precision, self.seed)
-        return engine_named(execution.engine).records(Work(module, inputs, *parts, config_hash, execution))
+        return engine_named(execution.engine).records(Work(module, inputs, *parts, config_hash, execution, origin))
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""
@@ -313,6 +316,15 @@ class Loaded:
     lift: Lift
     dataset: Dataset
     classes: int
+
+    @property
+    def origin(self) -> Origin | None:
+        """How a worker elsewhere loads the same classifier; None for networks of the program, which are sent."""
+        value = self.certification
+        if live_places(value.classifier):
+            return None
+        shape, digest = self.dataset.shape, self.model.digest
+        return Origin(value.classifier, value.mean, value.std, value.classes, shape, digest)
 
     @property
     def config(self) -> RunConfig:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from typing import ClassVar, final
 
 from torch import nn
@@ -15,6 +16,7 @@ from ringfence.driver import Execution, drive
 from ringfence.errors import ArgumentError
 from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
+from ringfence.models.grammar import Tree
 from ringfence.noise import Noise
 from ringfence.procedures import Procedure
 from ringfence.record import Record
@@ -23,11 +25,24 @@ from ringfence.sampling import Precision
 
 @final
 @dataclass(frozen=True)
+class Origin:
+    """How another process loads the very classifier: its tree, what goes with it, and the digest it must have."""
+
+    tree: Tree
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    classes: int | None
+    shape: tuple[int, ...]
+    digest: str
+
+
+@final
+@dataclass(frozen=True)
 class Work:
     """Everything that records of some inputs depend on: the parts of a certification, loaded.
 
     What is drawn for an input depends on the seed and its id alone, so that any division of the inputs gives the same
-    records.
+    records. origin is None where the classifier is a network of the program, which only travels as it is.
     """
 
     classifier: nn.Module
@@ -42,10 +57,11 @@ class Work:
     seed: int
     config_hash: str
     execution: Execution
+    origin: Origin | None = None
 
     def records(self) -> Iterator[Record]:
         """Certified here, in this thread; all lanes of an input together."""
-        return drive(**vars(self))
+        return drive(**{name: value for name, value in vars(self).items() if name != "origin"})
 
 
 class Engine(ABC):
@@ -70,12 +86,20 @@ class Local(Engine):
 
 
 ENGINES: dict[str, Engine] = {Local.name: Local()}
+ELSEWHERE = {"ray": "ringfence.engines.ray"}
+"""Engines of rooms above, which enter themselves when they are imported: nobody pays for one he does not use."""
 
 
-def engine_named(name: str) -> Engine:
-    """The engine of that name."""
+def engine_named(name: str | Engine) -> Engine:
+    """The engine of that name; one that is given itself has settings of its own."""
+    if isinstance(name, Engine):
+        return name
+    if name not in ENGINES and name in ELSEWHERE:
+        import_module(ELSEWHERE[name])
     if name not in ENGINES:
-        near = get_close_matches(name, ENGINES, n=1)
+        near = get_close_matches(name, [*ENGINES, *ELSEWHERE], n=1)
         remedy = f"Did you mean {near[0]}?" if near else "Use local, or load the plugin that has it."
-        raise ArgumentError("engine", f"must be one of {', '.join(ENGINES)}", repr(name), remedy)
+        raise ArgumentError(
+            "engine", f"must be one of {', '.join(dict.fromkeys([*ENGINES, *ELSEWHERE]))}", repr(name), remedy
+        )
     return ENGINES[name]
