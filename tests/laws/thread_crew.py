@@ -1,4 +1,4 @@
-"""A crew in this process, whose workers can be told to die, to hang, to lie or to fail: what a cluster does by itself."""
+"""A crew in this process whose workers die, hang, lie or fail when told to, as those of a cluster do by themselves."""
 
 from __future__ import annotations
 

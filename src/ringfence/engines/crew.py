@@ -146,11 +146,11 @@ class Manager:
             return
         if self._plan is None and any(one.open for one in self._seen.values()):
             return  # the first one finds the plan
-        suspect = self.dispatch.suspect(worker)
-        items = [suspect] if suspect is not None else self.dispatch.group(worker)
+        single = self.dispatch.suspect(worker) or self.dispatch.spare(worker)
+        items = [single] if single is not None else self.dispatch.group(worker)
         if items:
             seen.open, seen.moved = True, time.monotonic()
-            self._crew.begin(worker, self._plan, items, last=suspect is not None)
+            self._crew.begin(worker, self._plan, items, last=single is not None)
 
     def _dismiss_silent(self) -> None:
         for worker, seen in list(self._seen.items()):

@@ -42,6 +42,8 @@ class Dispatch:
     _alone: dict[int, dict[str, str]] = field(default_factory=dict)
     _losses: Counter[int] = field(default_factory=Counter)
     _answered: set[int] = field(default_factory=set)
+    _holders: dict[int, list[str]] = field(default_factory=dict)
+    _single: dict[int, None] = field(default_factory=dict)
     _exhausted: bool = False
 
     def group(self, worker: str) -> list[Input]:
@@ -51,35 +53,44 @@ class Dispatch:
         self._look_ahead()
         left = len(self._waiting)
         size = min(LARGEST_GROUP, max(1, left // (2 * self.workers))) if self._exhausted else LARGEST_GROUP
-        taken = [self._waiting.popleft() for _ in range(min(size, left))]
-        self._held.setdefault(worker, {}).update((one.id, one) for one in taken)
-        return taken
+        return [self._give(worker, self._waiting.popleft()) for _ in range(min(size, left))]
 
     def suspect(self, worker: str) -> Input | None:
         """An input that this worker shall do alone; not one that it failed on already."""
         for _ in range(len(self._suspects)):
             item = self._suspects.popleft()
-            if worker not in self._alone.get(item.id, {}):
-                self._held.setdefault(worker, {})[item.id] = item
-                self._alone.setdefault(item.id, {})
-                return item
+            if worker not in self._alone.setdefault(item.id, {}):
+                return self._give(worker, item)
             self._suspects.append(item)
+        return None
+
+    def spare(self, worker: str) -> Input | None:
+        """For a worker that is free at the end: what another one has had for longest; the first answer counts."""
+        if self._suspects or self._waiting or not self._exhausted:
+            return None
+        for input_id in list(self._single):
+            del self._single[input_id]
+            (holder,) = self._holders[input_id]
+            if holder != worker and input_id not in self._alone:
+                return self._give(worker, self._held[holder][input_id])
         return None
 
     def answer(self, worker: str, input_id: int) -> bool:
         """Take an answer; False if the input had one, which then stands."""
-        self._held.get(worker, {}).pop(input_id, None)
         if input_id in self._answered or input_id in self.failed:
             return False
+        for holder in self._holders.pop(input_id, ()):
+            self._held[holder].pop(input_id, None)
+        self._single.pop(input_id, None)
         self.blamed.update(self._alone.pop(input_id, {}).keys())  # those failed where another one did not
         self._answered.add(input_id)
         self.answered += 1
         return True
 
     def lost(self, worker: str, reason: str) -> int:
-        """A worker is gone: what it held goes to others; how many inputs that were."""
-        held = self._held.pop(worker, {})
-        for item in held.values():
+        """A worker is gone: what only it held goes to others; how many inputs that were."""
+        held = self._released(worker)
+        for item in held:
             self._losses[item.id] += 1
             if item.id in self._alone:
                 self._failed_alone(worker, item, reason)
@@ -91,11 +102,33 @@ class Dispatch:
 
     def raised(self, worker: str, reason: str) -> None:
         """A worker's round ended with an error: whatever it held may be why."""
-        for item in self._held.pop(worker, {}).values():
+        for item in self._released(worker):
             if item.id in self._alone:
                 self._failed_alone(worker, item, reason)
             else:
                 self._suspects.append(item)
+
+    def _give(self, worker: str, item: Input) -> Input:
+        self._held.setdefault(worker, {})[item.id] = item
+        holders = self._holders.setdefault(item.id, [])
+        holders.append(worker)
+        if len(holders) == 1:
+            self._single[item.id] = None
+        return item
+
+    def _released(self, worker: str) -> list[Input]:
+        """What it held and nobody else holds."""
+        found = []
+        for item in self._held.pop(worker, {}).values():
+            holders = self._holders[item.id]
+            holders.remove(worker)
+            if holders:
+                self._single[item.id] = None
+            else:
+                del self._holders[item.id]
+                self._single.pop(item.id, None)
+                found.append(item)
+        return found
 
     def _failed_alone(self, worker: str, item: Input, reason: str) -> None:
         tried = self._alone[item.id]
@@ -120,7 +153,7 @@ class Dispatch:
     @property
     def finished(self) -> bool:
         """Whether every input has its answer, or its reason."""
-        return self.idle and not any(self._held.values())
+        return self.idle and not self._holders
 
     def holds(self, worker: str) -> int:
         """Inputs in work there."""
