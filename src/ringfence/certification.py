@@ -42,7 +42,7 @@ from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
 from ringfence.unit_check import check_units, looked_at, peeked
-from ringfence.work import Work, engine_named
+from ringfence.work import Origin, Work, engine_named
 
 if TYPE_CHECKING:
     from ringfence.engines.local import Started
@@ -152,12 +152,16 @@ class Certification:
         lift = self.lift is None or self.lift.sound
         return self.test.sound and lift and root_is_sound(self.classifier)
 
+    @property
+    def _beside_tree(self) -> dict[str, Any]:
+        """What a tree is loaded with."""
+        sigma = self.noise.law.scale if self.noise.law.family == GAUSSIAN else None
+        return {"num_classes": self.classes, "mean": self.mean, "std": self.std, "sigma": sigma}
+
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
         wrong = Collected()
-        sigma = self.noise.law.scale if self.noise.law.family == GAUSSIAN else None
-        chosen: dict[str, Any] = {"num_classes": self.classes, "mean": self.mean, "std": self.std, "sigma": sigma}
-        model = wrong.ask(partial(load_model, self.classifier, **chosen))
+        model = wrong.ask(partial(load_model, self.classifier, **self._beside_tree))
         dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
         wrong.tell()
         assert model is not None
@@ -235,14 +239,15 @@ class Certification:
             if execution.check:
                 first, inputs = peeked(inputs)
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names)
-            parts = (module, inputs, lift, self.classes, names)
+            parts, origin = (module, inputs, lift, self.classes, names), None
         else:
             loaded = self.load(execution.device)
             if execution.check:
                 loaded.check(execution.device)
             value, names = loaded.certification, tuple(lane.name for lane in self.lanes)
             parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, names)
-        yield from value.driven(*parts, execution)
+            origin = loaded.origin
+        yield from value.driven(*parts, execution, origin=origin)
 
     def driven(
         self,
@@ -253,10 +258,11 @@ class Certification:
         lanes: tuple[str, ...],
         execution: Execution,
         config_hash: str = "",
+        origin: Origin | None = None,
     ) -> Iterator[Record]:
         """The engine's records for these inputs: noise, procedure, mechanisms, precision and seed are the value's."""
         parts = (self.noise, self.test, self.mechanisms, lift, classes, lanes, self.precision, self.seed)
-        return engine_named(execution.engine).records(Work(module, inputs, *parts, config_hash, execution))
+        return engine_named(execution.engine).records(Work(module, inputs, *parts, config_hash, execution, origin))
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""
@@ -358,6 +364,14 @@ class Loaded:
         names = tuple(lane.name for lane in self.certification.lanes)
         parts = (looked_at(self.dataset), self.certification.noise, self.lift)
         check_units(self.module, *parts, pick_device(device), names)
+
+    @property
+    def origin(self) -> Origin | None:
+        """How a worker elsewhere loads the same classifier; None for networks of the program, which are sent."""
+        value = self.certification
+        if live_places(value.classifier):
+            return None
+        return Origin(value.classifier, value._beside_tree, self.dataset.shape, self.model.digest)
 
     @property
     def config(self) -> RunConfig:

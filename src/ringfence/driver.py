@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -53,14 +53,20 @@ class Progress:
     seconds: float
 
 
+def refuse_failed(input_id: int, reason: str) -> None:
+    """An input that the classifier cannot answer ends the run, unless somebody keeps the reason."""
+    raise ClassifierError("classifier", f"must answer input {input_id}", reason, "Leave that input out.")
+
+
 @final
 @dataclass(frozen=True)
 class Execution:
     """Where and how the network runs; none of it changes what a certificate means.
 
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
-    unlocked: write a run folder although its disk knows no locks. engine: by name, see ``rf.Engine``.
+    unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
     check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
+    on_failed: told inputs that an engine gave up, and why; on_remark: what a user may want to know on the way.
     autotune: of a compiled network; None: if ``draws``, expected of the whole run (0: unknown), take long enough.
     """
 
@@ -71,10 +77,12 @@ class Execution:
     draws: int = 0
     plan: ForwardPlan | None = None
     unlocked: bool = False
-    engine: str = "local"
+    engine: Any = "local"
     check: bool = True
     on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
     on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
+    on_failed: Callable[[int, str], None] = field(default=refuse_failed)
+    on_remark: Callable[[str], None] = field(default=lambda told: None)
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:

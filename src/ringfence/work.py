@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import ClassVar, final
+from importlib import import_module
+from typing import Any, ClassVar, final
 
 from torch import nn
 
 from ringfence.data import Input
 from ringfence.driver import Execution, drive
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, ModelError
 from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
+from ringfence.models import load_model
+from ringfence.models.grammar import Tree
 from ringfence.noise import Noise
 from ringfence.procedures import Procedure
 from ringfence.record import Record
@@ -23,11 +26,30 @@ from ringfence.sampling import Precision
 
 @final
 @dataclass(frozen=True)
+class Origin:
+    """How another process loads the very classifier: its tree, what goes with it, and the digest it must have."""
+
+    tree: Tree
+    beside: Mapping[str, Any]
+    shape: tuple[int, ...]
+    digest: str
+
+    def classifier(self) -> nn.Module:
+        """The module behind the noise; refused if it is another one."""
+        model = load_model(self.tree, **self.beside)
+        if model.digest != self.digest:
+            remedy = "Give all machines the same weights and code."
+            raise ModelError(model.spec, f"must be the driver's network, {self.digest[:12]}", model.digest, remedy)
+        return model.placed(self.shape)[0]
+
+
+@final
+@dataclass(frozen=True)
 class Work:
     """Everything that records of some inputs depend on: the parts of a certification, loaded.
 
     What is drawn for an input depends on the seed and its id alone, so that any division of the inputs gives the same
-    records.
+    records. origin is None where the classifier is a network of the program, which only travels as it is.
     """
 
     classifier: nn.Module
@@ -42,10 +64,11 @@ class Work:
     seed: int
     config_hash: str
     execution: Execution
+    origin: Origin | None = None
 
     def records(self) -> Iterator[Record]:
         """Certified here, in this thread; all lanes of an input together."""
-        return drive(**vars(self))
+        return drive(**{name: value for name, value in vars(self).items() if name != "origin"})
 
 
 class Engine(ABC):
@@ -70,12 +93,20 @@ class Local(Engine):
 
 
 ENGINES: dict[str, Engine] = {Local.name: Local()}
+ELSEWHERE = {"ray": "ringfence.engines.ray"}
+"""Engines of rooms above, which enter themselves when they are imported: nobody pays for one he does not use."""
 
 
-def engine_named(name: str) -> Engine:
-    """The engine of that name."""
+def engine_named(name: str | Engine) -> Engine:
+    """The engine of that name; one that is given itself has settings of its own."""
+    if isinstance(name, Engine):
+        return name
+    if name not in ENGINES and name in ELSEWHERE:
+        import_module(ELSEWHERE[name])
     if name not in ENGINES:
-        near = get_close_matches(name, ENGINES, n=1)
+        near = get_close_matches(name, [*ENGINES, *ELSEWHERE], n=1)
         remedy = f"Did you mean {near[0]}?" if near else "Use local, or load the plugin that has it."
-        raise ArgumentError("engine", f"must be one of {', '.join(ENGINES)}", repr(name), remedy)
+        raise ArgumentError(
+            "engine", f"must be one of {', '.join(dict.fromkeys([*ENGINES, *ELSEWHERE]))}", repr(name), remedy
+        )
     return ENGINES[name]

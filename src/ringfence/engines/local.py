@@ -86,9 +86,11 @@ class Started:
         with RecordWriter(run, records=FLUSH_RECORDS * len(names)) as writer:
             run.note_inputs(len(dataset), failed)
             inputs: list[Record] = []
-            execution = self._continued(len(todo), keep_plan, on_progress)
+            execution = self._continued(len(todo), keep_plan, on_progress, failed)
             parts = (self.loaded.module, self._readable(todo, failed), self.loaded.lift, self.loaded.classes)
-            for record in self.loaded.certification.driven(*parts, names, execution, run.config.digest):
+            for record in self.loaded.certification.driven(
+                *parts, names, execution, run.config.digest, self.loaded.origin
+            ):
                 inputs.append(record)
                 if len(inputs) == len(names):  # all lanes of an input come together
                     writer.add(inputs)
@@ -119,9 +121,18 @@ class Started:
                 yield item
 
     def _continued(
-        self, todo: int, on_plan: Callable[[ForwardPlan], None], on_progress: Callable[[Progress], None]
+        self,
+        todo: int,
+        on_plan: Callable[[ForwardPlan], None],
+        on_progress: Callable[[Progress], None],
+        failed: dict[int, str],
     ) -> Execution:
         """The execution with the stored plan, if there is one, and the draws to expect."""
+
+        def keep_reason(input_id: int, reason: str) -> None:
+            failed[input_id] = reason
+            self.run.note_inputs(len(self.loaded.dataset), failed)
+
         stored = self.run.forward_plans()
         return replace(
             self.execution,
@@ -129,6 +140,7 @@ class Started:
             draws=self.execution.draws or todo * fixed_draws(self.loaded.certification.test),
             on_plan=on_plan,
             on_progress=on_progress,
+            on_failed=keep_reason,
         )
 
 

@@ -1,0 +1,195 @@
+"""Ray: workers on all GPUs of a machine or a cluster. The records are those of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import torch
+
+from ringfence.data import Input
+from ringfence.engines.crew import Crew, Manager, Message
+from ringfence.engines.worker import Parcel, Report, Worker
+from ringfence.errors import ArgumentError
+from ringfence.extending import PLUGINS, load_plugins
+from ringfence.record import Record
+from ringfence.work import ENGINES, Engine, Work
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
+
+REPORT_PATIENCE = 1.0
+"""Seconds a worker waits for news before it says that there are none: so it is known to live."""
+
+
+@final
+@dataclass(frozen=True)
+class Ray(Engine):
+    """Actors on a Ray cluster, or on this machine where none is named.
+
+    address: of a running cluster, ``auto`` for the one of this machine; workers: None for one per GPU, or per core
+    where there are none; gpus_per_worker: a share of a GPU may be given; patience: seconds in which a worker must get
+    on; gpus: of this machine, which starts a Ray of its own with so many.
+    """
+
+    name: ClassVar[str] = "ray"
+
+    address: str | None = None
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    gpus: int | None = None
+    patience: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name, low in (("workers", 1), ("gpus", 1), ("gpus_per_worker", 0), ("patience", 0)):
+            value = getattr(self, name)
+            if value is not None and (value < low or value != value or (name in ("workers", "gpus") and value % 1)):
+                raise ArgumentError(name, f"must be at least {low}", value, "Leave it out.")
+        if self.gpus is not None and self.address is not None:
+            raise ArgumentError("gpus", "is for a Ray that is started here", f"address {self.address}", "Use workers.")
+
+    def records(self, work: Work) -> Iterator[Record]:
+        """As they are decided, wherever that is."""
+        ray = _ray()
+        begun = not ray.is_initialized()
+        if begun:
+            _start(ray, self.address, self.gpus)
+        try:
+            with _Actors(Parcel.of(work), self) as crew:
+                yield from Manager(crew, iter(work.inputs), work.execution, self.patience).records()
+        finally:
+            if begun:
+                ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise ArgumentError("engine", "needs Ray", "ray is not installed", "pip install 'ringfence[ray]'") from None
+    return ray
+
+
+def _start(ray: Any, address: str | None, gpus: int | None) -> None:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error", **here)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        remedy = "Start one with `ray start --head`, or leave out `address`."
+        raise ArgumentError("address", "must be a Ray cluster that answers", f"{address}: {error}", remedy) from error
+
+
+@final
+@dataclass
+class _Actors(Crew):
+    """Workers as Ray actors."""
+
+    parcel: Parcel
+    settings: Ray
+    _names: Iterator[int] = field(default_factory=count)
+    _actors: dict[str, ActorHandle[Any]] = field(default_factory=dict)
+    _asked: dict[ObjectRef[Any], str] = field(default_factory=dict)
+
+    def __enter__(self) -> _Actors:
+        self._sent = _ray().put(self.parcel)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in list(self._actors):
+            self.dismiss(worker)
+
+    def hire(self) -> str:
+        """An actor with a GPU or a core of its own."""
+        ray, name = _ray(), f"{next(self._names)}"
+        share = self._share
+        resources = {"num_gpus": share, "num_cpus": 1} if share else {"num_cpus": 1}
+        known = {name: os.environ[name] for name in (PLUGINS, "PYTHONPATH") if name in os.environ}
+        actor = ray.remote(max_concurrency=4, max_restarts=0, runtime_env={"env_vars": known}, **resources)(_Actor)
+        self._actors[name] = actor.remote(self._sent)
+        self._asked[self._actors[name].ready.remote()] = name
+        return name
+
+    @property
+    def _share(self) -> float:
+        if self.settings.gpus_per_worker is not None:
+            return self.settings.gpus_per_worker
+        return 1.0 if _ray().cluster_resources().get("GPU", 0) else 0.0
+
+    def begin(self, worker: str, plan: dict[str, Any] | None, items: list[Input], last: bool) -> None:
+        """Also asks for the first report, once it has begun: an actor's calls may overtake each other."""
+        actor = self._actors[worker]
+        begun: ObjectRef[Any] = actor.begin.remote(plan, items, last)
+        self._asked[actor.report.remote(REPORT_PATIENCE, begun)] = worker
+
+    def feed(self, worker: str, items: list[Input], last: bool) -> None:
+        """By value: inputs need not lie on the other machine."""
+        self._actors[worker].feed.remote(items, last)
+
+    def messages(self, patience: float) -> Iterable[Message]:
+        """Reports that are there."""
+        ray = _ray()
+        if not self._asked:
+            return
+        there, _ = ray.wait(list(self._asked), num_returns=1, timeout=patience)
+        if there:
+            there, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
+        for reference in there:
+            worker = self._asked.pop(reference)
+            try:
+                report: Report | None = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                self._actors.pop(worker, None)
+                yield Message(worker, death=_told(error))
+                continue
+            if report is not None and report.ended is None and worker in self._actors:
+                self._asked[self._actors[worker].report.remote(REPORT_PATIENCE)] = worker
+            yield Message(worker, report)
+
+    def dismiss(self, worker: str) -> None:
+        """Killed: it may hang."""
+        if (actor := self._actors.pop(worker, None)) is not None:
+            _ray().kill(actor)
+        self._asked = {reference: name for reference, name in self._asked.items() if name != worker}
+
+    def wanted(self) -> int:
+        """What was asked for, or as many as the cluster has room for now."""
+        if self.settings.workers is not None:
+            return self.settings.workers
+        there = _ray().cluster_resources()
+        share = self._share
+        return max(1, int(there.get("GPU", 0) / share) if share else int(there.get("CPU", 1)))
+
+
+class _Actor:
+    """A Worker inside an actor: the methods that Ray calls."""
+
+    def __init__(self, parcel: Parcel) -> None:
+        load_plugins()
+        self._worker = Worker(parcel)
+
+    def ready(self) -> None:
+        """Answers once the model is loaded."""
+
+    def begin(self, plan: dict[str, Any] | None, items: list[Input], last: bool) -> None:
+        self._worker.begin(plan, items, last)
+
+    def feed(self, items: list[Input], last: bool) -> None:
+        self._worker.feed(items, last)
+
+    def report(self, patience: float, begun: None = None) -> Report:
+        return self._worker.report(patience)
+
+
+def _told(error: BaseException) -> str:
+    """The last line of what Ray says: the reason itself."""
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+ENGINES.setdefault(Ray.name, Ray())

@@ -1,0 +1,154 @@
+"""Worker: a certification at work in a process of its own, fed with inputs and asked for what it found."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, final
+
+import torch
+
+from ringfence.data import Input
+from ringfence.driver import Execution, Progress
+from ringfence.errors import ModelError, RingfenceError
+from ringfence.record import Record
+from ringfence.sampling import ForwardPlan
+from ringfence.version import __version__
+from ringfence.work import Work
+
+REPORT_SECONDS = 0.25
+"""Records and progress are told together, so often at most."""
+
+HUNGRY_BELOW = 4
+"""Inputs left here when more are asked for."""
+
+
+@final
+@dataclass(frozen=True)
+class Parcel:
+    """Work as it travels: without inputs, and without the network where the other side can load it itself."""
+
+    work: Work
+    folder: str
+    versions: tuple[str, str]
+
+    @classmethod
+    def of(cls, work: Work) -> Parcel:
+        """The driver's side: calls back into its process stay there."""
+        here = work.execution
+        alone = Execution(here.device, here.batch, here.compile, here.autotune, here.draws, here.plan)
+        module = torch.nn.Identity() if work.origin is not None else work.classifier
+        sent = replace(work, classifier=module, inputs=(), execution=alone)
+        return cls(sent, str(Path.cwd()), (__version__, torch.__version__))
+
+    def unpacked(self) -> Work:
+        """The worker's side: the network is loaded here, and must be the one the driver has."""
+        here = (__version__, torch.__version__)
+        if here != self.versions:
+            remedy = "Install the same versions of ringfence and torch everywhere."
+            raise ModelError("versions", f"must be the driver's, {self.versions}", here, remedy)
+        if Path(self.folder).is_dir():
+            os.chdir(self.folder)  # names of files are the driver's
+        origin = self.work.origin
+        return self.work if origin is None else replace(self.work, classifier=origin.classifier())
+
+
+@final
+@dataclass(frozen=True)
+class Report:
+    """What a worker tells: records by input, draws so far, the plan it runs by, hunger, and how its round ended.
+
+    ended: None while it goes on, "" for a round that came to its end, otherwise the error.
+    """
+
+    records: list[list[Record]]
+    draws: int
+    batches: int
+    plan: dict[str, Any] | None
+    hungry: bool
+    ended: str | None
+
+
+@final
+class Worker:
+    """One process's share. A round is one pass of the driver over inputs that come while it runs."""
+
+    def __init__(self, parcel: Parcel) -> None:
+        self._work = parcel.unpacked()
+        self._plan: dict[str, Any] | None = None
+
+    def begin(self, plan: dict[str, Any] | None, items: list[Input], last: bool) -> None:
+        """Start a round with some inputs, by a plan that is known already or by the fastest one here."""
+        self._inbox: SimpleQueue[Input | None] = SimpleQueue()
+        self._found: SimpleQueue[list[Record]] = SimpleQueue()
+        self._hungry, self._closed = threading.Event(), False
+        self._news = threading.Event()
+        self._draws, self._batches = 0, 0
+        self._ended: str | None = None
+        self.feed(items, last)
+        threading.Thread(target=self._round, args=(plan,), daemon=True).start()
+
+    def feed(self, items: list[Input], last: bool) -> None:
+        """More inputs; last: the round ends when all are decided."""
+        self._closed = last
+        self._hungry.clear()
+        for item in items:
+            self._inbox.put(item)
+        if last:
+            self._inbox.put(None)
+
+    def report(self, patience: float) -> Report:
+        """What is new; waits so many seconds for something to be."""
+        if self._news.wait(patience) and self._ended is None and not self._hungry.is_set():
+            time.sleep(REPORT_SECONDS)  # more will come along soon, and every message costs the driver time
+        self._news.clear()
+        ended, records = self._ended, list[list[Record]]()  # the end is read first: nothing comes after it
+        while True:
+            try:
+                records.append(self._found.get_nowait())
+            except Empty:
+                break
+        return Report(records, self._draws, self._batches, self._plan, self._hungry.is_set(), ended)
+
+    def _round(self, plan: dict[str, Any] | None) -> None:
+        execution = replace(
+            self._work.execution,
+            plan=ForwardPlan(**plan) if plan is not None else self._work.execution.plan,
+            on_plan=self._keep_plan,
+            on_progress=self._progressed,
+        )
+        ended = ""
+        try:
+            records = replace(self._work, inputs=self._inputs(), execution=execution).records()
+            for _, lanes in groupby(records, lambda record: record.input_id):
+                self._found.put(list(lanes))
+                self._news.set()
+        except RingfenceError as error:
+            ended = str(error)
+        except Exception as error:  # whatever the user's network raises is told, and the driver decides
+            ended = f"{type(error).__name__}: {error}"
+        self._ended = ended
+        self._news.set()
+
+    def _inputs(self) -> Iterator[Input]:
+        while True:
+            if self._inbox.qsize() < HUNGRY_BELOW and not self._closed and not self._hungry.is_set():
+                self._hungry.set()
+                self._news.set()
+            item = self._inbox.get()
+            if item is None:
+                return
+            yield item
+
+    def _keep_plan(self, plan: ForwardPlan) -> None:
+        self._plan = plan.settings()
+        self._news.set()
+
+    def _progressed(self, progress: Progress) -> None:
+        self._draws, self._batches = progress.draws, self._batches + 1

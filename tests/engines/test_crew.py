@@ -1,0 +1,207 @@
+"""Work that is handed out: whatever dies, hangs, lies or fails, every input has one answer, and the right one."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from thread_crew import Threads
+from toys import BucketLanes, Buckets
+
+import ringfence as rf
+from ringfence.data import Input
+from ringfence.engines.dispatch import Dispatch
+from ringfence.errors import ClassifierError, ModelError
+from ringfence.store import StoreWarning
+
+COUNT = 60
+
+
+def points() -> torch.Tensor:
+    return torch.linspace(-1, 2, COUNT)[:, None].repeat(1, 3)
+
+
+def value(classifier: torch.nn.Module | None = None, **more: Any) -> rf.Certification:
+    data = [Input(i, x, 1, str(i), range_told=True) for i, x in enumerate(points())]
+    test = more.pop("procedure", rf.Fixed(n0=20, n=200))
+    return rf.Certification(classifier or Buckets(), data, noise=rf.Gaussian(0.5), procedure=test, seed=4, **more)
+
+
+def told(records: list[rf.Record]) -> dict[tuple[int, str], Any]:
+    found = {}
+    for one in records:
+        assert (one.input_id, one.lane) not in found
+        counts = [{name: cells.tolist() for name, cells in stage.cells.items()} for stage in one.stages]
+        found[one.input_id, one.lane] = (one.prediction, one.radius, one.p_a, counts)
+    return found
+
+
+def certified(engine: Any, certification: rf.Certification | None = None, **more: Any) -> list[rf.Record]:
+    execution = rf.Execution("cpu", batch=50, engine=engine, **more)
+    return list((certification or value()).stream(execution))
+
+
+def alone(certification: rf.Certification | None = None) -> dict[tuple[int, str], Any]:
+    return told(certified("local", certification))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_records_are_those_of_one_process(workers: int) -> None:
+    assert told(certified(Threads(workers))) == alone()
+
+
+def test_lanes_of_an_input_come_together_and_sequential_tests_stop_alike() -> None:
+    one = value(BucketLanes(), lanes=("a", "b"), procedure=rf.Sequential(radius=0.3, n=5000))
+    found = certified(Threads(3), one)
+    assert told(found) == alone(one)
+    assert [record.lane for record in found] == ["a", "b"] * COUNT
+
+
+def test_a_worker_that_dies_loses_nothing() -> None:
+    remarks: list[str] = []
+    engine = Threads(2, lambda worker, reports: "dies" if worker in "01" and reports == 3 else None)
+    assert told(certified(engine, on_remark=remarks.append)) == alone()
+    assert any("worker 0 is gone: killed" in one for one in remarks)
+
+
+def test_a_second_answer_is_dropped() -> None:
+    engine = Threads(2, lambda worker, reports: "twice")
+    assert told(certified(engine)) == alone()
+
+
+def test_a_worker_that_hangs_is_replaced_and_named() -> None:
+    remarks: list[str] = []
+    engine = Threads(2, lambda worker, reports: "hangs" if worker == "1" else None, patience=0.5)
+    assert told(certified(engine, on_remark=remarks.append)) == alone()
+    assert any("worker 1 is gone: it did nothing for 0.5 s" in one for one in remarks)
+
+
+class Raises(Buckets):
+    """Raises at rows near one point."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x.mean(1) > 3.5).any():
+            raise RuntimeError("no answer up here")
+        return super().forward(x)
+
+
+def test_an_input_that_makes_the_model_raise_is_told_and_the_rest_goes_on() -> None:
+    certification, failed = value(Raises()), dict[int, str]()
+    found = told(certified(Threads(2), certification, on_failed=failed.__setitem__))
+    assert failed
+    assert len(found) + len(failed) == COUNT
+    assert set(failed).isdisjoint(input_id for input_id, _ in found)
+    assert all("RuntimeError: no answer up here" in reason for reason in failed.values())
+    assert found == {key: entry for key, entry in alone().items() if key in found}
+
+
+def test_without_anyone_who_keeps_the_reason_it_ends_the_run() -> None:
+    with pytest.raises(ClassifierError, match="must answer input"):
+        certified(Threads(2), value(Raises()))
+
+
+def test_a_broken_worker_is_found_out_and_named() -> None:
+    class Broken(Buckets):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * torch.nan
+
+    remarks: list[str] = []
+    engine = Threads(2, classifier=lambda worker, module: Broken() if worker == 1 else module)
+    assert told(certified(engine, on_remark=remarks.append)) == alone()
+    assert any("worker 1 is gone: it failed on inputs that others answered" in one for one in remarks)
+
+
+def test_a_model_that_raises_for_all_ends_soon() -> None:
+    class Never(Buckets):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("out of order")
+
+    failed: dict[int, str] = {}
+    engine = Threads(2, classifier=lambda worker, module: Never())
+    with pytest.raises(ClassifierError, match="out of order"):
+        certified(engine, on_failed=failed.__setitem__)
+    assert len(failed) <= 3
+
+
+def test_workers_that_cannot_load_the_model_end_the_run() -> None:
+    def load(worker: int) -> None:
+        raise ModelError("net.py:make", "must be importable", "no module named there", "Install it everywhere.")
+
+    with pytest.raises(ModelError, match="no module named there"):
+        certified(Threads(2, load=load))
+
+
+def test_one_that_cannot_load_it_is_replaced() -> None:
+    def load(worker: int) -> None:
+        if worker == 0:
+            raise ModelError("net.py:make", "must be importable", "no module named there", "Install it everywhere.")
+
+    assert told(certified(Threads(2, load=load))) == alone()
+
+
+def test_failed_inputs_are_in_the_folder(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # the run is not whole, and every reader says so
+        run = rf.certify_into(value(Raises()), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(2)))
+        found = run.read()
+    assert run.failed
+    assert len(found) + len(run.failed) == COUNT
+
+
+def test_a_resumed_folder_is_the_same(tmp_path: Path) -> None:
+    whole = rf.certify_into(value(), tmp_path / "whole", rf.Execution("cpu", batch=50))
+
+    def fault(worker: str, reports: int) -> str | None:
+        if reports == 3:
+            raise KeyboardInterrupt
+        return None
+
+    with pytest.raises(KeyboardInterrupt):
+        rf.certify_into(value(), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(2, fault)))
+    run = rf.certify_into(value(), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(2)))
+    assert told(run.read()) == told(whole.read())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_every_input_is_answered_once_or_has_a_reason(seed: int) -> None:
+    """Any order of deaths, errors, answers and second answers; inputs 3 and 7 always fail."""
+    choose = random.Random(seed)
+    count, workers = 40, choose.randint(1, 4)
+    dispatch = Dispatch(iter([Input(i, torch.zeros(1), None, "") for i in range(count)]), workers)
+    held: dict[str, list[Input]] = {str(i): [] for i in range(workers)}
+    answers: list[int] = []
+    names = iter(range(workers, 10_000))
+    for _ in range(5000):
+        if dispatch.finished:
+            break
+        worker = choose.choice(sorted(held))
+        if not held[worker]:
+            suspect = dispatch.suspect(worker)
+            held[worker] = [suspect] if suspect else dispatch.group(worker)
+            continue
+        if any(one.id in (3, 7) for one in held[worker]):
+            dispatch.raised(worker, "bad")
+            held[worker] = []
+            continue
+        match choose.choice(["answer", "answer", "answer", "again", "dies", "raises"]):
+            case "answer":
+                if dispatch.answer(worker, (done := held[worker].pop()).id):
+                    answers.append(done.id)
+            case "again" if answers:
+                assert not dispatch.answer(worker, answers[-1])
+            case "dies":
+                dispatch.lost(worker, "died")
+                del held[worker]
+                held[str(next(names))] = []
+            case _:
+                if len(held[worker]) > 1:
+                    dispatch.raised(worker, "somebody's fault")
+                    held[worker] = []
+    assert dispatch.finished
+    assert len(answers) == len(set(answers))
+    assert set(answers) | set(dispatch.failed) == set(range(count))
+    assert {3, 7} <= set(dispatch.failed)

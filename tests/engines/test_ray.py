@@ -1,0 +1,146 @@
+"""The same records from Ray actors, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringfence as rf
+from ringfence.data.choice import Data
+from ringfence.engines.ray import Ray
+from ringfence.errors import ArgumentError, ModelError
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """One for all tests: starting it takes seconds."""
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env=environment,
+        object_store_memory=100 * 2**20,
+    )
+    yield
+    ray.shutdown()
+
+
+def value(model: Any = "default", n: int = 300) -> rf.Certification:
+    return rf.Certification(
+        model, Data("default", limit=12), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=20, n=n), seed=3
+    )
+
+
+def told(records: list[rf.Record]) -> dict[int, Any]:
+    assert len({one.input_id for one in records}) == len(records)
+    return {
+        one.input_id: (one.prediction, one.radius, [stage.cells["votes"].tolist() for stage in one.stages])
+        for one in records
+    }
+
+
+def certified(certification: rf.Certification, engine: Any, **more: Any) -> dict[int, Any]:
+    return told(list(certification.stream(rf.Execution("cpu", batch=64, engine=engine, **more))))
+
+
+def test_actors_give_the_records_of_this_process() -> None:
+    assert certified(value(), Ray(workers=2)) == certified(value(), "local")
+
+
+def test_a_network_of_the_program_travels_itself() -> None:
+    net = rf.load_model("default").module
+    data = list(rf.load_dataset("default", limit=6))
+    mine = rf.Certification(net, data, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=20, n=200))
+    assert certified(mine, Ray(workers=1)) == certified(mine, "local")
+
+
+def _workers() -> list[int]:
+    """Processes of our actors."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"ray::_Actor" in words:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+def test_a_killed_worker_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+    remarks: list[str] = []
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        while not killed:
+            time.sleep(0.05)
+            for process in _workers()[:1]:
+                time.sleep(0.5)
+                os.kill(process, signal.SIGKILL)
+                killed.append(process)
+
+    thread = threading.Thread(target=kill_one, daemon=True)
+    thread.start()
+    execution = rf.Execution("cpu", batch=64, engine=Ray(workers=2), on_remark=remarks.append)
+    run = rf.certify_into(value(n=3000), tmp_path / "run", execution)
+    thread.join(10)
+    assert killed
+    assert any("is gone" in one for one in remarks)
+    assert told(run.read()) == certified(value(n=3000), "local")
+    assert not rf.verify(run)
+
+
+def test_a_worker_with_another_network_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(
+        "import os, torch\n"
+        "def make(num_classes=10):\n"
+        "    torch.manual_seed(os.getpid())\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))\n"
+    )
+    with pytest.raises(ModelError, match="must be the driver's network"):
+        certified(value(f"{file}:make"), Ray(workers=1))
+
+
+def test_a_factory_that_fails_on_workers_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(
+        "import os, torch\n"
+        f"if os.getpid() != {os.getpid()}:\n"
+        "    raise ImportError('no such library here')\n"
+        "def make(num_classes=10):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))\n"
+    )
+    with pytest.raises(ModelError, match="no such library here"):
+        certified(value(f"{file}:make"), Ray(workers=1))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"workers": 0}, {"workers": 1.5}, {"gpus": 0}, {"gpus_per_worker": -1}, {"gpus": 2, "address": "auto"}]
+)
+def test_wrong_settings(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        Ray(**wrong)
+
+
+def test_the_engine_is_known_by_its_name() -> None:
+    from ringfence.work import engine_named
+
+    assert isinstance(engine_named("ray"), Ray)
+    with pytest.raises(ArgumentError, match="Did you mean ray"):
+        engine_named("rai")
