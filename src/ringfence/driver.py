@@ -151,7 +151,7 @@ def drive(
 @final
 @dataclass(frozen=True)
 class Begun:
-    """A classifier that was checked, ready to draw: the engine, what is given to procedures, what is asked of inputs."""
+    """A classifier that was checked, ready to draw: engine, what procedures are given, what is asked of inputs."""
 
     engine: Engine
     given: Given
@@ -171,8 +171,12 @@ def begin(
     precision: Precision,
     seed: int,
     execution: Execution,
+    slots: int = 0,
 ) -> Begun:
-    """Check everything before the first draw; samples: some inputs, lifted, on noisy copies of which it is asked."""
+    """Check everything before the first draw.
+
+    samples: some inputs, lifted, on noisy copies of which the classifier is asked; slots: for at least so many at once.
+    """
     bound = norm_bound(lift, mechanisms[0], noise)
     check_seed(seed)
     check_together(mechanisms, noise.law)
@@ -187,7 +191,8 @@ def begin(
     given = Given(found, noise.law.over(math.prod(shape)), mechanisms[0], bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
-    engine = Engine(classifier, noise, counted, found, plan, device, shape, seed, execution.on_plan, samples, keep)
+    told = execution.on_plan
+    engine = Engine(classifier, noise, counted, found, plan, device, shape, seed, told, samples, keep, slots)
     if lanes and len(lanes) != engine.lanes:
         rule, remedy = (
             f"must give one lane for each name, {', '.join(lanes)}",
@@ -201,8 +206,13 @@ def begin(
 class Drawn(Draws, Protocol):
     """An engine as the loop sees it: what it draws counts once it is confirmed (sampling/engine.py)."""
 
-    drawn: int
-    batches: int
+    @property
+    def drawn(self) -> int:
+        """Draws until now."""
+
+    @property
+    def batches(self) -> int:
+        """Batches until now."""
 
     @property
     def confirmed(self) -> int:
