@@ -189,13 +189,11 @@ def test_more_than_it_takes_is_refused_and_what_was_taken_is_answered(serve: Ser
     gate, served = gated(serve, waiting=2, together=1, seconds=600.0, usual_seconds=600.0)
     question = Question(0.001, 0.0, 600.0)
     gate.armed = True
-    slots = served._begun[0].engine.slots
     taken = [served.ask(inputs(1)[0], question)]
     assert gate.reached.wait(60)
+    taken += [served.ask(inputs(1)[0], question) for _ in range(2)]
     with pytest.raises(Busy, match="waits where 2 others do already"):
-        for _ in range(slots + 3):
-            taken.append(served.ask(inputs(1)[0], question))
-    assert len(taken) == 3
+        served.ask(inputs(1)[0], question)
     gate.opened.set()
     assert {one.answer.result(60).prediction for one in taken} == {1}
 
@@ -231,8 +229,8 @@ def test_closing_answers_what_was_taken(serve: Serve) -> None:
     gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
     gate.armed = True
     asked = [served.ask(x, Question(0.001, 0.0, 600.0)) for x in inputs(3)]
-    job = served.ask(inputs(1)[0], Question(0.001, 0.0, None), background=True)
     assert gate.reached.wait(60)
+    job = served.ask(inputs(1)[0], Question(0.001, 0.0, None), background=True)
     closing = threading.Thread(target=served.close)
     closing.start()
     assert job.answer.exception(60) is not None, "jobs that have not begun stay undone"
@@ -296,5 +294,5 @@ def test_a_run_folder_is_served_by_what_it_was_certified_with(tmp_path: Path, di
     with Served(certification_at(tmp_path / "run"), bytes(32)) as served:
         assert served.config_hash == run.digest
     safe.save_file({key: entry + 0.01 for key, entry in state.items()}, weights)
-    with pytest.raises(ModelError, match="served by what it was certified with.*weights"):
+    with pytest.raises(ModelError, match=r"served by what it was certified with.*weights"):
         certification_at(tmp_path / "run")
