@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
+import secrets
 import threading
 import time
 from collections import deque
@@ -26,6 +28,7 @@ from ringfence.procedures import Anytime
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
 from ringfence.store import RunFolder
+from ringfence.store.atomic import read_file, writing_errors
 from ringfence.store.config import changed_settings
 
 BACKGROUND = 8
@@ -49,6 +52,14 @@ def certification_at(path: str | Path) -> Certification:
         rule, remedy = "must be served by what it was certified with", "Restore its model and data."
         raise ModelError(str(path), rule, "; ".join(changed), remedy)
     return value
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file; a new one, which only its owner reads, where there is none."""
+    if not path.exists():
+        with writing_errors(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+    return read_file(path).strip()
 
 
 def input_hash(x: Tensor) -> str:
@@ -91,9 +102,7 @@ class Waiting:
     def _next(self, background: bool) -> Asked | None:
         while self._urgent:
             asked = self._urgent.popleft()
-            if asked.course.left:
-                continue
-            if time.monotonic() < asked.deadline:
+            if time.monotonic() < asked.deadline and not asked.course.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
         return self._background.popleft() if background and self._background else None
@@ -142,6 +151,7 @@ class Served:
         self.draws = self.batches = 0
         self._stay = 0.0  # seconds that requests are in work, the mean of late ones
         self.broken: str | None = None
+        self._flights: list[Flights] = []
         self._begun = [self._begin(replace(execution, device=one)) for one in (devices or (execution.device,))]
         self._threads = [
             threading.Thread(target=self._work, args=(begun,), daemon=True, name=f"{name}-{number}")
@@ -224,6 +234,7 @@ class Served:
         expected = (len(self._waiting) + 1) / self.limits.together * self._stay
         if len(self._waiting) and not background and expected > PATIENCE * (question.seconds or expected):
             raise Busy(f"would wait {expected:.1f} s of its {question.seconds:g}", "one more", max(1.0, expected))
+        asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
         self._waiting.put(asked)
         return asked
 
@@ -239,8 +250,11 @@ class Served:
         self.close()
 
     def close(self) -> None:
-        """Take no more requests, answer those that are there, and end."""
+        """Take no more requests, answer those that are there, and end; jobs are left where they are."""
         self._waiting.close()
+        for asked in [one for flights in self._flights for one in list(flights.everything)]:
+            if asked.background:
+                asked.leave()
         for thread in self._threads:
             thread.join()
 
@@ -250,6 +264,7 @@ class Served:
         value, loaded = self.certification, self.loaded
         engine = Shared(begun.engine)
         flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash)
+        self._flights.append(flights)
         counted = [0, 0]
 
         def count(progress: Progress) -> None:
