@@ -360,6 +360,7 @@ def _about(service: Service) -> APIRouter:
         ("/", "index.html", "text/html; charset=utf-8"),
         ("/page.js", "page.js", "text/javascript"),
         ("/page.css", "page.css", "text/css"),
+        ("/icon.svg", "icon.svg", "image/svg+xml"),
     ):
         routes.add_api_route(path, _file(name, kind), include_in_schema=False, methods=["GET"])
     return routes

@@ -26,7 +26,7 @@ from ringfence.serve.limits import Busy, Gone, Limits
 from ringfence.serve.schemas import Problem, Refused
 from ringfence.store.atomic import read_file
 
-OPEN = ("/", "/page.js", "/page.css", "/healthz", "/readyz")
+OPEN = ("/", "/page.js", "/page.css", "/icon.svg", "/healthz", "/readyz")
 """Asked without a token: they tell nothing but that there is a server."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
