@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,6 +40,29 @@ def serve() -> Iterator[Callable[..., Any]]:
     yield make
     for one in opened:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def listen() -> Iterator[Callable[[Any], str]]:
+    """Put an application on a port of this machine; its address."""
+    import uvicorn
+
+    servers: list[tuple[Any, threading.Thread]] = []
+
+    def start(app: Any) -> str:
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        servers.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+    yield start
+    for server, _ in servers:
+        server.should_exit = True
+    for _, thread in servers:
+        thread.join(60)
 
 
 @pytest.fixture(scope="session")

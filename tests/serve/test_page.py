@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
 from PIL import Image
 from torch import Tensor
 
@@ -40,29 +37,13 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
-def running(app: Any) -> tuple[uvicorn.Server, str]:
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
-    threading.Thread(target=server.run, daemon=True).start()
-    while not server.started:
-        time.sleep(0.01)
-    return server, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-
-
 @pytest.fixture(scope="module")
-def urls(serve: Callable[..., Served]) -> Iterator[tuple[str, str]]:
-    first, second = (
-        serve(draws=2000),
-        serve(rf.Certification("default:1", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=100)), draws=2000),
-    )
+def urls(serve: Callable[..., Served], listen: Callable[[Any], str]) -> tuple[str, str]:
+    quiet = rf.Certification("default:1", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=100))
+    first, second = serve(draws=2000), serve(quiet, draws=2000)
     second.name = "quiet"
     limits = Limits(draws=2000)
-    servers = [
-        running(create_app([first, second], limits=limits)),
-        running(create_app([first], tokens=[TOKEN.encode()])),
-    ]
-    yield servers[0][1], servers[1][1]
-    for server, _ in servers:
-        server.should_exit = True
+    return listen(create_app([first, second], limits=limits)), listen(create_app([serve()], tokens=[TOKEN.encode()]))
 
 
 @pytest.fixture

@@ -62,6 +62,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+def _answers() -> dict[int | str, dict[str, Any]]:
+    """What a request is answered with: an example that was drawn, and that verifies."""
+    example = json.loads((files("ringfence.serve") / "page" / "example.json").read_bytes())
+    return {200: {"content": {"application/json": {"example": example}, STREAM: {"schema": {"type": "string"}}}}}
+
+
 class Service:
     """What the routes work with: models by name, jobs, the key that signs."""
 
@@ -182,7 +188,7 @@ def _questions(service: Service) -> APIRouter:
         asked = served.ask(x, question)
         return service.said(served, asked, await _result(request, asked), signed)
 
-    @routes.post("/certify", response_model=Answer | Certificate, openapi_extra=_body("input"))
+    @routes.post("/certify", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
     async def certify(
         request: Request,
         model: Model = None,
@@ -194,7 +200,7 @@ def _questions(service: Service) -> APIRouter:
         """The class and the radius within which it cannot change; Accept: text/event-stream also shows it grow."""
         return await answered(request, model, Question.within(service.limits, alpha, radius, seconds), signed)
 
-    @routes.post("/predict", response_model=Answer | Certificate, openapi_extra=_body("input"))
+    @routes.post("/predict", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
     async def predict(
         request: Request, model: Model = None, alpha: Alpha = None, seconds: Seconds = None, signed: Signed = False
     ) -> Any:
