@@ -8,18 +8,18 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor, nn
 
 from ringfence.data import Input
 from ringfence.data.dataset import warn_of_inputs
-from ringfence.errors import ArgumentError, ClassifierError
-from ringfence.in_flight import InFlight
+from ringfence.errors import ArgumentError, ClassifierError, DataError
+from ringfence.in_flight import Draws, InFlight
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together
 from ringfence.noise import Noise
@@ -29,6 +29,7 @@ from ringfence.record import Record
 from ringfence.sampling import (
     Engine,
     Facts,
+    Finished,
     ForwardPlan,
     Precision,
     check_memory,
@@ -132,30 +133,76 @@ def drive(
     if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the run is left.
     """
     execution, lift = execution or Execution(), lift or Identity()
-    bound = norm_bound(lift, mechanisms[0], noise)
+    norm_bound(lift, mechanisms[0], noise)
     queue = iter(inputs) if noise.law.lattice is None else on_lattice(inputs, noise.law.lattice)
     peeked = list(islice(queue, CHECKED_ON))
     if not peeked:
         return
     warn_of_inputs(peeked)
+    begun = begin(
+        classifier,
+        lifted(peeked, lift),
+        noise=noise,
+        procedure=procedure,
+        mechanisms=mechanisms,
+        lift=lift,
+        num_classes=num_classes,
+        lanes=lanes,
+        precision=precision,
+        seed=seed,
+        execution=execution,
+    )
+    flight = InFlight(begun.engine, procedure, begun.given, mechanisms[1:], lift, lanes, seed, config_hash)
+    items = begun.facts.of(distinct(chain(peeked, queue)))
+    for _, records in confirmed(begun.engine, flight, begun.facts, items, execution.on_progress):
+        yield from records
+
+
+@final
+@dataclass(frozen=True)
+class Begun:
+    """A classifier that was checked, ready to draw: engine, what procedures are given, what is asked of inputs."""
+
+    engine: Engine
+    given: Given
+    facts: Facts
+
+
+def begin(
+    classifier: nn.Module,
+    samples: Sequence[Tensor],
+    *,
+    noise: Noise,
+    procedure: Procedure,
+    mechanisms: Sequence[Mechanism],
+    lift: Lift,
+    num_classes: int | None,
+    lanes: tuple[str, ...],
+    precision: Precision,
+    seed: int,
+    execution: Execution,
+    slots: int = 0,
+) -> Begun:
+    """Check everything before the first draw.
+
+    samples: some inputs, lifted, on noisy copies of which the classifier is asked; slots: for at least so many at once.
+    """
+    bound = norm_bound(lift, mechanisms[0], noise)
     check_seed(seed)
     check_together(mechanisms, noise.law)
-    device, samples = pick_device(execution.device), lifted(peeked, lift)
-    shape = tuple(samples[0].shape)
+    device, shape = pick_device(execution.device), tuple(samples[0].shape)
     classifier = on_device(classifier, device)  # the user's own stays as and where it is
     found = count_classes(classifier, samples[0], device, lanes)
     if num_classes not in (None, found):
         rule, remedy = f"must return {num_classes} scores per input", "Check `num_classes` and the model's last layer."
         raise ClassifierError("classifier", rule, f"{found} scores", remedy)
-    num_classes = found
-    plan = execution.planned(classifier, shape, num_classes, device, precision)
+    plan = execution.planned(classifier, shape, found, device, precision)
     counted = readouts(procedure.needs, classifier, procedure.name)
-    given = Given(num_classes, noise.law.over(math.prod(shape)), mechanisms[0], bound)
+    given = Given(found, noise.law.over(math.prod(shape)), mechanisms[0], bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
-    engine = Engine(
-        classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan, samples, keep
-    )
+    told = execution.on_plan
+    engine = Engine(classifier, noise, counted, found, plan, device, shape, seed, told, samples, keep, slots)
     if lanes and len(lanes) != engine.lanes:
         rule, remedy = (
             f"must give one lane for each name, {', '.join(lanes)}",
@@ -163,17 +210,59 @@ def drive(
         )
         raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", remedy)
     execution.on_plan(engine.plan)
-    flight = InFlight(engine, procedure, given, mechanisms[1:], lift, lanes, seed, config_hash)
-    yield from confirmed(engine, flight, Facts(classifier, device), chain(peeked, queue), execution.on_progress)
+    return Begun(engine, given, Facts(classifier, device))
+
+
+class Drawn(Draws, Protocol):
+    """An engine as the loop sees it: what it draws counts once it is confirmed (sampling/engine.py)."""
+
+    @property
+    def drawn(self) -> int:
+        """Draws until now."""
+
+    @property
+    def batches(self) -> int:
+        """Batches until now."""
+
+    @property
+    def confirmed(self) -> int:
+        """The last batch known to come from an unchanged classifier."""
+
+    @property
+    def hungry(self) -> bool:
+        """Whether another input should be admitted."""
+
+    def step(self) -> Finished | None:
+        """Run one batch; what is complete by now, or None when nothing is queued or travelling."""
+
+    def confirm(self) -> None:
+        """Find out about the batches that are not confirmed."""
+
+
+class Flight(Protocol):
+    """The inputs in work, under one procedure (in_flight.py) or several."""
+
+    def open(self, item: Input, facts: Mapping[str, int] | None = None) -> int:
+        """Begin with an input; returns its slot."""
+
+    def settle(self, finished: Finished) -> Iterator[tuple[Input, list[Record]]]:
+        """Take in complete requests, and yield the decided inputs with their records."""
 
 
 def confirmed(
-    engine: Engine, flight: InFlight, facts: Facts, inputs: Iterator[Input], on_progress: Callable[[Progress], None]
-) -> Iterator[Record]:
-    """Records of all inputs, each once the classifier was seen unchanged after its last draw."""
-    begin, decided, items = time.perf_counter(), 0, facts.of(inputs)
-    waiting: deque[tuple[int, list[Record]]] = deque()
-    ready: list[list[Record]] = []
+    engine: Drawn,
+    flight: Flight,
+    facts: Facts,
+    items: Iterator[tuple[Input, Mapping[str, int]]],
+    on_progress: Callable[[Progress], None],
+) -> Iterator[tuple[Input, list[Record]]]:
+    """All inputs with their records, each once the classifier was seen unchanged after its last draw.
+
+    It ends when everything is decided and there are no more items; where others come later it may be called again.
+    """
+    begin, decided = time.perf_counter(), 0
+    waiting: deque[tuple[int, Input, list[Record]]] = deque()
+    ready: list[tuple[Input, list[Record]]] = []
     while True:
         while engine.hungry and (item := next(items, None)) is not None:
             flight.open(*item)
@@ -181,19 +270,29 @@ def confirmed(
         if finished is None:
             engine.confirm()
         else:
-            for records in flight.settle(finished):
+            for each in flight.settle(finished):
                 decided += 1
-                waiting.append((engine.batches, records))
+                waiting.append((engine.batches, *each))
             on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
         # If it is found to have changed, an error ends the run here, and what is waiting is dropped.
         while waiting and waiting[0][0] <= engine.confirmed:
-            ready.append(waiting.popleft()[1])
+            ready.append(waiting.popleft()[1:])
         if ready and (finished is None or facts.due(engine.drawn)):
-            facts.confirm([records[0].input_id for records in ready], engine.drawn)
-            yield from chain.from_iterable(ready)
+            facts.confirm([item.id for item, _ in ready], engine.drawn)
+            yield from ready
             ready.clear()
         if finished is None:
             return
+
+
+def distinct(inputs: Iterable[Input]) -> Iterator[Input]:
+    """The inputs, no id twice: it would reuse the same noise, a second chance on the same draws or a duplicate."""
+    seen: set[int] = set()
+    for item in inputs:
+        if item.id in seen:
+            raise DataError("inputs", "ids must be distinct", item.id, "Give every input its own id.")
+        seen.add(item.id)
+        yield item
 
 
 def norm_bound(lift: Lift, mechanism: Mechanism, noise: Noise) -> float:

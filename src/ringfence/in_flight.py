@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
+from torch import Tensor
 
 from ringfence.data import Input
 from ringfence.errors import DataError
@@ -14,17 +15,43 @@ from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Given, Procedure, State, claims
 from ringfence.record import Record, StageTally
-from ringfence.sampling import Engine, Finished
-from ringfence.types import FORWARDS, BoolArray, IntArray
+from ringfence.sampling import Finished
+from ringfence.types import FORWARDS, BoolArray, FloatArray, IntArray
+
+
+class Draws(Protocol):
+    """What draws are asked of: the engine, or whoever stands before one."""
+
+    shape: tuple[int, ...]
+    lanes: int
+    forwards_per_draw: int | None
+    seconds: FloatArray
+
+    @property
+    def slots(self) -> int:
+        """How many inputs can be in work at once."""
+
+    def admit(self, input_id: int, lifted: Tensor) -> int:
+        """Place an input; returns its slot."""
+
+    def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
+        """Ask for draws [start, start+draws) of a stage of the input in this slot."""
+
+    def release(self, slot: int) -> None:
+        """Free a slot whose input is decided."""
 
 
 @final
 class InFlight:
-    """Between engine and procedure: slots x lanes rows of procedure state, updated as arrays."""
+    """Between engine and procedure: slots x lanes rows of procedure state, updated as arrays.
+
+    late: whether an input has no time for so many draws more; asked at every look of a procedure with ``seconds``,
+    whose share of the work is counted where nothing else is said.
+    """
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Draws,
         procedure: Procedure,
         given: Given,
         also: Sequence[Mechanism],
@@ -32,7 +59,9 @@ class InFlight:
         lanes: Sequence[str] = (),
         seed: int = 0,
         config_hash: str = "",
+        late: Callable[[Input, int], bool] | None = None,
     ) -> None:
+        self._late = late
         self._engine, self._procedure, self._given, self._lift = engine, procedure, given, lift
         self._also, self._seed, self._config_hash = tuple(also), seed, config_hash
         self._lanes = tuple(lanes) or (("main",) if engine.lanes == 1 else tuple(map(str, range(engine.lanes))))
@@ -43,19 +72,14 @@ class InFlight:
         self._inputs: dict[int, Input] = {}
         self._facts: dict[int, Mapping[str, int]] = {}
         self._history: dict[int, list[list[StageTally]]] = {}
-        self._seen: set[int] = set()
         self._spent = dict(procedure.spent)
 
-    def open(self, item: Input, facts: Mapping[str, int] | None = None) -> None:
-        """Begin with an input, of which the procedure may know facts before any noise."""
+    def open(self, item: Input, facts: Mapping[str, int] | None = None) -> int:
+        """Begin with an input, of which the procedure may know facts before any noise; returns its slot."""
         lifted = self._lift.at(item.x, item.id)
         if tuple(lifted.shape) != self._engine.shape:
             rule = f"all inputs of a run have one shape, {self._engine.shape}"
             raise DataError(f"input {item.id}", rule, tuple(lifted.shape), "Resize the data or run the shapes apart.")
-        if item.id in self._seen:
-            # The same id would reuse the same noise: a second chance on the same draws, or a duplicate.
-            raise DataError("inputs", "ids must be distinct", item.id, "Give every input its own id.")
-        self._seen.add(item.id)
         slot = self._engine.admit(item.id, lifted)
         self._inputs[slot], self._facts[slot] = item, facts or {}
         self._history[slot] = [[] for _ in self._lanes]
@@ -66,6 +90,7 @@ class InFlight:
             self._state[slot] = self._fresh
             self._asked[slot] = self._first
             self._engine.submit(slot, int(self._fresh["stage"][0]), 0, int(self._first.max()))
+        return slot
 
     def _start(self, facts: Mapping[str, int]) -> State:
         """Fresh state (lanes,) for an input of which something is known."""
@@ -73,8 +98,8 @@ class InFlight:
         known = {name: np.full(lanes, value, np.int64) for name, value in facts.items()}
         return self._procedure.start(lanes, replace(self._given, facts=known))
 
-    def settle(self, finished: Finished) -> Iterator[list[Record]]:
-        """Take in complete requests, ask for more where needed, and yield the records of decided inputs."""
+    def settle(self, finished: Finished) -> Iterator[tuple[Input, list[Record]]]:
+        """Take in complete requests, ask for more where needed, and yield the decided inputs with their records."""
         slots = finished.slots
         if not len(slots):
             return
@@ -93,8 +118,8 @@ class InFlight:
         state = self._state[slots]
         wanted = self._procedure.request(state.reshape(-1)).reshape(state.shape)
         if self._procedure.seconds is not None:
-            out_of_time = (self._engine.seconds[slots] >= self._procedure.seconds) & (state["stage"].max(1) > 0)
-            wanted[out_of_time & (state["drawn"].max(1) > 0)] = 0
+            looked = (state["stage"].max(1) > 0) & (state["drawn"].max(1) > 0)
+            wanted[looked & self._out_of_time(slots, wanted)] = 0
         self._asked[slots] = wanted
         draws = wanted.max(1)
         if ((wanted > 0) & (wanted != draws[:, None])).any():
@@ -107,6 +132,19 @@ class InFlight:
             if request[3]:
                 self._engine.submit(*request)
         return np.asarray(draws > 0)
+
+    def _out_of_time(self, slots: IntArray, wanted: IntArray) -> BoolArray:
+        if self._late is None:
+            return np.asarray(self._engine.seconds[slots] >= (self._procedure.seconds or np.inf))
+        asked = zip(slots.tolist(), wanted.max(1).tolist(), strict=True)
+        return np.array([self._late(self._inputs[slot], draws) for slot, draws in asked], np.bool_)
+
+    def so_far(self, slots: Sequence[int]) -> list[tuple[Input, int, float, float]]:
+        """Inputs in work with the class, the radius and p_a that their draws prove by now, in their first lane."""
+        decisions = self._procedure.conclude(self._state[list(slots), 0], self._given)
+        prediction, radius, _ = claims(decisions, self._given)
+        rows = zip(slots, prediction.tolist(), radius.tolist(), decisions.p_a.tolist(), strict=True)
+        return [(self._inputs[slot], top, size, p_a) for slot, top, size, p_a in rows]
 
     def _remember(self, slots: IntArray, finished: Finished) -> None:
         """Keep the raw counts of every request: they are what a record is verified from."""
@@ -123,7 +161,7 @@ class InFlight:
                 cells = {name: counts[row] for name, counts in finished.tally.cells.items()}
                 history.append(StageTally(stage, start, draws, cells))
 
-    def _conclude(self, slots: IntArray) -> Iterator[list[Record]]:
+    def _conclude(self, slots: IntArray) -> Iterator[tuple[Input, list[Record]]]:
         decisions = self._procedure.conclude(self._state[slots].reshape(-1), self._given)
         prediction, radius, radii = claims(decisions, self._given, self._also)
         row = 0
@@ -163,4 +201,4 @@ class InFlight:
                 )
                 row += 1
             self._engine.release(int(slot))
-            yield records
+            yield item, records

@@ -16,7 +16,7 @@ from ringfence.procedures import Given, Procedure, claims
 from ringfence.procedures.replay import replay
 from ringfence.progress import followed
 from ringfence.record import Record
-from ringfence.store import RunFolder, StoreWarning
+from ringfence.store import RunConfig, RunFolder, StoreWarning
 from ringfence.store.claimed import given_in, mechanisms_in, procedure_in
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
@@ -51,7 +51,7 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
     if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
         raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
-    claim = _Claim.of(run)
+    claim = _Claim.of(config, str(run.path / "config.json"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # it stands among what is returned
         tables = list(run.tables())
@@ -62,6 +62,11 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
     found += _folder(run, records, sum(map(len, tables)), partial)
     found += claim.contradicted(records)
     return found
+
+
+def contradicted(config: RunConfig, records: Sequence[Record], source: str) -> list[Disagreement]:
+    """Every difference between these records and what follows from their counts; source: where the settings stand."""
+    return list(_Claim.of(config, source).contradicted(records))
 
 
 def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool) -> Iterator[Disagreement]:
@@ -104,21 +109,20 @@ def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disag
 class _Claim:
     """What the settings say that every record must hold."""
 
-    run: RunFolder
+    config: RunConfig
     test: Procedure
     given: Given
     also: Sequence[Mechanism]
 
     @classmethod
-    def of(cls, run: RunFolder) -> _Claim:
-        """From config.json, whose values may be anything that their types allow."""
-        config = run.config
+    def of(cls, config: RunConfig, source: str) -> _Claim:
+        """From a config, whose values may be anything that their types allow."""
         try:
             test, given, also = procedure_in(config), given_in(config), mechanisms_in(config)[1:]
         except _NONSENSE as error:
             rule, remedy = "must hold settings that a procedure can have", "Restore it from a copy."
-            raise StoreError(str(run.path / "config.json"), rule, error, remedy) from error
-        return cls(run, test, given, also)
+            raise StoreError(source, rule, error, remedy) from error
+        return cls(config, test, given, also)
 
     def contradicted(self, records: Sequence[Record]) -> Iterator[Disagreement]:
         """Differences of the records, which are read as arrays; one whose counts are nonsense is named alone."""
@@ -145,7 +149,7 @@ class _Claim:
         broken = {one.row for one in seen.misfits}
         decisions = seen.decisions
         prediction, radius, radii = claims(decisions, self.given, self.also)
-        lift = self.run.config.lift.model_dump()
+        lift = self.config.lift.model_dump()
         sound = self.test.sound and lift.get("form") != "paper" and lift.get("sound", True) is True
         for row, record in enumerate(records):
             if row in broken:
@@ -161,7 +165,7 @@ class _Claim:
                 ("lift_norm", record.lift_norm, self.given.norm_bound),
                 ("norm", record.norm, self.given.mechanism.norm),
                 ("sound", record.sound, sound),
-                ("seed", record.seed, self.run.config.seed),
+                ("seed", record.seed, self.config.seed),
                 ("spent", dict(record.spent), dict(self.test.spent)),
                 ("draws", record.draws, sum(stage.draws for stage in record.stages)),
                 ("forwards", record.forwards, _forwards(record, each)),

@@ -20,6 +20,7 @@ from ringfence.cli.plan import plan_command
 from ringfence.cli.procedure_options import PredictCommand, ProcedureCommand
 from ringfence.cli.rank import rank_command
 from ringfence.cli.report import plot_command, report_command
+from ringfence.cli.serve import keygen_command, seal_command, serve_command
 from ringfence.cli.simplex import simplex_app
 from ringfence.cli.sweep import sweep_command
 from ringfence.cli.train import TrainCommand, train_command
@@ -75,6 +76,9 @@ app.command("weights")(weights_command)
 app.command("conditions")(conditions_command)
 app.command("verify")(verify_command)
 app.command("gate")(gate_command)
+app.command("serve")(serve_command)
+app.command("keygen")(keygen_command)
+app.command("seal")(seal_command)
 app.command("migrate")(migrate_command)
 app.command("info")(info_command)
 app.add_typer(aces_app, name="aces")

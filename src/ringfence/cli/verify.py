@@ -17,15 +17,17 @@ SHOWN = 20
 
 
 def verify_command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or signed certificates (FILE.json).")],
     partial: Annotated[
         bool, typer.Option("--partial", help="A run that is not whole is no disagreement: it has not ended yet.")
     ] = False,
+    image: Annotated[Path | None, typer.Option(help="The input that a certificate must be about.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Public key that must have signed the certificate or seal.")] = None,
     as_json: o.Json = False,
 ) -> None:
     """Check every file and recompute every claim from the stored counts; exit code 1 if anything disagrees."""
     with friendly():
-        answers = [_verified(path, partial) for path in runs]
+        answers = [_certificate(path, image, key) if path.is_file() else _verified(path, partial, key) for path in runs]
         if as_json:
             print_json({"runs": answers})
         else:
@@ -48,15 +50,29 @@ def migrate_command(
             remark(f"{path}: schema {run.config.schema_version}, {run.records(['input_id']).num_rows} records")
 
 
-def _verified(path: Path, partial: bool) -> dict[str, Any]:
+def _certificate(path: Path, image: Path | None, key: Path | None) -> dict[str, Any]:
+    from ringfence.serve.certificates import certificate_wrong, public_key, read_document
+
+    content = read_document(path)
+    wrong = certificate_wrong(content, image, None if key is None else public_key(key))
+    return {
+        "certificate": str(path),
+        "key_id": content.get("key_id"),
+        "trusted": key is not None,
+        "disagreements": wrong,
+    }
+
+
+def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
     from ringfence.store import RunFolder, StoreWarning
-    from ringfence.verification import verify
+    from ringfence.verification import Disagreement, verify
 
     run = RunFolder.open(path)
     found = verify(run, partial)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # what is missing stands in the answer
         table = run.records(["input_id"])
+    found += [Disagreement(None, "", told, "seal.json", "a seal that fits") for told in _seal(path, key)]
     return {
         "run": str(path),
         "records": table.num_rows,
@@ -68,8 +84,22 @@ def _verified(path: Path, partial: bool) -> dict[str, Any]:
     }
 
 
+def _seal(path: Path, key: Path | None) -> list[str]:
+    if key is None and not (path / "seal.json").exists():
+        return []
+    from ringfence.serve.certificates import public_key, seal_wrong
+
+    return seal_wrong(path, None if key is None else public_key(key))
+
+
 def _print(answer: dict[str, Any]) -> None:
-    wrong: list[dict[str, Any]] = answer["disagreements"]
+    wrong: list[Any] = answer["disagreements"]
+    if "certificate" in answer:
+        by = f"key {answer['key_id']}, {'the one you named' if answer['trusted'] else 'which nobody vouched for'}"
+        say(f"{answer['certificate']}: {f'{len(wrong)} disagreements' if wrong else f'in order, signed by {by}'}")
+        for told in wrong[:SHOWN]:
+            say(f"  {told}")
+        return
     count = f"{answer['inputs']} of {answer['expected_inputs'] or '?'} inputs"
     if not answer["records"]:
         verdict = "no record, so nothing was verified"

@@ -31,7 +31,7 @@ class Engine:
     What was counted up to batch ``confirmed`` of ``batches`` is known to come from a classifier that has not changed;
     ``confirm`` finds out about the rest.
     samples: inputs of the run (*shape), noisy copies of which the classifier is checked on. keep: the plan is one that
-    certificates were made with, so that no other form will do.
+    certificates were made with, so that no other form will do. slots: for at least so many inputs at once.
     """
 
     def __init__(
@@ -47,13 +47,14 @@ class Engine:
         on_new_plan: Callable[[ForwardPlan], None] | None = None,
         samples: Sequence[Tensor] = (),
         keep: bool = False,
+        slots: int = 0,
     ) -> None:
         self._classifier, self._num_classes, self._device = classifier, num_classes, device
         self.shape = shape
         self._on_new_plan = on_new_plan
         self._packer = Packer()
         # Enough slots that two queued and two travelling batches of single chunks never starve the next.
-        slots = 4 + (IN_FLIGHT + 3) * -(-plan.batch // CHUNK)
+        slots = max(slots, 4 + (IN_FLIGHT + 3) * -(-plan.batch // CHUNK))
         self._free = list(range(slots))[::-1]
         self._supply = Supply(noise, seed, shape, device, slots)
         self._ahead: Prepared | None = None
@@ -114,12 +115,15 @@ class Engine:
         self._ids[slot] = -1
         self._free.append(slot)
 
-    def step(self) -> Finished | None:
-        """Run one batch; the requests that are complete by now, or None when nothing is queued or travelling."""
+    def step(self, ask: bool = False) -> Finished | None:
+        """Run one batch; the requests that are complete by now, or None when nothing is queued or travelling.
+
+        ask: the remembered rows too, although it is not their time: somebody waits for what is to be confirmed.
+        """
         begin = time.perf_counter()
         segments: list[Segment] = []
         if self._packer.pending or self._ahead:
-            segments = self._next_batch()
+            segments = self._next_batch(ask)
         elif not self._counts.travelling:
             return None
         finished = self._counts.landed(wait=not segments)
@@ -137,8 +141,8 @@ class Engine:
 
     # One batch ------------------------------------------------------------------------------------------
 
-    def _next_batch(self) -> list[Segment]:
-        prepared, self._ahead = self._ahead or self._prepare(), None
+    def _next_batch(self, ask: bool) -> list[Segment]:
+        prepared, self._ahead = self._ahead or self._prepare(ask), None
         # Only full batches ahead of time: padding is work thrown away.
         if self._supply.ahead and self._packer.pending >= self.plan.batch:
             self._ahead = self._prepare()

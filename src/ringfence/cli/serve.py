@@ -1,0 +1,134 @@
+"""``ringfence serve``, ``ringfence keygen`` and ``ringfence seal``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ringfence.cli import options as o
+from ringfence.cli.console import friendly, remark, say
+
+
+def serve_command(
+    certifications: Annotated[
+        list[str], typer.Argument(help="Run folders or job files, each as PATH or NAME=PATH; the first answers first.")
+    ],
+    host: Annotated[str, typer.Option(help="Address; others than loopback ones need tokens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses one.")] = 8000,
+    tokens: Annotated[
+        Path | None, typer.Option(help="File of bearer tokens, one a line; also $RINGFENCE_TOKENS.")
+    ] = None,
+    secret: Annotated[
+        Path, typer.Option(help="File of the secret that noise is drawn by; made where there is none.")
+    ] = Path("ringfence.secret"),
+    key: Annotated[Path | None, typer.Option(help="Private key that signs certificates (ringfence keygen).")] = None,
+    jobs: Annotated[Path | None, typer.Option(help="Folder of the queue of jobs; without it there are none.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or several by commas: cuda:0,cuda:1.")] = "auto",
+    batch: o.Batch = None,
+    limit: Annotated[
+        list[str] | None, typer.Option("--limit", help="NAME=VALUE of a limit, e.g. --limit seconds=5; repeat it.")
+    ] = None,
+    quiet: o.Quiet = False,
+) -> None:
+    """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
+    with friendly():
+        import logging
+        import socket
+
+        import uvicorn
+
+        from ringfence.serve.app import create_app
+        from ringfence.serve.certificates import SigningKey
+        from ringfence.serve.guards import check_address, read_tokens
+        from ringfence.serve.served import read_secret
+
+        known = read_tokens(tokens, os.environ.get("RINGFENCE_TOKENS"))
+        check_address(host, known)
+        limits = limits_of(limit or [])
+        signing = None if key is None else SigningKey.read(key)
+        models = served_models(certifications, read_secret(secret), limits, device, batch)
+        logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        if not quiet:
+            name = f"[{host}]" if ":" in host else host
+            remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{listening.getsockname()[1]}/")
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=round(limits.drain),
+            limit_concurrency=1024,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def served_models(specs: list[str], secret: bytes, limits: Any, device: str, batch: str | None) -> list[Any]:
+    """Every certification loaded, checked and ready to answer."""
+    from ringfence.errors import ArgumentError
+    from ringfence.job_file import execution_of
+    from ringfence.serve.served import Served, certification_at
+
+    devices = [one.strip() for one in device.split(",") if one.strip()]
+    execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})
+    named = [(name, path) if at else ("", name) for name, at, path in (one.partition("=") for one in specs)]
+    names = [name or Path(path).stem for name, path in named]
+    if len(set(names)) < len(names):
+        raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
+    return [
+        Served(
+            certification_at(path),
+            secret,
+            name=name,
+            limits=limits,
+            execution=execution,
+            devices=devices,
+        )
+        for name, (_, path) in zip(names, named, strict=True)
+    ]
+
+
+def limits_of(told: list[str]) -> Any:
+    """Limits with those that were named."""
+    from ringfence.errors import ArgumentError
+    from ringfence.serve.limits import Limits
+    from ringfence.settings import settings_of
+
+    known, given = settings_of(Limits), {}
+    for one in told:
+        name, _, value = one.partition("=")
+        if name not in known:
+            raise ArgumentError("--limit", f"must be one of {', '.join(known)}", repr(name), "Write NAME=VALUE.")
+        given[name] = known[name].parse(value)
+    return Limits(**given)
+
+
+def keygen_command(
+    out: Annotated[Path, typer.Argument(help="File of the private key; the public one stands beside it as OUT.pub.")],
+) -> None:
+    """Make an Ed25519 key that signs certificates and seals."""
+    with friendly():
+        from ringfence.serve.certificates import SigningKey
+
+        made = SigningKey.make(out)
+        say(f"{out}: key {made.id}; give {out}.pub to those who verify")
+
+
+def seal_command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    key: Annotated[Path, typer.Option(help="Private key (ringfence keygen).")],
+) -> None:
+    """Verify runs and sign their manifests, as seal.json beside them; whoever changes a run breaks its seal."""
+    with friendly():
+        from ringfence.serve.certificates import SigningKey, seal
+        from ringfence.store import RunFolder
+
+        signing = SigningKey.read(key)
+        for path in runs:
+            seal(RunFolder.open(path), signing)
+            say(f"{path}: sealed with the key {signing.id}")

@@ -1,0 +1,377 @@
+"""The HTTP application: requests become questions, records become answers; nothing is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.record import Record
+from ringfence.serve.certificates import Certificate, SigningKey
+from ringfence.serve.guards import Guard, body_of, problem_of, refusal, told
+from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
+from ringfence.serve.jobs import Event, Jobs
+from ringfence.serve.limits import Limits, Question
+from ringfence.serve.schemas import Answer, BoundsEvent, JobState, ModelInfo, Models, Refused
+from ringfence.serve.served import Served
+from ringfence.serve.sharing import Asked, Bounds
+from ringfence.types import ABSTAIN
+from ringfence.version import __version__
+
+STREAM = "text/event-stream"
+Model = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
+Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
+Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
+Seconds = Annotated[float | None, Query(gt=0, description="Time budget: the answer is what was proved by then.")]
+Signed = Annotated[bool, Query(description="Answer with a signed certificate.")]
+
+_BINARY = {"type": "string", "format": "binary"}
+_NUMBERS = {"type": "array", "items": {}, "description": "Numbers from 0 to 1, nested as the shape is."}
+
+
+def _body(key: str) -> dict[str, Any]:
+    """What a request holds, for the description of the interface."""
+    schema = {"type": "object", "required": [key], "properties": {key: _NUMBERS}, "additionalProperties": False}
+    example = {key: [[[0.0, 0.5], [1.0, 0.25]]]}
+    content = {**{kind: {"schema": _BINARY} for kind in (PNG, JPEG, NPY)}, JSON: {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    401: {"model": Refused, "description": "No token, or another one."},
+    404: {"model": Refused, "description": "There is none of that name."},
+    413: {"model": Refused, "description": "More bytes than are read, or too slowly sent."},
+    415: {"model": Refused, "description": "None of the kinds that are read."},
+    422: {"model": Refused, "description": "Outside a limit, or not what the model takes."},
+    429: {"model": Refused, "description": "Too much at once; Retry-After says when to come again."},
+    503: {"model": Refused, "description": "No answer: no time was left, or the server stops."},
+}
+
+
+def _answers() -> dict[int | str, dict[str, Any]]:
+    """What a request is answered with: an example that was drawn, and that verifies."""
+    example = json.loads((files("ringfence.serve") / "page" / "example.json").read_bytes())
+    return {200: {"content": {"application/json": {"example": example}, STREAM: {"schema": {"type": "string"}}}}}
+
+
+class Service:
+    """What the routes work with: models by name, jobs, the key that signs."""
+
+    def __init__(
+        self, models: Sequence[Served], limits: Limits, jobs: Path | None = None, key: SigningKey | None = None
+    ) -> None:
+        self.models = {one.name: one for one in models}
+        self.limits, self.key, self._folder = limits, key, jobs
+        self.jobs: Jobs | None = None
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        """Jobs begin with the server; at its end models answer what they took, and then nothing is in work."""
+        if self._folder is not None:
+            self.jobs = Jobs(self._folder, self.models, self.limits)
+        yield
+        for one in self.models.values():
+            await asyncio.to_thread(one.close)
+        if self.jobs is not None:
+            await asyncio.to_thread(self.jobs.close)
+
+    def model(self, name: str | None) -> Served:
+        """The model of that name, the first where none is named."""
+        if name is not None and name not in self.models:
+            raise NotFound("model", f"must be one of {', '.join(self.models)}", name[:80], "See /v1/model.")
+        return next(iter(self.models.values())) if name is None else self.models[name]
+
+    def said(self, served: Served, asked: Asked, record: Record, signed: bool) -> Answer | Certificate:
+        """The answer, signed where that was asked for."""
+        answer = Answer.of(served, asked, record)
+        return self.key.certificate(answer, served.shape) if signed and self.key else answer
+
+    def check_signed(self, signed: bool) -> None:
+        """Refuse before anything is drawn."""
+        if signed and self.key is None:
+            raise ArgumentError("signed", "needs a key on this server", "none", "Ask without, or start it with --key.")
+
+    def collect(self) -> Iterable[Any]:
+        """Figures of the models, for Prometheus."""
+        figures: list[tuple[Any, str, str, Callable[[Served], float]]] = [
+            (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.draws),
+            (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.batches),
+            (GaugeMetricFamily, "ringfence_waiting", "Requests that nobody works on yet.", lambda one: one.waiting),
+            (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
+        ]
+        for kind, name, about, value in figures:
+            family = kind(name, about, labels=["model"])
+            for served in self.models.values():
+                family.add_metric([served.name], value(served))
+            yield family
+        waiting = GaugeMetricFamily("ringfence_job_inputs_waiting", "Inputs of jobs without an answer.")
+        waiting.add_metric([], self.jobs.waiting if self.jobs else 0)
+        yield waiting
+
+
+class NotFound(RingfenceError):
+    """There is nothing of that name."""
+
+
+def create_app(
+    models: Sequence[Served],
+    *,
+    tokens: Sequence[bytes] = (),
+    limits: Limits | None = None,
+    jobs: Path | None = None,
+    key: SigningKey | None = None,
+    loopback: bool = True,
+) -> FastAPI:
+    """The application; loopback: it is asked from this machine only, so that other names for it are refused."""
+    service = Service(models, limits or models[0].limits, jobs, key)
+    app = FastAPI(
+        title="Ringfence",
+        version=__version__,
+        summary="Predictions with certificates: no perturbation smaller than the radius changes the class.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=service.running,
+    )
+    app.include_router(_questions(service))
+    app.include_router(_about(service))
+    if jobs is not None:
+        app.include_router(_jobs(service))
+
+    @app.exception_handler(RingfenceError)
+    async def _refused(request: Request, error: RingfenceError) -> Response:
+        if isinstance(error, NotFound):
+            return told(404, error.argument, error.rule, str(error.received), error.remedy)
+        return refusal(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _wrong(request: Request, error: RequestValidationError) -> Response:
+        return refusal(problem_of(error.errors()))
+
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def _nothing(request: Request, error: Any) -> Response:
+        headers = dict(error.headers or {})
+        return told(error.status_code, "path", "must be one of /openapi.json", "another", "Correct it.", **headers)
+
+    app.add_middleware(Guard, tokens=tokens, limits=service.limits, registry=service.registry, loopback=loopback)
+    return app
+
+
+def _questions(service: Service) -> APIRouter:
+    """Asking about one input, and waiting for it."""
+    routes = APIRouter(prefix="/v1", responses=_ERRORS)
+
+    async def answered(request: Request, model: str | None, question: Question, signed: bool) -> Any:
+        served = service.model(model)
+        service.check_signed(signed)
+        content = await body_of(request, service.limits)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        x = await run_in_threadpool(read_input, content, kind, served.shape)
+        if STREAM in request.headers.get("accept", ""):
+            return _streamed(service, served, x, question, signed)
+        asked = served.ask(x, question)
+        return service.said(served, asked, await _result(request, asked), signed)
+
+    @routes.post("/certify", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
+    async def certify(
+        request: Request,
+        model: Model = None,
+        alpha: Alpha = None,
+        radius: Radius = None,
+        seconds: Seconds = None,
+        signed: Signed = False,
+    ) -> Any:
+        """The class and the radius within which it cannot change; Accept: text/event-stream also shows it grow."""
+        return await answered(request, model, Question.within(service.limits, alpha, radius, seconds), signed)
+
+    @routes.post("/predict", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
+    async def predict(
+        request: Request, model: Model = None, alpha: Alpha = None, seconds: Seconds = None, signed: Signed = False
+    ) -> Any:
+        """The class alone: certify with the radius 0, which takes the fewest draws."""
+        return await answered(request, model, Question.within(service.limits, alpha, 0.0, seconds), signed)
+
+    return routes
+
+
+async def _result(request: Request, asked: Asked) -> Record:
+    """The record; whoever goes away meanwhile leaves its request at the next look."""
+    answer = asyncio.wrap_future(asked.answer)
+    gone = asyncio.ensure_future(_disconnected(request))
+    both: set[asyncio.Future[Any]] = {answer, gone}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            asked.leave()
+            raise ClientDisconnect
+        return await answer
+    finally:
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _from_threads(heard: asyncio.Queue[Any]) -> Callable[[Any], None]:
+    """What threads call to be heard here; after the end of the loop nobody listens."""
+    loop = asyncio.get_running_loop()
+
+    def put(what: Any) -> None:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(heard.put_nowait, what)
+
+    return put
+
+
+def _event(name: str, data: str) -> str:
+    return f"event: {name}\ndata: {data}\n\n"
+
+
+def _bounds(bounds: Bounds, place: int = 0) -> str:
+    told = {**vars(bounds), "prediction": None if bounds.prediction == ABSTAIN else bounds.prediction, "place": place}
+    return _event("bounds", BoundsEvent(**told).model_dump_json())
+
+
+def _streamed(service: Service, served: Served, x: Any, question: Question, signed: bool) -> Response:
+    """Bounds as they grow, then the answer."""
+    heard = asyncio.Queue[Bounds | None]()
+    put = _from_threads(heard)
+    asked = served.ask(x, question, watch=put)
+    asked.answer.add_done_callback(lambda _: put(None))
+
+    async def events() -> AsyncIterator[str]:
+        try:
+            while (one := await heard.get()) is not None:
+                yield _bounds(one)
+            try:
+                said = service.said(served, asked, asked.answer.result(), signed)
+                yield _event("answer", said.model_dump_json())
+            except RingfenceError as error:
+                yield _event("error", bytes(refusal(error).body).decode())
+        finally:
+            asked.leave()
+
+    return StreamingResponse(events(), media_type=STREAM)
+
+
+def _jobs(service: Service) -> APIRouter:
+    """Asking about many inputs, and coming back for the answers."""
+    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
+
+    def state_of(job: str, request: Request, answers: bool = True) -> JobState:
+        assert service.jobs is not None
+        found = service.jobs.state(job, request.state.client, answers)
+        if found is None:
+            raise NotFound("job", "must be one of yours", job[:80], "Its id is what POST /v1/jobs answered.")
+        return found
+
+    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs"))
+    async def submit(
+        request: Request, model: Model = None, alpha: Alpha = None, radius: Radius = None, seconds: Seconds = None
+    ) -> Any:
+        """Keep a batch, an array (N, *shape), and answer it when there is time; it survives a restart."""
+        assert service.jobs is not None
+        served, limits = service.model(model), service.limits
+        question = Question.within(limits, alpha, radius, seconds, job=True)
+        content = await body_of(request, limits)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        inputs = await run_in_threadpool(read_inputs, content, kind, served.shape, limits.job_inputs)
+        job = await run_in_threadpool(service.jobs.submit, served.name, inputs, question, request.state.client)
+        return state_of(job, request, answers=False)
+
+    @routes.get("/{job}", response_model=JobState)
+    async def state(request: Request, job: str) -> Any:
+        """How far it is, with the answers there are."""
+        return await run_in_threadpool(state_of, job, request)
+
+    @routes.get("/{job}/events", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
+    async def events(request: Request, job: str) -> Any:
+        """Bounds of its inputs as they grow, and answers as they come; ends when all are there."""
+        now = await run_in_threadpool(state_of, job, request)
+        return StreamingResponse(_job_events(service.jobs, now, request), media_type=STREAM)
+
+    return routes
+
+
+async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> AsyncIterator[str]:
+    assert jobs is not None
+    heard = asyncio.Queue[Event]()
+    leave = jobs.listen(before.id, _from_threads(heard))
+    try:
+        now = jobs.state(before.id, request.state.client) or before  # once more: something may have come in between
+        for place, answer in enumerate(now.answers):
+            if answer is not None:
+                yield _event("answer", json.dumps({"place": place, "answer": answer.model_dump(mode="json")}))
+        while now.state != "done":
+            name, place, what = await heard.get()
+            if isinstance(what, Bounds):
+                yield _bounds(what, place)
+            elif name == "answer":
+                if now.answers[place] is None:
+                    yield f'event: answer\ndata: {{"place": {place}, "answer": {what}}}\n\n'
+            elif name == "done":
+                break
+            else:
+                yield _event(name, json.dumps({"place": place, "why": what}))
+        yield _event("done", json.dumps({"id": before.id}))
+    finally:
+        leave()
+
+
+def _about(service: Service) -> APIRouter:
+    """What there is, whether it works, and the page."""
+    routes = APIRouter()
+
+    @routes.get("/v1/model", response_model=Models, responses={401: _ERRORS[401], 429: _ERRORS[429]})
+    async def model() -> Any:
+        """The models, what they take and promise."""
+        key = service.key.id if service.key else None
+        return Models(models=[ModelInfo.of(one, service.limits, key) for one in service.models.values()])
+
+    @routes.get("/healthz", response_class=PlainTextResponse)
+    async def healthy() -> str:
+        """Whether there is a server."""
+        return "ok\n"
+
+    @routes.get("/readyz", response_class=PlainTextResponse, responses={503: {"model": Refused}})
+    async def ready() -> Any:
+        """Whether all models answer."""
+        broken = [one.name for one in service.models.values() if one.broken]
+        return told(503, "model", "must stay as it was", ", ".join(broken), "Start anew.") if broken else "ok\n"
+
+    @routes.get("/metrics", response_class=PlainTextResponse, responses={401: _ERRORS[401], 429: _ERRORS[429]})
+    async def metrics() -> Any:
+        """Figures for Prometheus."""
+        return PlainTextResponse(generate_latest(service.registry))
+
+    for path, name, kind in (
+        ("/", "index.html", "text/html; charset=utf-8"),
+        ("/page.js", "page.js", "text/javascript"),
+        ("/page.css", "page.css", "text/css"),
+        ("/icon.svg", "icon.svg", "image/svg+xml"),
+    ):
+        routes.add_api_route(path, _file(name, kind), include_in_schema=False, methods=["GET"])
+    return routes
+
+
+def _file(name: str, kind: str) -> Callable[[], Response]:
+    content = (files("ringfence.serve") / "page" / name).read_bytes()
+    return lambda: Response(content, media_type=kind)

@@ -1,0 +1,199 @@
+"""Guards: who may ask, how often and how much; what is logged, and what a browser may do with an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.serve.inputs import UnknownKind
+from ringfence.serve.limits import Busy, Gone, Limits
+from ringfence.serve.schemas import Problem, Refused
+from ringfence.store.atomic import read_file
+
+OPEN = ("/", "/page.js", "/page.css", "/icon.svg", "/healthz", "/readyz")
+"""Asked without a token: they tell nothing but that there is a server."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+LEAST_TOKEN = 16
+MOST_CLIENTS = 10_000
+log = logging.getLogger("ringfence.serve")
+
+
+class TooLarge(RingfenceError):
+    """A body of more bytes than are read, or one that took too long."""
+
+
+def read_tokens(file: Path | None, environment: str | None) -> tuple[bytes, ...]:
+    """One token a line, of a file and of an environment variable; too short ones are refused."""
+    text = ("" if file is None else read_file(file).decode("utf-8", "replace")) + "\n" + (environment or "")
+    found = tuple(dict.fromkeys(line.strip().encode() for line in text.splitlines() if line.strip()))
+    if any(len(one) < LEAST_TOKEN for one in found):
+        raise ArgumentError(
+            "tokens", f"must have at least {LEAST_TOKEN} characters", "a shorter one", "Make it random."
+        )
+    if file is not None and not found:
+        raise ArgumentError("tokens", "must hold a token on each line", f"none in {file}", "Write one.")
+    return found
+
+
+def check_address(host: str, tokens: Sequence[bytes]) -> None:
+    """Whoever can be reached from elsewhere needs tokens."""
+    try:
+        local = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local and not tokens:
+        rule = "needs bearer tokens where it is not a loopback address"
+        raise ArgumentError("host", rule, host, "Give --tokens FILE, or stay at 127.0.0.1.")
+
+
+def refusal(error: RingfenceError) -> Response:
+    """An error as its body and status."""
+    problem = Problem(argument=error.argument, rule=error.rule, received=str(error.received), remedy=error.remedy)
+    status = {Busy: 429, Gone: 503, TooLarge: 413, UnknownKind: 415}.get(type(error), 422)
+    headers = {"Retry-After": str(max(1, round(error.after)))} if isinstance(error, Busy) else {}
+    headers |= {"Retry-After": "1"} if status == 503 else {}
+    return JSONResponse(Refused(error=problem).model_dump(), status, headers)
+
+
+def told(status: int, argument: str, rule: str, received: str, remedy: str, **headers: str) -> Response:
+    """A refusal that no exception stands for."""
+    problem = Problem(argument=argument, rule=rule, received=received, remedy=remedy)
+    return JSONResponse(Refused(error=problem).model_dump(), status, headers)
+
+
+async def body_of(request: Request, limits: Limits) -> bytes:
+    """The whole body, if it is no longer than allowed and comes in time."""
+    content = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                content += part
+                if len(content) > limits.body:
+                    raise TooLarge("body", f"has at most {limits.body} bytes", "more", "Send less at once.")
+    except TimeoutError as error:
+        rule = f"must have come within {limits.body_seconds:g} s"
+        raise TooLarge("body", rule, f"{len(content)} bytes by then", "Send it faster.") from error
+    return bytes(content)
+
+
+@final
+class Guard:
+    """Around the application: tokens, rates, headers, one line of log for every request, no traces of errors."""
+
+    def __init__(
+        self, app: ASGIApp, tokens: Sequence[bytes], limits: Limits, registry: CollectorRegistry, loopback: bool
+    ) -> None:
+        self._app, self._limits, self._loopback = app, limits, loopback
+        self._tokens = [sha256(one).digest() for one in tokens]
+        self._left: dict[str, tuple[float, float]] = {}  # client -> requests it may still make, when that was counted
+        self._count = Counter("ringfence_requests", "Requests.", ["route", "status"], registry=registry)
+        self._time = Histogram("ringfence_request_seconds", "From request to answer.", ["route"], registry=registry)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, number, status, started = time.perf_counter(), uuid.uuid4().hex[:16], 500, False
+
+        async def answer(message: Message) -> None:
+            nonlocal status, started
+            if message["type"] == "http.response.start":
+                status, started = message["status"], True
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = number
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        client, refused = self._admitted(scope)
+        scope["state"] = {**scope.get("state", {}), "client": client}
+        try:
+            await (refused or self._app)(scope, receive, answer)
+        except ClientDisconnect:
+            status = 499
+        except Exception:
+            log.exception("%s", json.dumps({"id": number, "error": "internal"}))
+            if not started:
+                rule, remedy = "met an error of the server", "Tell the operator this number."
+                await told(500, "request", rule, f"id {number}", remedy)(scope, receive, answer)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            seconds = time.perf_counter() - begin
+            self._count.labels(route, str(status)).inc()
+            self._time.labels(route).observe(seconds)
+            line = {"id": number, "client": client, "method": scope["method"], "path": scope["path"]}
+            log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
+
+    def _admitted(self, scope: Scope) -> tuple[str, Response | None]:
+        """Who asks, and the refusal if it may not."""
+        headers, client = Headers(scope=scope), str((scope.get("client") or ("unknown",))[0])
+        if scope["path"] in OPEN:
+            return client, None
+        if not self._tokens:
+            host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+            if self._loopback and host not in ("localhost", "127.0.0.1", "::1", "testserver"):
+                # A page of somebody else's, whose name leads here, would otherwise be let in by the browser.
+                return client, told(421, "Host", "must be this machine", host[:80], "Ask 127.0.0.1.")
+        else:
+            scheme, _, token = headers.get("authorization", "").partition(" ")
+            offered = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+            known = [one for one in self._tokens if hmac.compare_digest(one, offered)]  # all of them, always
+            if scheme.lower() != "bearer" or not known:
+                remedy = "Send Authorization: Bearer TOKEN."
+                return client, told(
+                    401,
+                    "Authorization",
+                    "must be a bearer token",
+                    "none or another",
+                    remedy,
+                    **{"WWW-Authenticate": "Bearer"},
+                )
+            client = known[0].hex()[:12]
+        return client, self._too_often(client)
+
+    def _too_often(self, client: str) -> Response | None:
+        """A bucket that fills with the client's rate and holds ten seconds of it, at least one request."""
+        rate, now = self._limits.per_minute / 60, time.monotonic()
+        most = max(1.0, 10 * rate)
+        left, counted = self._left.get(client, (most, now))
+        left = min(most, left + (now - counted) * rate)
+        if len(self._left) >= MOST_CLIENTS:
+            self._left = {name: one for name, one in self._left.items() if (now - one[1]) * rate < most}
+        self._left[client] = (max(0.0, left - 1), now)
+        if left >= 1:
+            return None
+        return refusal(Busy(f"{self._limits.per_minute} requests a minute are allowed", "more", (1 - left) / rate))
+
+
+def problem_of(errors: Sequence[Any]) -> RingfenceError:
+    """What the framework found wrong with the parameters of a request."""
+    first = errors[0] if errors else {"loc": ["request"], "msg": "is wrong"}
+    name = ".".join(str(step) for step in first["loc"][1:]) or "request"
+    return ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")

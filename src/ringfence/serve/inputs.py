@@ -1,0 +1,151 @@
+"""Inputs as they come: PNG, JPEG, NPY or JSON, of exactly the model's shape, decoded only if they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence.errors import DataError, RingfenceError
+
+PNG, JPEG, NPY, JSON = "image/png", "image/jpeg", "application/x-npy", "application/json"
+KINDS = (PNG, JPEG, NPY, JSON)
+SUFFIXES = {".png": PNG, ".jpg": JPEG, ".jpeg": JPEG, ".npy": NPY, ".json": JSON}
+MOST_HEADER = 4096
+"""Bytes of the header of an array; they are parsed as Python literals."""
+
+
+class UnknownKind(RingfenceError):
+    """A body that is none of the kinds that are read."""
+
+
+def read_input(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
+    """One input (*shape), float32 in [0,1]."""
+    if kind in (PNG, JPEG):
+        return _image(content, kind, shape)
+    return _in_range(_array(content, kind, shape, "input"))
+
+
+def read_inputs(content: bytes, kind: str, shape: tuple[int, ...], most: int) -> Tensor:
+    """A batch (N, *shape) of at most ``most`` inputs; an image is a batch of one."""
+    if kind in (PNG, JPEG):
+        return _image(content, kind, shape)[None]
+    found = _in_range(_array(content, kind, (-1, *shape), "inputs"))
+    if not 1 <= len(found) <= most:
+        raise DataError("inputs", f"must be 1 to {most}", len(found), "Send several jobs.")
+    return found
+
+
+def read_input_file(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """The input that a file holds, by its ending."""
+    kind = SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise DataError(str(path), f"must end in one of {', '.join(SUFFIXES)}", path.suffix or "nothing", "Rename it.")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(str(path), "must be readable", error.strerror, "Check the path.") from error
+    return read_input(content, kind, shape)
+
+
+def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
+    """Pixels of an image; its size is compared before anything is decoded, so that none can unfold in memory."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise DataError("input", f"is no image: the model takes {shape}", kind, f"Send an array as {NPY}.")
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            with Image.open(BytesIO(content), formats=[kind.removeprefix("image/").upper()]) as image:
+                if image.size != shape[:0:-1]:
+                    rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
+                    raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
+                if image.mode.startswith(("I", "F")):
+                    raise DataError("input", "must have 8 bits per channel", f"mode {image.mode}", f"Send {NPY}.")
+                pixels = np.array(image.convert("L" if shape[0] == 1 else "RGB"), dtype=np.uint8)
+        except DataError:
+            raise
+        except Exception as error:  # a damaged or hostile file can raise nearly anything
+            raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
+    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+
+
+def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:
+    if kind == NPY:
+        return _npy(content, shape)
+    if kind == JSON:
+        return _json(content, shape, key)
+    raise UnknownKind("Content-Type", f"must be one of {', '.join(KINDS)}", kind or "nothing", "Name what you send.")
+
+
+def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The array of an .npy file, whose header is compared before anything is allocated."""
+    file = BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        found, _, dtype = read(file, max_header_size=MOST_HEADER)
+        _check_shape(found, shape)
+        if dtype.kind not in "uf" or (dtype.kind == "u" and dtype.itemsize != 1):
+            raise DataError("input", "must be uint8, or floats in [0, 1]", dtype, "Convert it.")
+        if len(content) - file.tell() != math.prod(found) * dtype.itemsize:
+            raise DataError("input", "must hold as many values as its header says", "others", "Save it again.")
+        file.seek(0)
+        array: np.ndarray[Any, Any] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MOST_HEADER)
+    except RingfenceError:
+        raise
+    except Exception as error:  # whatever a hostile header makes of its reader
+        raise DataError("input", "must be a readable .npy array", type(error).__name__, "Use numpy.save.") from error
+    return array.astype(np.float32) / 255 if array.dtype == np.uint8 else array
+
+
+def _json(content: bytes, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:
+    try:
+        told = json.loads(content)
+        values = told[key]
+        if set(told) != {key}:
+            raise DataError("body", f"must have the entry {key} alone", sorted(told), "Settings go into the address.")
+        _check_nesting(values, len(shape))
+        array = np.array(values, dtype=np.float64)
+    except RingfenceError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        rule = f'must be JSON: {{"{key}": numbers, nested as the shape is}}'
+        raise DataError("body", rule, type(error).__name__, "Check it.") from error
+    _check_shape(array.shape, shape)
+    return array
+
+
+def _check_nesting(values: Any, depth: int) -> None:
+    """Numbers at that depth and nothing else: NumPy would read texts and truth values as numbers too."""
+    if depth == 0:
+        if type(values) not in (int, float):
+            raise TypeError("a number")
+    elif not isinstance(values, list):
+        raise TypeError("a list")
+    else:
+        for one in values:
+            _check_nesting(one, depth - 1)
+
+
+def _check_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if len(found) != len(wanted) or any(b not in (-1, a) for a, b in zip(found, wanted, strict=True)):
+        told = f"({', '.join('N' if one == -1 else str(one) for one in wanted)})"
+        raise DataError("input", f"must have the shape {told}", found, "Resize it, channels first.")
+
+
+def _in_range(array: np.ndarray[Any, Any]) -> Tensor:
+    """float32, every value of which lies in [0, 1]."""
+    values = np.ascontiguousarray(array, dtype=np.float32)
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        raise DataError("input", "must hold values from 0 to 1", "others, or none", "Divide pixels by 255.")
+    return torch.from_numpy(values)

@@ -1,0 +1,240 @@
+"""Jobs: batches that wait in SQLite until they are answered, also across a restart.
+
+An input is answered at most once: its answer is written only where there is none, and only one process works on a
+folder. What a kill interrupts is drawn again, from the same draws.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ringfence.errors import RingfenceError
+from ringfence.record import Record
+from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.schemas import Answer, JobState, Settings
+from ringfence.serve.served import BACKGROUND, Served
+from ringfence.serve.sharing import Asked, Bounds
+from ringfence.store.lock import locked
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS jobs(id TEXT PRIMARY KEY, number INTEGER, owner TEXT, model TEXT, config TEXT, asked TEXT,
+  created TEXT, inputs INTEGER, done INTEGER DEFAULT 0);
+CREATE TABLE IF NOT EXISTS items(job TEXT, place INTEGER, input BLOB, answer TEXT, failed TEXT,
+  PRIMARY KEY(job, place));
+CREATE INDEX IF NOT EXISTS undone ON items(job, place) WHERE answer IS NULL AND failed IS NULL;
+"""
+UNDONE = "answer IS NULL AND failed IS NULL"
+
+Event = tuple[str, int, Bounds | str]
+"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell."""
+
+
+@final
+class Jobs:
+    """The queue of one server, in a folder of its own."""
+
+    def __init__(self, folder: Path, models: Mapping[str, Served], limits: Limits) -> None:
+        self._models, self._limits = models, limits
+        self._open = ExitStack()
+        self._open.enter_context(locked(folder, unlocked=False))
+        self._lock, self._more = threading.RLock(), threading.Condition()
+        self._base = sqlite3.connect(folder / "jobs.sqlite", check_same_thread=False, isolation_level=None)
+        self._base.execute("PRAGMA journal_mode=WAL")
+        self._base.execute("PRAGMA synchronous=FULL")
+        self._base.executescript(TABLES)
+        self._listeners: dict[str, list[Callable[[Event], None]]] = {}
+        self._in_hand: dict[tuple[str, int], str] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._feed, name="jobs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Begin nothing more; what models still answer is kept. Call it once their threads have ended."""
+        with self._more:
+            self._stopping = True
+            self._more.notify_all()
+        self._thread.join()
+        with self._lock:
+            self._base.close()
+        self._open.close()
+
+    # Asking
+
+    def submit(self, model: str, inputs: Tensor, question: Question, owner: str) -> str:
+        """Keep a batch (N, *shape) and answer it later; returns the job's id once it is on the disk."""
+        served, job = self._models[model], uuid.uuid4().hex
+        served.test(question)  # refuses what cannot be answered
+        with self._lock:
+            self._refuse_too_many(len(inputs))
+            asked = json.dumps(vars(question))
+            row = (job, owner, model, served.config_hash, asked, datetime.now(UTC).isoformat(), len(inputs))
+            items = [(job, place, x.numpy().astype("<f4").tobytes()) for place, x in enumerate(inputs)]
+            with self._transaction():
+                self._base.execute(
+                    "INSERT INTO jobs(id, number, owner, model, config, asked, created, inputs) "
+                    "VALUES(?, (SELECT COALESCE(MAX(number), 0) + 1 FROM jobs), ?, ?, ?, ?, ?, ?)",
+                    row,
+                )
+                self._base.executemany("INSERT INTO items(job, place, input) VALUES(?, ?, ?)", items)
+                self._forget()
+        with self._more:
+            self._more.notify_all()
+        return job
+
+    def _refuse_too_many(self, more: int) -> None:
+        waiting = int(self._base.execute(f"SELECT COUNT(*) FROM items WHERE {UNDONE}").fetchone()[0])
+        if waiting + more > self._limits.job_inputs:
+            rule = f"waits where {waiting} inputs of jobs do, of at most {self._limits.job_inputs}"
+            raise Busy(rule, f"{more} more", 60.0)
+
+    def _forget(self) -> None:
+        """Drop the oldest finished jobs beyond those that are kept."""
+        old = "SELECT id FROM jobs WHERE done = inputs ORDER BY number DESC LIMIT -1 OFFSET ?"
+        ids = [row[0] for row in self._base.execute(old, (self._limits.kept_jobs,))]
+        self._base.executemany("DELETE FROM items WHERE job = ?", [(one,) for one in ids])
+        self._base.executemany("DELETE FROM jobs WHERE id = ?", [(one,) for one in ids])
+
+    def state(self, job: str, owner: str, answers: bool = True) -> JobState | None:
+        """How far a job is; None where this owner has none of that id."""
+        with self._lock:
+            found = self._base.execute(
+                "SELECT model, asked, created, inputs, done FROM jobs WHERE id = ? AND owner = ?", (job, owner)
+            ).fetchone()
+            if found is None:
+                return None
+            rows = self._base.execute("SELECT place, answer, failed FROM items WHERE job = ? ORDER BY place", (job,))
+            items = rows.fetchall()
+        model, asked, created, inputs, done = found
+        return JobState(
+            id=job,
+            model=model,
+            asked=Settings(**json.loads(asked)),
+            state="done" if done == inputs else "waiting",
+            inputs=inputs,
+            answered=sum(answer is not None for _, answer, _ in items),
+            created=created,
+            answers=[answer and Answer.model_validate_json(answer) for _, answer, _ in items] if answers else [],
+            failed={place: failed for place, _, failed in items if failed is not None},
+        )
+
+    def listen(self, job: str, heard: Callable[[Event], None]) -> Callable[[], None]:
+        """Hear what happens to a job from now on; returns what ends it."""
+        with self._lock:
+            self._listeners.setdefault(job, []).append(heard)
+
+        def leave() -> None:
+            with self._lock:
+                self._listeners[job].remove(heard)
+                if not self._listeners[job]:
+                    del self._listeners[job]
+
+        return leave
+
+    @property
+    def waiting(self) -> int:
+        """Inputs without an answer."""
+        with self._lock:
+            return int(self._base.execute(f"SELECT COUNT(*) FROM items WHERE {UNDONE}").fetchone()[0])
+
+    # Answering
+
+    def _feed(self) -> None:
+        """Give models as many inputs as they work on at once, oldest first, until closed."""
+        while True:
+            with self._more:
+                while not self._stopping and not (found := self._next()):
+                    self._more.wait()
+                if self._stopping:
+                    return
+            for row in found:
+                self._begin(*row)
+
+    def _next(self) -> list[Any]:
+        """Inputs that nobody works on, of models that have room."""
+        rows: list[Any] = []
+        with self._lock:
+            for name in self._models:
+                room = 2 * BACKGROUND - sum(one == name for one in self._in_hand.values())
+                query = (
+                    "SELECT id, place, model, config, asked, input FROM items JOIN jobs ON id = job "
+                    f"WHERE {UNDONE} AND model = ? ORDER BY number, place LIMIT ?"
+                )
+                for row in self._base.execute(query, (name, room + len(self._in_hand))) if room > 0 else ():
+                    if (row[0], row[1]) not in self._in_hand and room > 0:
+                        rows.append(row)
+                        self._in_hand[row[0], row[1]] = name
+                        room -= 1
+        return rows
+
+    def _begin(self, job: str, place: int, model: str, config: str, asked: str, content: bytes) -> None:
+        served = self._models[model]
+        if config != served.config_hash:
+            self._finish(job, place, None, "the model is another one since the server was started anew")
+            return
+        x = torch.from_numpy(np.frombuffer(content, "<f4").reshape(served.shape).copy())
+
+        def watch(bounds: Bounds) -> None:
+            self._tell(job, ("bounds", place, bounds))
+
+        try:
+            one = served.ask(x, Question(**json.loads(asked)), watch=watch, background=True)
+        except RingfenceError as error:
+            self._leave(job, place) if isinstance(error, Gone) else self._finish(job, place, None, str(error))
+            return
+        one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
+
+    def _answered(self, job: str, place: int, served: Served, asked: Asked, future: Future[Record]) -> None:
+        if asked.course.left or future.exception() is not None:  # the server stops, or its model broke
+            self._leave(job, place)
+            return
+        self._finish(job, place, Answer.of(served, asked, future.result()).model_dump_json(), None)
+
+    def _leave(self, job: str, place: int) -> None:
+        """Stay in hand, unanswered: whoever starts anew takes it up."""
+        self._tell(job, ("waiting", place, "the server stops; the job goes on when it is started anew"))
+
+    def _finish(self, job: str, place: int, answer: str | None, failed: str | None) -> None:
+        with self._lock, contextlib.suppress(sqlite3.ProgrammingError):  # closed meanwhile
+            with self._transaction():
+                changed = self._base.execute(
+                    f"UPDATE items SET answer = ?, failed = ?, input = NULL WHERE job = ? AND place = ? AND {UNDONE}",
+                    (answer, failed, job, place),
+                ).rowcount
+                self._base.execute("UPDATE jobs SET done = done + ? WHERE id = ?", (changed, job))
+            done, inputs = self._base.execute("SELECT done, inputs FROM jobs WHERE id = ?", (job,)).fetchone()
+        self._tell(job, ("answer", place, answer) if answer is not None else ("failed", place, failed or ""))
+        if done == inputs:
+            self._tell(job, ("done", place, ""))
+        with self._more:
+            self._in_hand.pop((job, place), None)
+            self._more.notify_all()
+
+    def _tell(self, job: str, event: Event) -> None:
+        with self._lock:
+            listeners = list(self._listeners.get(job, ()))
+        for heard in listeners:
+            heard(event)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")

@@ -1,0 +1,167 @@
+"use strict";
+
+const at = (id) => document.getElementById(id);
+const state = (name) => { document.documentElement.dataset.state = name; };
+let models = [], pixels = null, running = null;
+
+const model = () => models[at("model").selectedIndex];
+const onScale = (low, high, id) => low * (high / low) ** (at(id).value / 100);
+const place = (low, high, value) => Math.round(100 * Math.log(value / low) / Math.log(high / low));
+const alpha = () => Number(onScale(model().least_alpha, model().most_alpha, "alpha").toPrecision(1));
+const seconds = () => Number(onScale(0.1, model().most_seconds, "seconds").toPrecision(2));
+const headers = () => (at("token").value ? { Authorization: `Bearer ${at("token").value}` } : {});
+
+function tell(text, bad = false) {
+  at("decision").textContent = text;
+  at("decision").classList.toggle("bad", bad);
+}
+
+async function load() {
+  const reply = await fetch("v1/model", { headers: headers() });
+  at("token-row").hidden = reply.status !== 401;
+  if (!reply.ok) {
+    tell(reply.status === 401 ? "This server asks for a token." : "The server does not answer.", reply.status !== 401);
+    return state("locked");
+  }
+  models = (await reply.json()).models;
+  at("model").replaceChildren(...models.map((one) => new Option(one.name)));
+  chosen();
+  tell("Nothing asked yet.");
+  state("ready");
+}
+
+function chosen() {
+  const one = model();
+  at("alpha").value = place(one.least_alpha, one.most_alpha, one.usual_alpha);
+  at("seconds").value = place(0.1, one.most_seconds, one.usual_seconds);
+  pixels = null;
+  at("again").disabled = true;
+  moved();
+}
+
+function moved() {
+  at("alpha-told").textContent = alpha();
+  at("seconds-told").textContent = `${seconds()} s`;
+}
+
+/* The image at the model's size, as bytes (C, H, W): what is shown is what is sent. */
+async function take(file) {
+  const [channels, height, width] = model().shape;
+  if (model().shape.length !== 3 || ![1, 3].includes(channels)) return tell("This model takes no images.", true);
+  const image = await createImageBitmap(file).catch(() => null);
+  if (!image) return tell("This is no image that the browser can read.", true);
+  const canvas = at("picture"), pen = canvas.getContext("2d", { willReadFrequently: true });
+  [canvas.width, canvas.height] = [width, height];
+  const scale = Math.max(width / image.width, height / image.height);
+  const [w, h] = [image.width * scale, image.height * scale];
+  pen.drawImage(image, (width - w) / 2, (height - h) / 2, w, h);
+  const shown = pen.getImageData(0, 0, width, height), size = width * height;
+  pixels = new Uint8Array(channels * size);
+  for (let at = 0; at < size; at++) {
+    const [r, g, b] = shown.data.subarray(4 * at, 4 * at + 3);
+    if (channels === 3) [r, g, b].forEach((value, plane) => { pixels[plane * size + at] = value; });
+    else shown.data.fill(pixels[at] = Math.round(0.299 * r + 0.587 * g + 0.114 * b), 4 * at, 4 * at + 3);
+  }
+  pen.putImageData(shown, 0, 0);
+  at("again").disabled = false;
+  await certify();
+}
+
+/* An .npy file of bytes. */
+function packed() {
+  const told = `{'descr': '|u1', 'fortran_order': False, 'shape': (${model().shape.join(", ")},), }`;
+  const header = told.padEnd(Math.ceil((told.length + 11) / 64) * 64 - 11) + "\n";
+  const bytes = new Uint8Array(10 + header.length + pixels.length);
+  bytes.set([0x93, 78, 85, 77, 80, 89, 1, 0, header.length & 255, header.length >> 8]);
+  bytes.set(new TextEncoder().encode(header), 10);
+  bytes.set(pixels, 10 + header.length);
+  return bytes;
+}
+
+async function certify() {
+  if (running) running.abort();
+  const mine = running = new AbortController(), course = [];
+  at("save").hidden = true;
+  at("counts").tBodies[0].replaceChildren();
+  tell("Drawing ...");
+  state("drawing");
+  const query = new URLSearchParams({ model: model().name, alpha: alpha(), seconds: seconds() });
+  try {
+    const reply = await fetch(`v1/certify?${query}`, {
+      method: "POST", body: packed(), signal: mine.signal,
+      headers: { ...headers(), "Content-Type": "application/x-npy", Accept: "text/event-stream" },
+    });
+    if (!reply.ok) throw (await reply.json()).error;
+    for await (const [name, told] of events(reply)) {
+      if (name === "error") throw told.error;
+      course.push(told);
+      show(told, course);
+      if (name === "answer") decided(told);
+    }
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    tell(error.rule ? `${error.argument} ${error.rule}. ${error.remedy}` : "The server does not answer.", true);
+    state("error");
+  }
+}
+
+async function* events(reply) {
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = "", part; !(part = await reader.read()).done;) {
+    const blocks = (text + part.value).split("\n\n");
+    text = blocks.pop();
+    for (const block of blocks) {
+      const [name, data] = block.split("\n").map((line) => line.slice(line.indexOf(": ") + 2));
+      yield [name, JSON.parse(data)];
+    }
+  }
+}
+
+const named = (number) => model().class_names?.[number] ?? `class ${number}`;
+
+function show(told, course) {
+  at("radius").textContent = told.radius.toFixed(3);
+  at("norm").textContent = `proved radius, ${model().norm}, in pixel units of 0 to 1`;
+  at("evidence").textContent = `${told.draws.toLocaleString("en")} draws, p ≥ ${told.p_a.toFixed(4)}`;
+  const most = Math.max(...course.map((one) => one.radius), 0.1), draws = Math.log(told.draws);
+  const x = (one) => 36 + 360 * Math.log(one.draws) / draws, y = (one) => 140 - 128 * one.radius / most;
+  at("line").setAttribute("points", course.map((one) => `${x(one).toFixed(1)},${y(one).toFixed(1)}`).join(" "));
+  at("most").textContent = most.toFixed(2);
+  at("draws").textContent = `${told.draws.toLocaleString("en")} draws`;
+  if (told.prediction !== null) tell(`${named(told.prediction)}, by now`);
+}
+
+function decided(answer) {
+  const why = { decided: "decided", draws: "at the most draws", deadline: "time was over" }[answer.stopped];
+  tell(answer.prediction === null ? `Nothing is claimed (${why}).` : `It is ${named(answer.prediction)} (${why}).`);
+  const votes = answer.stages.slice(1).map((one) => one.cells.votes);
+  const sums = votes.length ? votes[0].map((_, k) => votes.reduce((sum, one) => sum + one[k], 0)) : [];
+  const total = sums.reduce((a, b) => a + b, 0);
+  const rows = sums.map((count, k) => [count, k === model().classes ? "no valid score" : named(k)]);
+  rows.sort((a, b) => b[0] - a[0]);
+  at("counts").tBodies[0].replaceChildren(...rows.filter(([count]) => count).slice(0, 10).map(([count, name]) => {
+    const row = document.createElement("tr"), bar = document.createElement("meter");
+    Object.assign(bar, { max: total, value: count });
+    bar.setAttribute("aria-label", `${name}: ${count} of ${total}`);
+    for (const what of [name, count.toLocaleString("en"), bar]) row.insertCell().append(what);
+    return row;
+  }));
+  const file = new Blob([JSON.stringify(answer, null, 2)], { type: "application/json" });
+  URL.revokeObjectURL(at("save").href);
+  Object.assign(at("save"), { href: URL.createObjectURL(file), hidden: false });
+  state("done");
+}
+
+at("model").addEventListener("change", chosen);
+at("token").addEventListener("change", load);
+for (const id of ["alpha", "seconds"]) at(id).addEventListener("input", moved);
+at("file").addEventListener("change", () => at("file").files[0] && take(at("file").files[0]));
+at("asked").addEventListener("submit", (event) => { event.preventDefault(); if (pixels) certify(); });
+for (const name of ["dragover", "dragleave", "drop"]) {
+  at("drop").addEventListener(name, (event) => {
+    event.preventDefault();
+    at("drop").classList.toggle("over", name === "dragover");
+    if (name === "drop" && event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+  });
+}
+load();

@@ -1,0 +1,331 @@
+"""Served: a certification that answers while requests come; everything but HTTP."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Self, final
+
+from torch import Tensor
+
+from ringfence.certification import Certification, Loaded
+from ringfence.data import Input
+from ringfence.driver import CHECKED_ON, Begun, Execution, Progress, begin, confirmed, lifted
+from ringfence.errors import ArgumentError, ModelError, RingfenceError
+from ringfence.job_file import Job, read_job
+from ringfence.noise.exact import onto_lattice
+from ringfence.procedures import Anytime
+from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
+from ringfence.store import RunFolder
+from ringfence.store.atomic import read_file, writing_errors
+from ringfence.store.config import changed_settings
+
+BACKGROUND = 8
+"""Inputs of jobs that are in work at once, at most: slots stay free for those who wait."""
+
+N0, LOOK = 50, 25
+"""Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
+PATIENCE = 0.5
+"""Of its budget: a request that will have to wait longer is refused at once, while there is time to ask elsewhere."""
+
+
+def certification_at(path: str | Path) -> Certification:
+    """What a job file describes, or what a run folder was made of."""
+    path = Path(path)
+    if not path.is_dir():
+        return Job.of(read_job(path)).certification
+    config = RunFolder.open(path).config
+    value = Certification.of(config)
+    changed = changed_settings(value.config(), config)
+    if changed:
+        rule, remedy = "must be served by what it was certified with", "Restore its model and data."
+        raise ModelError(str(path), rule, "; ".join(changed), remedy)
+    return value
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret in a file; a new one, which only its owner reads, where there is none."""
+    if not path.exists():
+        with writing_errors(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+    return read_file(path).strip()
+
+
+def input_hash(x: Tensor) -> str:
+    """SHA-256 of an input: its shape, then its float32 values, little-endian; the same for every file it came in."""
+    values = x.contiguous().numpy().astype("<f4", copy=False)
+    return sha256(json.dumps(list(x.shape)).encode() + b"\n" + values.tobytes()).hexdigest()
+
+
+@final
+class Waiting:
+    """Requests that nobody works on yet: those with a deadline first, a bounded number of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._closed, self._changed = most, False, threading.Condition()
+        self._urgent: deque[Asked] = deque()
+        self._background: deque[Asked] = deque()
+
+    def __len__(self) -> int:
+        return len(self._urgent)
+
+    def put(self, asked: Asked) -> None:
+        """Add one; refused where there are too many, or no more are taken."""
+        with self._changed:
+            if self._closed:
+                raise Gone("is not taken any more", "a server that stops")
+            if not asked.background and len(self._urgent) >= self._most:
+                raise Busy(f"waits where {self._most} others do already", "one more")
+            (self._background if asked.background else self._urgent).append(asked)
+            self._changed.notify()
+
+    def take(self, block: bool, background: bool = True) -> Asked | None:
+        """The next one; None where there is none, or after closing, when all have been taken."""
+        with self._changed:
+            while True:
+                found = self._next(background)
+                if found is not None or self._closed or not block:
+                    return found
+                self._changed.wait()
+
+    def _next(self, background: bool) -> Asked | None:
+        while self._urgent:
+            asked = self._urgent.popleft()
+            if time.monotonic() < asked.deadline and not asked.course.left:
+                return asked
+            asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
+        return self._background.popleft() if background and self._background else None
+
+    def close(self) -> None:
+        """Take no more; jobs that have not begun stay undone."""
+        with self._changed:
+            self._closed = True
+            for asked in self._background:
+                asked.answer.set_exception(Gone("was not begun", "a server that stops"))
+            self._background.clear()
+            self._changed.notify_all()
+
+
+@final
+class Served:
+    """One model under service: requests wait in one line, and every device works on what is next.
+
+    Draws depend on the secret, the config, the input and alpha, on nothing else: asking again, for another radius or
+    with another budget, shows more or fewer of the same draws, about which the anytime bound holds all at once.
+    """
+
+    def __init__(
+        self,
+        certification: Certification,
+        secret: bytes,
+        *,
+        name: str = "default",
+        limits: Limits | None = None,
+        execution: Execution | None = None,
+        devices: Sequence[str] = (),
+    ) -> None:
+        self.name, self.limits, self._secret = name, limits or Limits(), secret
+        if len(secret) < 16:
+            raise ArgumentError("secret", "must have at least 16 bytes", len(secret), "Use 32 random ones.")
+        execution = execution or Execution()
+        _refuse_other_claims(certification)
+        self.certification = certification
+        self.loaded: Loaded = certification.load(execution.device)
+        self.config = self.loaded.config
+        self.config_hash = self.config.digest
+        self.shape = tuple(self.loaded.dataset.shape)
+        self.class_names = self.loaded.dataset.class_names
+        self._usual = self._anytime(certification)
+        self._waiting = Waiting(self.limits.waiting)
+        self.draws = self.batches = 0
+        self._stay = 0.0  # seconds that requests are in work, the mean of late ones
+        self.broken: str | None = None
+        self._flights: list[Flights] = []
+        self._begun = [self._begin(replace(execution, device=one)) for one in (devices or (execution.device,))]
+        self._threads = [
+            threading.Thread(target=self._work, args=(begun,), daemon=True, name=f"{name}-{number}")
+            for number, begun in enumerate(self._begun)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _anytime(self, certification: Certification) -> Anytime:
+        """The looks that all requests have: the certification's, where it has any."""
+        limits, own = self.limits, certification.procedure
+        if isinstance(own, Anytime):
+            return replace(own, seconds=limits.seconds, n=min(own.n, limits.draws), radii=())
+        return Anytime(alpha=limits.alpha, n0=N0, n=limits.draws, look=LOOK, seconds=limits.seconds)
+
+    def _begin(self, execution: Execution) -> Begun:
+        value, loaded = self.certification, self.loaded
+        samples = list(islice(loaded.dataset, CHECKED_ON)) or [Input(0, loaded.dataset.first_readable, None, "")]
+        return begin(
+            loaded.module,
+            lifted(samples, loaded.lift),
+            noise=value.noise,
+            procedure=self._usual,
+            mechanisms=value.mechanisms,
+            lift=loaded.lift,
+            num_classes=loaded.classes,
+            lanes=("main",),
+            precision=value.precision,
+            seed=value.seed,
+            execution=execution,
+            slots=self.limits.together,
+        )
+
+    # Asking
+
+    def test(self, question: Question) -> Anytime:
+        """The procedure that answers a question."""
+        radii = () if question.radius is None else (question.radius,)
+        test = replace(self._usual, alpha=question.alpha, radii=radii)
+        best = self.largest_radius(question.alpha)
+        if question.radius is not None and question.radius > best:
+            rule = f"cannot be more than {best:.4g}, what {test.n} draws that all agree would prove"
+            raise ArgumentError("radius", rule, question.radius, "Ask for less, or for none.")
+        return test
+
+    def largest_radius(self, alpha: float) -> float:
+        """What draws that all agree would prove."""
+        return replace(self._usual, alpha=alpha).best_case(self._begun[0].given)
+
+    def noise_key(self, x: Tensor, alpha: float) -> int:
+        """HMAC-SHA256(secret, config, input, alpha and looks): which draws this input gets, a signed 64-bit number.
+
+        Neither the radius asked for nor the budget takes part: both only say when to stop.
+        """
+        usual = self._usual
+        looks = {"n0": usual.n0, "n": usual.n, "look": usual.look, "ratio": usual.ratio}
+        about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
+        return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
+
+    def ask(
+        self,
+        x: Tensor,
+        question: Question,
+        *,
+        watch: Callable[[Bounds], None] | None = None,
+        background: bool = False,
+    ) -> Asked:
+        """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed."""
+        if self.broken:
+            raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
+        lattice = self.certification.noise.law.lattice
+        if tuple(x.shape) != self.shape:
+            raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
+        if lattice is not None and onto_lattice("input", x, lattice)[1] > 0:
+            rule = f"must lie on the lattice of exact noise, multiples of 1/{lattice}"
+            raise ArgumentError("input", rule, "values between them", "Send 8-bit pixels.")
+        key = self.noise_key(x, question.alpha)
+        test = self.test(question)
+        asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)
+        expected = (len(self._waiting) + 1) / self.limits.together * self._stay
+        if len(self._waiting) and not background and expected > PATIENCE * (question.seconds or expected):
+            raise Busy(f"would wait {expected:.1f} s of its {question.seconds:g}", "one more", max(1.0, expected))
+        asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
+        self._waiting.put(asked)
+        return asked
+
+    @property
+    def waiting(self) -> int:
+        """Requests that nobody works on yet."""
+        return len(self._waiting)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take no more requests, answer those that are there, and end; jobs are left where they are."""
+        self._waiting.close()
+        for asked in [one for flights in self._flights for one in list(flights.everything)]:
+            if asked.background:
+                asked.leave()
+        for thread in self._threads:
+            thread.join()
+
+    # Answering
+
+    def _work(self, begun: Begun) -> None:
+        value, loaded = self.certification, self.loaded
+        engine = Shared(begun.engine)
+        flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash)
+        self._flights.append(flights)
+        counted = [0, 0]
+
+        def count(progress: Progress) -> None:
+            now = [engine.drawn, engine.batches]
+            self.draws, self.batches = self.draws + now[0] - counted[0], self.batches + now[1] - counted[1]
+            counted[:] = now
+
+        try:
+            while (first := self._waiting.take(block=True)) is not None:
+                arriving = Arriving(first, self._waiting, flights)
+                for item, records in confirmed(engine, flights, begun.facts, arriving, count):
+                    assert isinstance(item, Asked)
+                    self._stay += 0.05 * (time.monotonic() - item.course.began - self._stay)
+                    item.answer.set_result(records[0])
+        except Exception as error:  # whatever it was, nobody may wait for ever
+            self._break(flights, error)
+
+    def _break(self, flights: Flights, error: Exception) -> None:
+        """Nothing that was decided since the model was last seen unchanged is answered."""
+        self.broken = str(error) if isinstance(error, RingfenceError) else type(error).__name__
+        self._waiting.close()
+        left = [*flights.everything]
+        while (asked := self._waiting.take(block=False)) is not None:
+            left.append(asked)
+        for asked in left:
+            if not asked.answer.done():
+                asked.answer.set_exception(Gone("needs a model that stays as it was", self.broken))
+
+
+@final
+class Arriving:
+    """What waits now, as the loop wants it: an iterator that may have more after it had none."""
+
+    def __init__(self, first: Asked, waiting: Waiting, flights: Flights) -> None:
+        self._first: Asked | None = first
+        self._waiting, self._flights = waiting, flights
+
+    def __iter__(self) -> Iterator[tuple[Input, Mapping[str, int]]]:
+        return self
+
+    def __next__(self) -> tuple[Input, Mapping[str, int]]:
+        found, self._first = self._first, None
+        if found is None:
+            jobs = sum(item.background for item in self._flights.open_now.values())
+            found = self._waiting.take(block=False, background=jobs < BACKGROUND)
+        if found is None:
+            raise StopIteration
+        self._flights.everything.add(found)
+        found.answer.add_done_callback(lambda _: self._flights.everything.discard(found))
+        return found, {}
+
+
+def _refuse_other_claims(value: Certification) -> None:
+    """Requests are answered from votes, for one classifier: another claim would be about another function."""
+    lanes, test = value.lanes, value.test
+    if len(lanes) != 1:
+        rule = "must have one lane: whoever may choose among several answers chooses a lucky one"
+        raise ArgumentError("certification", rule, f"{len(lanes)} lanes", "Name one vote, without prefixes.")
+    if test.needs != ("votes",) or test.predictor(1) is None:
+        rule = "must be about the class that most noisy copies vote for"
+        raise ArgumentError("certification", rule, f"procedure {test.name}", "Serve one of fixed, sequential, anytime.")
+    if not value.sound:
+        rule = "must be sound to be served"
+        raise ArgumentError("certification", rule, f"a paper form of {test.name}", "Use the sound form.")

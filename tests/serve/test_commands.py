@@ -1,0 +1,133 @@
+"""Commands around the server that need none: keys, certificates, seals, and what is refused before it starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+import ringfence as rf
+from ringfence.cli import app
+from ringfence.errors import StoreError
+from ringfence.serve.certificates import SigningKey
+from ringfence.serve.jobs import Jobs
+from ringfence.serve.limits import Busy, Limits, Question
+from ringfence.serve.schemas import Answer
+from ringfence.serve.served import Served, read_secret
+
+Serve = Callable[..., Served]
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(words))
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--host", "0.0.0.0"], "needs bearer tokens"),
+        (["--limit", "nothing=1"], "must be one of least_alpha"),
+        (["--limit", "seconds=-1"], "seconds"),
+        (["--key", "job.yaml"], "Ed25519"),
+        (["job.yaml"], "names of their own"),
+        (["--tokens", "job.yaml"], "at least 16 characters"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_server_starts(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("noise: {sigma: 0.5}\nseed: 1\n")
+    code, said = run("serve", "job.yaml", *words)
+    assert code == 2
+    assert told in said
+
+
+def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
+    first = read_secret(tmp_path / "secret")
+    assert len(first) == 64
+    assert read_secret(tmp_path / "secret") == first
+    assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
+
+
+def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    served = serve()
+    jobs = Jobs(tmp_path, {"default": served}, Limits(job_inputs=3, kept_jobs=2))
+    try:
+        with pytest.raises(StoreError, match="one writer"):
+            Jobs(tmp_path, {"default": served}, Limits())
+        with pytest.raises(Busy, match="of at most 3"):
+            jobs.submit("default", torch.stack(digits[:4]), Question(0.001, 0.0), "me")
+        kept = []
+        for _ in range(4):
+            kept.append(jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"))
+            while (state := jobs.state(kept[-1], "me")) is not None and state.state != "done":
+                pass
+        assert [jobs.state(one, "me") is None for one in kept] == [True, False, False, False], "the oldest is dropped"
+    finally:
+        jobs.close()
+
+
+def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    served = serve()
+    jobs = Jobs(tmp_path, {"default": served}, Limits())
+    served.broken = "so that it waits"
+    job = jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
+    jobs.close()
+    other = serve(rf.Certification("default:1", noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100)))
+    jobs = Jobs(tmp_path, {"default": other}, Limits())
+    while (state := jobs.state(job, "me")) is not None and state.state != "done":
+        pass
+    jobs.close()
+    assert state is not None
+    assert "another one" in state.failed[0]
+
+
+def test_keys_certificates_and_seals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve) -> None:
+    """The commands offline: what was signed is in order, and whatever is changed is found."""
+    monkeypatch.chdir(tmp_path)
+
+    assert run("keygen", "key")[0] == run("keygen", "other")[0] == 0
+    assert Path("key").stat().st_mode & 0o077 == 0
+    assert run("keygen", "key")[0] == 2, "a key is never replaced"
+    served, key = serve(), SigningKey.read(Path("key"))
+    x = rf.load_dataset("default", limit=1)[0].x
+    asked = served.ask(x, Question(0.001, 0.0, 60.0))
+    answer = Answer.of(served, asked, asked.answer.result(60))
+    content = json.loads(key.certificate(answer, served.shape).model_dump_json())
+    Path("c.json").write_text(json.dumps(content, indent=1))
+    np.save("x.npy", x.numpy())
+    np.save("y.npy", 1 - x.numpy())
+    assert run("verify", "c.json", "--image", "x.npy", "--key", "key.pub") == (
+        0,
+        f"c.json: in order, signed by key {key.id}, the one you named\n",
+    )
+    assert "nobody vouched for" in run("verify", "c.json")[1]
+    code, said = run("verify", "c.json", "--key", "other.pub")
+    assert code == 1
+    assert "not by" in said
+    assert "input_sha256" in run("verify", "c.json", "--image", "y.npy")[1]
+    for path, value in [("radius", 9.0), ("alpha", 0.0001), ("config_hash", "00"), ("input_sha256", "00")]:
+        changed = json.loads(json.dumps(content))
+        changed["answer"][path] = value
+        Path("changed.json").write_text(json.dumps(changed))
+        code, said = run("verify", "changed.json")
+        assert code == 1, path
+        assert "does not fit what is signed" in said
+    rf.Certification("default", rf.Data("default", limit=2), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=50)).run("r")
+    assert run("verify", "r", "--key", "key.pub")[0] == 1, "there is no seal"
+    assert run("seal", "r", "--key", "key")[0] == 0
+    assert run("verify", "r")[0] == run("verify", "r", "--key", "key.pub")[0] == 0
+    assert run("verify", "r", "--key", "other.pub")[0] == 1
+    run_again = rf.RunFolder.open("r")
+    run_again.write_summary({"changed": True})
+    code, said = run("verify", "r")
+    assert code == 1
+    assert "changed after it was sealed" in said

@@ -1,0 +1,121 @@
+"""Whatever is sent: no error of the server, and every answer as the interface describes it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+
+from ringfence.errors import RingfenceError
+from ringfence.serve.app import create_app
+from ringfence.serve.inputs import JPEG, JSON, KINDS, NPY, PNG, read_input, read_inputs
+from ringfence.serve.limits import Limits
+from ringfence.serve.schemas import Answer
+from ringfence.serve.served import Served
+
+schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis, of the dev extra")
+LIMITS = Limits(per_minute=10_000_000, draws=200, seconds=60.0, usual_seconds=60.0, waiting=1000)
+SHAPE = (1, 28, 28)
+
+
+@pytest.fixture(scope="module")
+def url(serve: Callable[..., Served], listen: Callable[[Any], str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return listen(create_app([serve(draws=200)], limits=LIMITS, jobs=tmp_path_factory.mktemp("jobs")))
+
+
+def test_requests_made_from_the_description_are_answered_as_it_says(url: str) -> None:
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+    asked = []
+    for found in schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations():
+        operation = found.ok()
+        if operation.path.endswith("/events"):  # it ends when its job does
+            continue
+
+        @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @given(case=operation.as_strategy())
+        def ask(case: Any) -> None:
+            case.call_and_validate(checks=checks)
+
+        ask()
+        asked.append(operation.path)
+    assert len(asked) >= 7
+    assert 'status="500"' not in httpx.get(f"{url}/metrics").text
+
+
+def test_the_description_has_examples(url: str) -> None:
+    told = httpx.get(f"{url}/openapi.json").json()
+    body = told["paths"]["/v1/certify"]["post"]["requestBody"]["content"]
+    assert set(body) == {PNG, JPEG, NPY, JSON}
+    assert body[JSON]["example"]
+    answer = told["paths"]["/v1/certify"]["post"]["responses"]["200"]["content"]["application/json"]["example"]
+    assert Answer.model_validate(answer).wrong() == [], "the example is a true answer"
+    assert {"/v1/predict", "/v1/certify", "/v1/jobs", "/v1/jobs/{job}", "/v1/model", "/metrics"} <= set(told["paths"])
+
+
+def encoded(x: Tensor, form: str) -> bytes:
+    file = io.BytesIO()
+    pixels = (x[0] * 255).round().numpy().astype(np.uint8)
+    np.save(file, pixels[None]) if form == "npy" else Image.fromarray(pixels).save(file, form)
+    return file.getvalue()
+
+
+def refused_or_read(content: bytes, kind: str) -> None:
+    for read in (lambda: read_input(content, kind, SHAPE), lambda: read_inputs(content, kind, SHAPE, 10)):
+        try:
+            x = read()
+        except RingfenceError:
+            continue
+        assert tuple(x.shape)[-3:] == SHAPE
+        assert 0 <= float(x.min()) <= float(x.max()) <= 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from([*KINDS, "", "text/html"]))
+def test_nonsense_is_refused_by_name(content: bytes, kind: str) -> None:
+    refused_or_read(content, kind)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([("PNG", PNG), ("JPEG", JPEG), ("npy", NPY)]), st.data())
+def test_damaged_files_are_refused_or_read(digits: list[Tensor], form: tuple[str, str], data: st.DataObject) -> None:
+    content = bytearray(encoded(digits[0], form[0]))
+    for _ in range(data.draw(st.integers(1, 8))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(content)))
+    refused_or_read(bytes(content), form[1])
+    refused_or_read(bytes(content[:cut]), form[1])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"input": [[[NaN]]]}',
+        b'{"input": [[[1e999]]]}',
+        b'{"input": {"a": 1}}',
+        b'{"input": true}',
+        b'{"input": [[[true]]]}',
+        b'{"input": null}',
+        b"null",
+        b'"input"',
+        b"\xff\xfe",
+        b'{"input": [[[' + b"9" * 5000 + b"]]]}",
+    ],
+)
+def test_json_that_holds_no_input_is_refused(content: bytes) -> None:
+    with pytest.raises(RingfenceError):
+        read_input(content, JSON, SHAPE)

@@ -1,0 +1,141 @@
+"""The page in a real browser: it draws, stays with its server, and can be used small and in the dark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.serve.app import create_app
+from ringfence.serve.limits import Limits
+from ringfence.serve.schemas import Answer
+from ringfence.serve.served import Served
+
+pytestmark = pytest.mark.slow
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+TOKEN = "a token of some length"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the dev extra")
+    path = os.environ.get("RINGFENCE_CHROMIUM") or shutil.which("chromium")
+    if not path:
+        pytest.skip("no browser: install chromium, or name one in RINGFENCE_CHROMIUM")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def urls(serve: Callable[..., Served], listen: Callable[[Any], str]) -> tuple[str, str]:
+    quiet = rf.Certification("default:1", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=100))
+    first, second = serve(draws=2000), serve(quiet, draws=2000)
+    second.name = "quiet"
+    limits = Limits(draws=2000)
+    return listen(create_app([first, second], limits=limits)), listen(create_app([serve()], tokens=[TOKEN.encode()]))
+
+
+@pytest.fixture
+def picture(digits: list[Tensor], tmp_path: Path) -> Path:
+    file = tmp_path / "seven.png"
+    Image.fromarray((digits[0][0] * 255).round().numpy().astype(np.uint8)).resize((56, 56)).save(file)
+    return file
+
+
+class Opened:
+    """A page, with what it complained about and asked for."""
+
+    def __init__(self, browser: Any, url: str, state: str = "ready", **options: Any) -> None:
+        self.page: Any = browser.new_context(**options).new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda asked: self.requests.append(asked.url))
+        self.page.goto(url)
+        self.wait(state)
+
+    def wait(self, state: str) -> None:
+        self.page.locator(f"html[data-state={state}]").wait_for(state="attached", timeout=60_000)
+
+
+def test_an_image_is_certified_while_one_watches(browser: Any, urls: tuple[str, str], picture: Path) -> None:
+    opened = Opened(browser, urls[0], accept_downloads=True)
+    page = opened.page
+    page.set_input_files("#file", picture)
+    opened.wait("done")
+    assert page.inner_text("#decision").startswith("It is 7")
+    assert float(page.inner_text("#radius")) > 0.3
+    points = page.get_attribute("#line", "points").split()
+    heights = [float(point.split(",")[1]) for point in points]
+    assert len(points) > 3
+    assert heights == sorted(heights, reverse=True), "the radius only grows"
+    assert page.locator("#counts tr").count() >= 1
+    with page.expect_download() as saved:
+        page.click("#save")
+    answer = Answer.model_validate(json.loads(Path(saved.value.path()).read_text()))
+    assert answer.wrong() == []
+    assert f"{answer.radius:.3f}" == page.inner_text("#radius")
+    assert opened.complaints == []
+    assert [asked for asked in opened.requests if not asked.startswith((urls[0], "blob:", "data:"))] == []
+    page.context.close()
+
+
+def test_alpha_budget_and_model_are_what_is_asked(browser: Any, urls: tuple[str, str], picture: Path) -> None:
+    opened = Opened(browser, urls[0])
+    page = opened.page
+    page.select_option("#model", "quiet")
+    page.locator("#alpha").fill("0")
+    page.locator("#seconds").fill("50")
+    assert (page.inner_text("#alpha-told"), page.inner_text("#seconds-told")) == ("0.000001", "1 s")
+    page.set_input_files("#file", picture)
+    opened.wait("done")
+    asked = next(one for one in opened.requests if "certify" in one)
+    assert "model=quiet" in asked
+    assert "alpha=0.000001" in asked
+    assert "seconds=1" in asked
+    page.context.close()
+
+
+def test_a_token_is_asked_for(browser: Any, urls: tuple[str, str], picture: Path) -> None:
+    opened = Opened(browser, urls[1], state="locked")
+    assert opened.page.inner_text("#decision") == "This server asks for a token."
+    opened.page.fill("#token", TOKEN)
+    opened.page.locator("#token").blur()
+    opened.wait("ready")
+    opened.page.set_input_files("#file", picture)
+    opened.wait("done")
+    opened.page.context.close()
+
+
+def test_what_is_no_image_is_told(browser: Any, urls: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    opened = Opened(browser, urls[0])
+    opened.page.set_input_files("#file", tmp_path / "text.png")
+    opened.page.locator("#decision.bad").wait_for()
+    assert "no image" in opened.page.inner_text("#decision")
+    opened.page.context.close()
+
+
+def test_it_fits_a_phone_and_the_dark(browser: Any, urls: tuple[str, str], picture: Path) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        opened = Opened(browser, urls[0], color_scheme=scheme, viewport={"width": 400, "height": 800})
+        opened.page.set_input_files("#file", picture)
+        opened.wait("done")
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 400
+        colours.append(opened.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert opened.complaints == []
+        opened.page.context.close()
+    assert colours[0] != colours[1]

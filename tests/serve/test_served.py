@@ -1,0 +1,298 @@
+"""A certification under service: the same function, the same draws, batches that requests share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ringfence as rf
+from ringfence.data import Input
+from ringfence.errors import ArgumentError, ModelError
+from ringfence.sampling import ForwardPlan
+from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.schemas import Answer
+from ringfence.serve.served import Served, certification_at, input_hash
+from ringfence.serve.sharing import Asked, Bounds
+
+Serve = Callable[..., Served]
+SHORT = Question(0.001, 0.25, 60.0)
+
+
+def votes(record: rf.Record) -> list[list[int]]:
+    return [stage.cells["votes"].tolist() for stage in record.stages]
+
+
+def answer_of(served: Served, asked: Asked) -> Answer:
+    return Answer.of(served, asked, asked.answer.result(60))
+
+
+def test_answers_are_those_of_a_run_with_the_noise_key_as_id(served: Served, digits: list[Tensor]) -> None:
+    """What is served is what ``certify`` computes: the operator can derive any answer again."""
+    asked = [served.ask(x, SHORT) for x in digits[:6]]
+    records = [one.answer.result(60) for one in asked]
+    inputs = [Input(served.noise_key(x, 0.001), x, None, "") for x in digits[:6]]
+    again = rf.certify(
+        "default",
+        inputs,
+        noise=rf.Gaussian(0.5),
+        procedure=replace(served.test(SHORT), seconds=None),
+        execution=rf.Execution(device="cpu", plan=ForwardPlan(100)),
+    )
+    derived = {record.input_id: record for record in again}
+    for record in records:
+        other = derived[record.input_id]
+        assert votes(record) == votes(other)
+        assert (record.prediction, record.radius, record.p_a) == (other.prediction, other.radius, other.p_a)
+
+
+def test_repeating_or_asking_otherwise_shows_the_same_draws(served: Served, digits: list[Tensor]) -> None:
+    first, again = (served.ask(digits[0], SHORT).answer.result(60) for _ in range(2))
+    assert votes(first) == votes(again)
+    longer = served.ask(digits[0], Question(0.001, None, 60.0)).answer.result(60)
+    shorter = served.ask(digits[0], Question(0.001, 0.0, 5.0)).answer.result(60)
+    counts = votes(longer)
+    assert votes(first) == counts[: len(first.stages)], "another radius stops elsewhere among the same draws"
+    assert votes(shorter) == counts[: len(shorter.stages)]
+    assert len(shorter.stages) < len(longer.stages)
+
+
+def test_a_pixel_alpha_secret_or_config_draws_again(served: Served, digits: list[Tensor], serve: Serve) -> None:
+    changed = digits[0].clone()
+    changed[0, 3, 3] += 1 / 255
+    other = serve(rf.Certification("default", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000)))
+    elsewhere = Served.__new__(Served)
+    vars(elsewhere).update({**vars(served), "_secret": b"another secret, as long"})
+    keys = {
+        served.noise_key(digits[0], 0.001),
+        served.noise_key(changed, 0.001),
+        served.noise_key(digits[0], 0.002),
+        other.noise_key(digits[0], 0.001),
+        elsewhere.noise_key(digits[0], 0.001),
+    }
+    assert len(keys) == 5
+    assert all(-(2**63) <= key < 2**63 for key in keys)
+
+
+def test_the_hash_is_of_values_and_shape() -> None:
+    x = torch.arange(6.0).reshape(1, 2, 3)
+    assert input_hash(x) == input_hash(x.clone())
+    assert input_hash(x) == input_hash(x.permute(0, 2, 1).contiguous().permute(0, 2, 1)), "not of strides"
+    assert input_hash(x) != input_hash(x.reshape(1, 3, 2))
+
+
+class Gate(nn.Module):
+    """Puts everything into class 1 by a margin; its first batches wait until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened, self.reached, self.armed = threading.Event(), threading.Event(), False
+        self.change = 0.0
+        self.rows: list[int] = []
+
+    def __deepcopy__(self, memo: Any) -> Gate:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.armed:
+            self.reached.set()
+            assert self.opened.wait(60)
+        self.rows.append(len(x))
+        flat = x.flatten(1)
+        return torch.stack([flat[:, 0] - 4.0, flat[:, 0] + 4.0 + self.change * flat[:, 1]], 1)
+
+
+def gated(serve: Serve, batch: int = 200, **limits: Any) -> tuple[Gate, Served]:
+    gate = Gate()
+    data = [Input(k, torch.full((1, 2, 2), 0.1 * k), None, "") for k in range(3)]
+    value = rf.Certification(gate, data, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100))
+    return gate, serve(value, plan=ForwardPlan(batch), **limits)
+
+
+def inputs(count: int) -> list[Tensor]:
+    return [torch.full((1, 2, 2), (k + 1) / (count + 1)) for k in range(count)]
+
+
+def test_requests_in_flight_share_batches(serve: Serve) -> None:
+    """50 draws choose and 25 decide: four requests of a batch of 200 take two batches together, not eight."""
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    question = Question(0.001, 0.0, 600.0)
+    served.ask(inputs(1)[0], question).answer.result(60)
+    alone = served.batches
+    gate.armed = True
+    first = served.ask(inputs(1)[0], question)
+    assert gate.reached.wait(60)
+    others = [served.ask(x, question) for x in inputs(4)]
+    before = len(gate.rows)
+    gate.opened.set()
+    for one in [first, *others]:
+        assert one.answer.result(60).prediction == 1
+    assert alone == 2
+    assert len(gate.rows) - before <= 5, "one at a time it would be ten"
+
+
+def test_a_long_request_does_not_hold_up_a_short_one(serve: Serve) -> None:
+    gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=200_000)
+    gate.armed = True
+    long = served.ask(inputs(2)[0], Question(0.001, None, 600.0))
+    assert gate.reached.wait(60)
+    short = served.ask(inputs(2)[1], Question(0.001, 0.0, 600.0))
+    gate.opened.set()
+    assert short.answer.result(60).draws == 75
+    assert not long.answer.done()
+    long.leave()
+    assert long.answer.result(60).draws < 200_000
+
+
+def test_each_request_has_its_own_settings_and_stops_when_it_is_decided(served: Served, digits: list[Tensor]) -> None:
+    questions = [Question(a, r, 60.0) for a in (0.01, 0.0001) for r in (0.0, 0.25, None)]
+    asked = [served.ask(x, question) for x in digits[:4] for question in questions]
+    answers = [answer_of(served, one) for one in asked]
+    for one, answer in zip(asked, answers, strict=True):
+        assert answer.wrong(one.x) == []
+        assert answer.asked.model_dump() == vars(one.question)
+        assert answer.stopped in (("draws",) if one.question.radius is None else ("decided", "draws"))
+        assert answer.draws == sum(stage.draws for stage in answer.stages)
+    draws = [answer.draws for answer in answers]
+    assert min(draws) < 200 < 2000 < max(draws)
+
+
+def test_a_budget_ends_at_a_look_that_is_stored(serve: Serve) -> None:
+    gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=10_000_000)
+    asked = served.ask(inputs(1)[0], Question(0.001, None, 0.2))
+    answer = answer_of(served, asked)
+    assert answer.stopped == "deadline"
+    assert 75 <= answer.draws < 10_000_000
+    assert answer.radius > 0
+    assert answer.wrong() == []
+    assert gate.rows
+
+
+def test_bounds_grow_while_a_request_is_watched(served: Served, digits: list[Tensor]) -> None:
+    heard: list[Bounds] = []
+    record = served.ask(digits[0], Question(0.001, None, 60.0), watch=heard.append).answer.result(60)
+    radii = [one.radius for one in heard] + [record.radius]
+    assert len(heard) == len(record.stages) - 1
+    assert radii == sorted(radii)
+    assert [one.draws for one in heard] == np.cumsum([stage.draws for stage in record.stages])[:-1].tolist()
+    assert {one.prediction for one in heard} <= {record.prediction, rf.ABSTAIN}
+
+
+def test_more_than_it_takes_is_refused_and_what_was_taken_is_answered(serve: Serve) -> None:
+    gate, served = gated(serve, waiting=2, together=1, seconds=600.0, usual_seconds=600.0)
+    question = Question(0.001, 0.0, 600.0)
+    gate.armed = True
+    taken = [served.ask(inputs(1)[0], question)]
+    assert gate.reached.wait(60)
+    taken += [served.ask(inputs(1)[0], question) for _ in range(2)]
+    with pytest.raises(Busy, match="waits where 2 others do already"):
+        served.ask(inputs(1)[0], question)
+    gate.opened.set()
+    assert {one.answer.result(60).prediction for one in taken} == {1}
+
+
+def test_a_request_whose_time_is_over_before_its_turn_gets_no_answer(serve: Serve) -> None:
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    gate.armed = True
+    first = served.ask(inputs(1)[0], Question(0.001, 0.0, 600.0))
+    assert gate.reached.wait(60)
+    second = served.ask(inputs(1)[0], Question(0.001, 0.0, 1e-9))
+    gate.opened.set()
+    assert first.answer.result(60).prediction == 1
+    with pytest.raises(Gone, match="no time left"):
+        second.answer.result(60)
+
+
+def test_a_model_that_changes_answers_nobody(serve: Serve) -> None:
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    gate.armed = True
+    asked = [served.ask(x, Question(0.001, 0.0, 600.0)) for x in inputs(3)]
+    assert gate.reached.wait(60)
+    gate.change = 50.0
+    gate.opened.set()
+    for one in asked:
+        with pytest.raises(Gone, match="stays as it was"):
+            one.answer.result(60)
+    assert served.broken is not None
+    with pytest.raises(Gone, match="must stay the same while it is certified"):
+        served.ask(inputs(1)[0], SHORT)
+
+
+def test_closing_answers_what_was_taken(serve: Serve) -> None:
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    gate.armed = True
+    asked = [served.ask(x, Question(0.001, 0.0, 600.0)) for x in inputs(3)]
+    assert gate.reached.wait(60)
+    job = served.ask(inputs(1)[0], Question(0.001, 0.0, None), background=True)
+    closing = threading.Thread(target=served.close)
+    closing.start()
+    assert job.answer.exception(60) is not None, "jobs that have not begun stay undone"
+    gate.opened.set()
+    closing.join(60)
+    assert [one.answer.result(0).prediction for one in asked] == [1, 1, 1]
+    with pytest.raises(Gone, match="was not begun"):
+        job.answer.result(0)
+    with pytest.raises(Gone, match="not taken any more"):
+        served.ask(inputs(1)[0], SHORT)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"procedure": rf.Softmax(n=100)}, "class that most noisy copies vote for"),
+        ({"classifier": rf.lanes("default", "default:1", votes=["soft", "hard"])}, "one lane"),
+        ({"classifier": "patches(default, resize=32, size=28, count=2, noise=patch, form=paper)"}, "must be sound"),
+    ],
+    ids=["scores", "lanes", "paper"],
+)
+def test_other_claims_are_not_served(options: dict[str, Any], told: str) -> None:
+    value = rf.Certification(**{"classifier": "default", "noise": rf.Gaussian(0.5), **options})
+    with pytest.raises(ArgumentError, match=told):
+        Served(value, bytes(32))
+
+
+def test_inputs_must_fit(served: Served, serve: Serve, digits: list[Tensor]) -> None:
+    with pytest.raises(ArgumentError, match=r"shape \(1, 28, 28\)"):
+        served.ask(torch.zeros(1, 28, 27), SHORT)
+    with pytest.raises(ArgumentError, match="cannot be more than"):
+        served.ask(digits[0], Question(0.001, 9.0, 1.0))
+    exact = serve(rf.Certification("default", noise=rf.Gaussian(0.5, form="exact"), procedure=rf.Fixed(n=100)))
+    assert answer_of(exact, exact.ask(digits[0], Question(0.001, 0.0, 60.0))).wrong() == []
+    with pytest.raises(ArgumentError, match="lattice"):
+        exact.ask(digits[0] * 0.999, SHORT)
+
+
+def test_questions_stay_within_the_limits() -> None:
+    limits = Limits(least_alpha=1e-4, most_alpha=0.01, seconds=5)
+    assert Question.within(limits, None, None, None) == Question(0.001, None, 2.0)
+    assert Question.within(limits, None, 0.5, None, job=True) == Question(0.001, 0.5, None)
+    for alpha, radius, seconds in [(0.02, None, None), (1e-5, None, None), (None, -1.0, None), (None, None, 6.0)]:
+        with pytest.raises(ArgumentError):
+            Question.within(limits, alpha, radius, seconds)
+    with pytest.raises(ArgumentError, match="usual_seconds"):
+        Limits(seconds=1.0)
+
+
+def test_a_run_folder_is_served_by_what_it_was_certified_with(tmp_path: Path, digits: list[Tensor]) -> None:
+    weights, data = tmp_path / "w.safetensors", tmp_path / "d.npz"
+    import safetensors.torch as safe
+
+    module = rf.load_model("default").module
+    state = {key.removeprefix("module."): value for key, value in module.state_dict().items()}
+    safe.save_file(state, weights)
+    np.savez(data, x=np.stack([(x * 255).round().numpy().astype(np.uint8)[0] for x in digits[:3]]))
+    value = rf.Certification(f"lenet@{weights}", str(data), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100))
+    run = value.run(tmp_path / "run")
+    assert certification_at(tmp_path / "run").config() == run.config
+    with Served(certification_at(tmp_path / "run"), bytes(32)) as served:
+        assert served.config_hash == run.digest
+    safe.save_file({key: entry + 0.01 for key, entry in state.items()}, weights)
+    with pytest.raises(ModelError, match=r"served by what it was certified with.*weights"):
+        certification_at(tmp_path / "run")
