@@ -28,7 +28,7 @@ from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer, JobState, Settings
 from ringfence.serve.served import BACKGROUND, Served
 from ringfence.serve.sharing import Asked, Bounds
-from ringfence.store.lock import locked
+from ringfence.store.atomic import locked
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs(id TEXT PRIMARY KEY, number INTEGER, owner TEXT, model TEXT, config TEXT, asked TEXT,
