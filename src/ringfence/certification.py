@@ -23,7 +23,6 @@ from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
 from ringfence.named_parts import (
     check_kinds,
-    check_whole_numbers,
     fitted_procedure,
     mechanisms_of,
     noise_of,
@@ -35,6 +34,7 @@ from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
 from ringfence.sampling import ForwardPlan, Precision, check_seed, count_classes, pick_device
+from ringfence.settings import check_settings
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import changed_settings, plain
 from ringfence.work import Work, engine_named
@@ -125,7 +125,7 @@ class Certification:
         wrong = Collected()
         wrong.ask(lambda: check_seed(self.seed))
         wrong.ask(lambda: ForwardPlan(1, self.precision))
-        wrong.ask(lambda: check_whole_numbers(self.procedure))
+        wrong.ask(lambda: check_settings(self.procedure))
         if not self.mechanisms:
             wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman_pearson."))
         if self.classes is not None and (type(self.classes) is not int or self.classes < 2):

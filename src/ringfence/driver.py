@@ -27,10 +27,10 @@ from ringfence.noise.exact import OnLattice
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
 from ringfence.sampling import (
-    Engine,
     Facts,
     ForwardPlan,
     Precision,
+    Sampler,
     check_memory,
     check_seed,
     count_classes,
@@ -143,7 +143,7 @@ def drive(
     given = Given(num_classes, noise.law.over(math.prod(shape)), mechanisms[0], bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
-    engine = Engine(
+    engine = Sampler(
         classifier, noise, counted, num_classes, plan, device, shape, seed, execution.on_plan, samples, keep
     )
     if lanes and len(lanes) != engine.lanes:
@@ -158,7 +158,7 @@ def drive(
 
 
 def confirmed(
-    engine: Engine, flight: InFlight, facts: Facts, inputs: Iterator[Input], on_progress: Callable[[Progress], None]
+    engine: Sampler, flight: InFlight, facts: Facts, inputs: Iterator[Input], on_progress: Callable[[Progress], None]
 ) -> Iterator[Record]:
     """Records of all inputs, each once the classifier was seen unchanged after its last draw."""
     begin, decided, items = time.perf_counter(), 0, facts.of(inputs)

@@ -14,7 +14,7 @@ from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Given, Procedure, State, claims
 from ringfence.record import Record, StageTally
-from ringfence.sampling import Engine, Finished
+from ringfence.sampling import Finished, Sampler
 from ringfence.types import FORWARDS, BoolArray, IntArray
 
 
@@ -24,7 +24,7 @@ class InFlight:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Sampler,
         procedure: Procedure,
         given: Given,
         also: Sequence[Mechanism],

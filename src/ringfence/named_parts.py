@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 
@@ -17,9 +17,6 @@ from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import PROCEDURES, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.stats.noise_law import FLOAT
-
-LARGEST = 2**63
-"""Beyond it no array counts."""
 
 
 def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
@@ -45,16 +42,6 @@ def check_kinds(noise: object, procedure: object, mechanisms: Sequence[object]) 
             remedy = f"Write e.g. {name}={example}."
             wrong.problems.append(ArgumentError(name, f"must be a {kind.__name__}", repr(value), remedy))
     wrong.tell()
-
-
-def check_whole_numbers(test: Procedure) -> None:
-    """Refuse a procedure whose whole numbers are none, or too large for any count."""
-    types = get_type_hints(type(test))
-    for one in fields(test):  # type: ignore[arg-type]
-        value = getattr(test, one.name)
-        whole = types[one.name] in (int, int | None) and value is not None
-        if whole and (type(value) is not int or value >= LARGEST):
-            raise ArgumentError(one.name, "must be a whole number below 2^63", repr(value), "Usual are 100 to 1000000.")
 
 
 def resolved_precision(name: str) -> Any:

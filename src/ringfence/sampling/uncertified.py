@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError
 from ringfence.noise import Noise
-from ringfence.sampling.engine import Engine
 from ringfence.sampling.forward import on_device
 from ringfence.sampling.plan import ForwardPlan
 from ringfence.sampling.probe import count_classes, fastest_plan
 from ringfence.sampling.readout import Votes
+from ringfence.sampling.sampler import Sampler
 from ringfence.types import IntArray
 
 
@@ -47,7 +47,7 @@ def vote_counts(
     classes = count_classes(classifier, first[1], device, lanes)
     keep = plan is not None
     plan = plan or fastest_plan(classifier, shape, classes, device)
-    engine = Engine(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
+    engine = Sampler(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
     ids: dict[int, int] = {}
     waiting: deque[tuple[int, int, IntArray]] = deque()  # batch, id, votes: until the classifier was seen unchanged
     while True:
