@@ -8,7 +8,6 @@ from ringfence.sampling.probe import count_classes, fastest_plan, forward_rate, 
 from ringfence.sampling.readout import Readout, Selection, Votes, readouts
 from ringfence.sampling.remembered import Facts
 from ringfence.sampling.sampler import Sampler
-from ringfence.sampling.uncertified import vote_counts
 
 __all__ = [
     "CHUNK",
@@ -30,5 +29,4 @@ __all__ = [
     "on_device",
     "pick_device",
     "readouts",
-    "vote_counts",
 ]
