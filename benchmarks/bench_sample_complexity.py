@@ -11,7 +11,7 @@ from scipy.special import bdtr, ndtr, xlogy
 
 from ringfence.mechanisms import one_sided
 from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper, group_sequential_design
-from ringfence.store.cohen import CohenLog, read_cohen
+from ringfence.store.logs import CohenLog, read_cohen
 from ringfence.types import ABSTAIN, FloatArray
 
 ALPHA, FIXED, N0 = 1e-3, 100_000, 100

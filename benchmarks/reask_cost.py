@@ -28,8 +28,8 @@ import ringfence as rf
 from ringfence.classifiers import fused
 from ringfence.classifiers.fused import why_not
 from ringfence.sampling import check
-from ringfence.sampling.engine import Engine
 from ringfence.sampling.remembered import Filling, Remembered
+from ringfence.sampling.sampler import Sampler
 
 ALL = "all of it"
 CARE = "pack<RELU>(low, high)"
@@ -46,8 +46,8 @@ def no_reasks() -> Iterator[None]:
     every = PropertyMock(side_effect=lambda: sys.maxsize)
     with (
         patch.object(Remembered, "next", lambda *_: Filling((0,))),
-        patch.object(Engine, "confirm", lambda self: None),
-        patch.object(Engine, "confirmed", every),
+        patch.object(Sampler, "confirm", lambda self: None),
+        patch.object(Sampler, "confirmed", every),
     ):
         yield
 

@@ -1,6 +1,6 @@
 """Figures 4, 5 and 6 of Yang et al. 2022: bounds for uniform scores, the numerical studies, and drawings.
 
-The bounds and comparisons are special cases of those in ``ringfence.analysis.conditions``, for label scores that are
+The bounds and comparisons are special cases of those in ``score_bounds.py``, for label scores that are
 uniform on [low, high]; ``form="paper"`` has the printed factor.
 """
 
@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from score_bounds import Preference, check_probability, max_margin_bound, portion, preferred_ensemble, weighted_bound
 
-from ringfence.analysis.conditions import (
-    Form,
-    Preference,
-    max_margin_bound,
-    portion,
-    preferred_ensemble,
-    weighted_bound,
-)
-from ringfence.analysis.conditions.verdicts import check_form, check_probability
+from ringfence.analysis.conditions import Form, check_form
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import one_sided
 from ringfence.stats import clopper_pearson_lower

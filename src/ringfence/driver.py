@@ -27,11 +27,11 @@ from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Given, Procedure
 from ringfence.record import Record
 from ringfence.sampling import (
-    Engine,
     Facts,
     Finished,
     ForwardPlan,
     Precision,
+    Sampler,
     check_memory,
     check_seed,
     count_classes,
@@ -163,7 +163,7 @@ def drive(
 class Begun:
     """A classifier that was checked, ready to draw: engine, what procedures are given, what is asked of inputs."""
 
-    engine: Engine
+    engine: Sampler
     given: Given
     facts: Facts
 
@@ -202,7 +202,7 @@ def begin(
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
     told = execution.on_plan
-    engine = Engine(classifier, noise, counted, found, plan, device, shape, seed, told, samples, keep, slots)
+    engine = Sampler(classifier, noise, counted, found, plan, device, shape, seed, told, samples, keep, slots)
     if lanes and len(lanes) != engine.lanes:
         rule, remedy = (
             f"must give one lane for each name, {', '.join(lanes)}",
@@ -214,7 +214,7 @@ def begin(
 
 
 class Drawn(Draws, Protocol):
-    """An engine as the loop sees it: what it draws counts once it is confirmed (sampling/engine.py)."""
+    """An engine as the loop sees it: what it draws counts once it is confirmed (sampling/sampler.py)."""
 
     @property
     def drawn(self) -> int:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,13 +19,11 @@ from ringfence.procedures import PROCEDURES, EnsembleAfterSmoothing, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane
 from ringfence.sampling import ForwardPlan, check_seed
+from ringfence.settings import check_settings
 from ringfence.stats.noise_law import AUTO, GAUSSIAN
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification
-
-LARGEST = 2**63
-"""Beyond it no array counts."""
 
 
 def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
@@ -53,22 +51,12 @@ def check_kinds(noise: object, procedure: object, mechanisms: Sequence[object]) 
     wrong.tell()
 
 
-def check_whole_numbers(test: Procedure) -> None:
-    """Refuse a procedure whose whole numbers are none, or too large for any count."""
-    types = get_type_hints(type(test))
-    for one in fields(test):  # type: ignore[arg-type]
-        value = getattr(test, one.name)
-        whole = types[one.name] in (int, int | None) and value is not None
-        if whole and (type(value) is not int or value >= LARGEST):
-            raise ArgumentError(one.name, "must be a whole number below 2^63", repr(value), "Usual are 100 to 1000000.")
-
-
 def check_numbers(value: Certification) -> None:
     """Refuse numbers that no certification has."""
     wrong = Collected()
     wrong.ask(lambda: check_seed(value.seed))
     wrong.ask(lambda: ForwardPlan(1, value.precision))
-    wrong.ask(lambda: check_whole_numbers(value.procedure))
+    wrong.ask(lambda: check_settings(value.procedure))
     if not value.mechanisms:
         wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman_pearson."))
     if value.classes is not None and (type(value.classes) is not int or value.classes < 2):

@@ -22,6 +22,9 @@ from ringfence.errors import ArgumentError, Collected
 MOST_DRAWS: Final = 10**12
 """More draws than this no machine makes, and counts of more would not be exact."""
 
+LARGEST: Final = 2**63
+"""Whole numbers lie below: beyond it no array and no table holds them."""
+
 _BOUNDS = ("low", "high", "above", "below")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NAMED = {int: "whole number", float: "number", bool: "truth value", str: "text"}
@@ -200,10 +203,32 @@ def _declared(field: dataclasses.Field[Any], hint: Any) -> Setting:
     return Setting(*named, many, optional, words, **rules)
 
 
+@cache
+def _plain_whole_numbers(kind: Any) -> dict[str, Setting]:
+    """Fields without a help that are annotated as whole numbers: a class of one's own may have such."""
+    hints = get_type_hints(kind)
+    kinds = {int: False, int | None: True}  # whether it may be none
+    return {
+        one.name: Setting(
+            one.name,
+            one.name,
+            int,
+            one.default,
+            "a whole number",
+            optional=kinds[hints[one.name]],
+            low=-LARGEST,
+            high=LARGEST - 1,
+        )
+        for one in dataclasses.fields(kind)
+        if "help" not in one.metadata and hints[one.name] in kinds
+    }
+
+
 def check_settings(value: Any) -> None:
-    """Refuse a dataclass whose settings break their rules, all of them together, and keep them as declared."""
+    """Refuse a dataclass whose settings break their rules, or whose plain whole numbers are none, all of them together;
+    keep them as declared."""
     wrong = Collected()
-    for name, one in settings_of(value.__class__).items():
+    for name, one in {**settings_of(value.__class__), **_plain_whole_numbers(value.__class__)}.items():
         kept = wrong.ask(partial(one.check, getattr(value, name)))
         object.__setattr__(value, name, kept)
     wrong.tell()

@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.analysis.aces import Answers, ThetaMetrics, answer, best_theta, compose, measure
 from ringfence.errors import ArgumentError, StoreError
-from ringfence.store.component_logs import Component, read_component, selection_logs
+from ringfence.store.logs import Component, read_component, selection_logs
 from ringfence.types import ABSTAIN
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aces"

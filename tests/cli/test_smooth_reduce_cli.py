@@ -33,7 +33,7 @@ def test_every_mode_divides_by_its_factor_and_verifies(call: Call, tmp_path: Pat
         factors[mode] = run.config.lift.norm_bound
         assert facts.get("lift", {}).get("norm_bound", 1.0) == factors[mode]
         assert facts["sound"] is True
-        assert run.config.reduced["mode"] == mode
+        assert f"noise={mode}" in run.config.classifier.tree
         for record in run.read():
             assert record.lift_norm == factors[mode]
             assert record.forwards == 4 * record.draws

@@ -20,7 +20,7 @@ import ringfence as rf
 from ringfence.cli.ready import job_of, settings_of, words_of
 from ringfence.cli.sweep_commands import PROGRAM
 from ringfence.errors import ArgumentError
-from ringfence.sweep.worker import Worker
+from ringfence.sweep.schedule import Worker
 
 Call = Callable[..., Result]
 Start = Callable[..., subprocess.Popen[str]]

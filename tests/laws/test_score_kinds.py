@@ -38,7 +38,6 @@ from ringfence.classifiers import (
     score,
 )
 from ringfence.classifiers.aces import Aces
-from ringfence.classifiers.patches import ClipLane, ClipLanes
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Softmax
 from ringfence.sampling import ForwardPlan, readouts
@@ -118,18 +117,6 @@ def pieces(x: Tensor) -> Tensor:
 
 def largest(distributions: Sequence[Row]) -> Row:
     return normalised([max(column) for column in zip(*distributions, strict=True)])
-
-
-class Flat(nn.Module):
-    """A network for frames (B, T, 1, 1, 2): the point of the plane they all hold."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.inner(x[:, 0])
-        return scores
 
 
 def video(x: Tensor) -> Tensor:
@@ -275,18 +262,6 @@ def test_lanes_of_both_kinds_are_read_each_by_its_own() -> None:
             in_bins(cells[:, lane], torch.tensor([by_hand.softmax(row[0]) for row in rows], dtype=torch.float64))
 
 
-def test_clip_lanes_of_both_kinds_are_read_each_by_its_own() -> None:
-    for inner, vote in ((MEMBERS[0], "plain network"), (First(SoftmaxVote(MEMBERS)), "softmax")):
-        network = Flat(inner) if vote == "plain network" else inner
-        lanes = ClipLanes(network, [ClipLane(1), ClipLane(1, 1, 2, "max")]).eval()
-        x = points(50)
-        (readout,) = readouts(("scores",), lanes)
-        with torch.inference_mode():
-            cells = readout.cells(lanes(video(x)))
-        for lane in (0, 1):
-            in_bins(cells[:, lane], expected(vote, x))
-
-
 @pytest.mark.parametrize("vote", ["plain network", "softmax"])
 def test_the_max_over_patches_is_a_distribution(vote: str) -> None:
     """Its largest scores sum to more than 1: read as they are, 1 - p_a would not bound the other classes."""
@@ -380,7 +355,7 @@ def test_invalid_members_make_probabilities_invalid() -> None:
 def test_every_classifier_is_under_the_law() -> None:
     """A new wrapper that forgets to pass on the kind of what it wraps is not listed here."""
     known = {SoftVote, SoftmaxVote, HardVote, MaxMargin, Weighted, KConsensus, Lanes, Members, Aces}
-    known |= {Normalize, Denoised, Patches, Chunks, Clips, ClipLanes}
+    known |= {Normalize, Denoised, Patches, Chunks, Clips}
 
     def below(kind: type[Classifier]) -> set[type[Classifier]]:
         return {kind, *(one for sub in kind.__subclasses__() for one in below(sub))}

@@ -32,7 +32,7 @@ from ringfence.classifiers import (
 )
 from ringfence.classifiers.base import Classifier
 from ringfence.classifiers.denoised import Denoised
-from ringfence.classifiers.patches import Chunks, ClipLane, ClipLanes, Clips
+from ringfence.classifiers.patches import Chunks, Clips
 from ringfence.data import Input
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
@@ -219,7 +219,6 @@ SINGLES: dict[str, Callable[[], nn.Module]] = {
     "denoised": lambda: Denoised(nn.Hardtanh(-0.3, 0.6), SoftVote(MEMBERS[:3])),
     "chunks": lambda: _on_video(Chunks(_frames(), 1)),
     "clips": lambda: _on_video(Clips(Chunks(_frames(), 1), 1, 2, reduce="max")),
-    "clip lanes": lambda: _on_video(ClipLanes(_frames(), [ClipLane(1), ClipLane(1, 1, 2, "max")])),
 }
 """What wraps one classifier, or gives several answers."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ringfence.procedures import (
     foreseen,
     procedure,
 )
+from ringfence.settings import check_settings
 from ringfence.types import Tally
 
 GIVEN = Given(2, 0.5, neyman_pearson)
@@ -157,3 +159,19 @@ def test_who_predicts_is_one_of_the_house_or_nobody(name: str) -> None:
 @every
 def test_claims_are_told_in_the_norm_of_the_mechanism(name: str) -> None:
     assert ("linf norm" in made(name).claim("linf")) == made(name).claims_radius
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A class of one's own, whose fields say nothing of themselves."""
+
+    n: int = 100
+    most: int | None = None
+    share: float = 0.5
+
+
+@pytest.mark.parametrize("wrong", [{"n": 2.5}, {"n": True}, {"n": 2**63}, {"most": "many"}])
+def test_plain_whole_numbers_of_ones_own_class_are_checked_as_declared_ones_are(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        check_settings(Plain(**wrong))
+    check_settings(Plain(n=np.int64(7), most=None, share=2.5))  # type: ignore[arg-type]

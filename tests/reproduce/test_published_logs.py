@@ -9,7 +9,7 @@ from bench_sample_complexity import rebuilt_p_a
 from scipy.special import ndtri
 
 from ringfence.stats import clopper_pearson_lower
-from ringfence.store.cohen import read_cohen
+from ringfence.store.logs import read_cohen
 
 LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.50_sigma_0.50"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from score_bounds import portion, weighted_bound
 from score_models import worst_scores
 from slabs import max_margin_prediction, weighted_prediction
 from uniform_scores import (
@@ -24,7 +25,6 @@ from uniform_scores import (
     uniform_weighted_bound,
 )
 
-from ringfence.analysis.conditions import portion, weighted_bound
 from ringfence.errors import ArgumentError
 
 DRAWS = 40_000

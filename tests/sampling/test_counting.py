@@ -9,7 +9,8 @@ from toys import BucketLanes, Buckets, SomeInvalid, draws_of, votes_of
 
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.noise import Gaussian
-from ringfence.sampling import ForwardPlan, count_classes, vote_counts
+from ringfence.sampling import ForwardPlan, count_classes
+from ringfence.training.answers import vote_counts
 
 NOISE = Gaussian(0.5)
 X = torch.tensor([[0.2, 0.0], [0.6, 1.0], [0.9, 0.5], [-0.3, 0.0], [0.5, 0.5]])

@@ -213,6 +213,6 @@ def test_a_log_holds_one_lane(config: RunConfig, make_record: Callable[..., Reco
 
 @given(st.floats(min_value=0, max_value=1e6), st.integers(min_value=1, max_value=17))
 def test_printed_radii_never_exceed_the_proved_ones(radius: float, digits: int) -> None:
-    printed = float(rounded_down(radius, digits))
+    printed = rounded_down(radius, digits)
     assert printed <= radius
     assert printed >= radius * (1 - 10.0 ** (1 - digits)) * (1 - 1e-15)

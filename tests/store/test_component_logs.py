@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import StoreError
-from ringfence.store.component_logs import read_component, selection_logs
+from ringfence.store.logs import read_component, selection_logs
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aces"
 GOOD = "idx\tpredict\tradius\tunperturbed predict\ttime\n20\t1\t0.25\t1\t0:01\n0\t-1\t0.0\t0\t0:01\n"
@@ -55,11 +55,11 @@ def test_line_ends_and_empty_lines_do_not_matter(tmp_path: Path, text: str) -> N
         ("", "must be a component log"),
         ("idx predict\n", "must be a component log"),
         ("idx\tpredict\n", "must hold at least one row"),
-        ("idx\tpredict\n1\t2\t3\n", r"line 2: must have 2 columns; got 3"),
-        ("idx\tpredict\n1\tx\n", r"line 2: predict must be a number; got 'x'"),
+        ("idx\tpredict\n1\t2\t3\n", r"line 2: must have 2 columns; got '1"),
+        ("idx\tpredict\n1\tx\n", r"line 2: predict must be a number; got '1\\tx'"),
         ("idx\tpredict\n1\tnan\n", r"line 2: predict must be a number"),
-        ("idx\tpredict\n1\t1\n2\t-7\n", r"line 3: predict must be at least -1; got -7"),
-        ("idx\tpredict\n1\t1\n2\t0.5\n", r"line 3: predict must be a whole number; got 0\.5"),
+        ("idx\tpredict\n1\t1\n2\t-7\n", r"line 3: predict must be at least -1; got '2\\t-7'"),
+        ("idx\tpredict\n1\t1\n2\t0.5\n", r"line 3: predict must be a whole number; got '2\\t0\.5'"),
         ("idx\tpredict\n1\t1\n\n2\t-7\n", r"line 4: predict must be at least -1"),
         ("idx\tpredict\tradius\n1\t1\t-0.5\n", r"line 2: radius must be at least 0"),
         ("idx\tpredict\n1\t1\n1\t0\n", "idx 1 twice"),

@@ -37,6 +37,7 @@ def config(model: str, **extra: Any) -> RunConfig:
         ("lanes(a, b, votes=none, singles=true)", {"members": ["a", "b"], "votes": [], "consensus": []}),
         ("aces(certify=a, core=b)", {"select": "entropy", "certify": "a", "core": "b"}),
         ("a model (of mine).pt", {}),
+        ("lifted(a, by=blur)", {}),
     ],
 )
 def test_the_tree_tells_what_votes(model: str, told: dict[str, Any]) -> None:
@@ -54,6 +55,6 @@ def test_a_consensus_is_known_by_its_tree() -> None:
 
 
 def test_the_tree_tells_what_is_reduced() -> None:
-    assert config("patches(a, size=32, count=4, noise=patch)").reduced["mode"] == "patch"
-    assert config("patches(a, size=32, count=4)").reduced["crops"] == {"size": "32", "count": "4"}
-    assert not config("soft(a)").reduced
+    assert config("patches(a, size=32, count=4, noise=patch)").root == "patches"
+    assert config("clips(chunks(a, frames=4), frames=8, count=3)").root == "clips"
+    assert not config("a").root

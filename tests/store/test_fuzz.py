@@ -17,7 +17,7 @@ from ringfence.cli.console import numbers, whole_numbers
 from ringfence.data import load_dataset
 from ringfence.errors import RingfenceError
 from ringfence.store import RunFolder, import_cohen, read_cohen
-from ringfence.store.component_logs import read_component, selection_logs
+from ringfence.store.logs import read_component, selection_logs
 
 fuzzed = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -10,8 +10,7 @@ from threading import Thread
 import pytest
 
 from ringfence.errors import StoreError
-from ringfence.store.cohen import read_cohen
-from ringfence.store.component_logs import read_component
+from ringfence.store.logs import read_cohen, read_component
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes in folders are POSIX's")

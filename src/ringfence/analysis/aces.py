@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ringfence.analysis.metrics import checked_radii
 from ringfence.errors import ArgumentError, StoreError
-from ringfence.store.component_logs import Component
+from ringfence.store.logs import Component
 from ringfence.types import ABSTAIN, FloatArray, IntArray
 
 
@@ -91,7 +92,7 @@ def compose(certification: Component, selection: Mapping[float, Component], core
 
 def measure(answers: Answers, radii: Sequence[float]) -> ThetaMetrics:
     """Natural accuracy, ACR, abstention, certified accuracy and certified selection rate at each radius r (>= r)."""
-    _check_radii(radii, answers.target)
+    radii = checked_radii(radii, np.inf if answers.target is None else answers.target)
     known = answers.label != ABSTAIN
     if not known.any():
         raise StoreError("labels", "at least one input must have one", "none", "Use labelled data.")
@@ -171,13 +172,3 @@ def same_inputs(one: Component, other: Component) -> None:
             rule = f"must hold the inputs of {there.source}"
             received = f"{len(missing)} missing, the first is index {missing[0]}"
             raise StoreError(here.source, rule, received, "Join components evaluated on the same inputs.")
-
-
-def _check_radii(radii: Sequence[float], target: float | None) -> None:
-    bad = [radius for radius in radii if not 0 <= radius < np.inf]
-    if bad:
-        raise ArgumentError("radii", "must be finite and not negative", bad, "Give l2 radii such as 0,0.25,0.5.")
-    above = [radius for radius in radii if target is not None and radius > target]
-    if above:
-        rule = f"this run only tried to prove the radius {target}"
-        raise ArgumentError("radii", rule, above, f"Ask for radii up to {target}.")

@@ -17,7 +17,7 @@ from ringfence.procedures.replay import Replayed, decided_again, facts_of, natur
 from ringfence.record import Record
 from ringfence.store import RunFolder
 from ringfence.store.claimed import given_in, procedure_in, procedure_of
-from ringfence.store.component_logs import Component, read_component, selection_logs
+from ringfence.store.logs import Component, read_component, selection_logs
 from ringfence.types import ABSTAIN, FloatArray, IntArray, Tally
 
 
@@ -40,11 +40,7 @@ class AcesRun:
         if not is_aces(run):
             remedy = "Certify the tree aces(certify=A, core=B)."
             raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure.name}", remedy)
-        lanes: dict[str, list[Record]] = {}
-        for record in run.read():
-            lanes.setdefault(record.lane, []).append(record)
-        if not lanes:
-            raise StoreError(str(run.path), "must hold at least one record", "none", "Certify some inputs first.")
+        lanes = run.read_lanes()
         thetas = {name: run.config.classifier.lane(name).theta for name in lanes}
         if unknown := [name for name, theta in thetas.items() if theta is None]:
             rule, remedy = "has a theta for every lane of its records", "Make the run again."
@@ -140,10 +136,10 @@ def plain_component(run: RunFolder) -> Component:
     """An ordinary run as a component: its predictions and radii, and PREDICT's answers where counts allow them."""
     if is_aces(run):
         return AcesRun.read(run).certification()
-    records = run.read()
-    lanes = {record.lane for record in records}
+    lanes = run.read_lanes()
     if len(lanes) != 1:
         raise StoreError(str(run.path), "must hold one lane", sorted(lanes), "Certify one classifier.")
+    records = next(iter(lanes.values()))
     radius, test = np.array([record.radius for record in records]), procedure_of(run.config)
     return Component(
         str(run.path),

@@ -36,10 +36,8 @@ class RunBounds:
     def load(cls, path: str | Path, lane: str | None = None) -> RunBounds:
         """The run's only lane, or the named one; runs that tried one known radius have no radii to compare."""
         run = RunFolder.open(path)
-        records = run.read()
-        if not records:
-            raise StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
-        target = records[0].target
+        by_lane = run.read_lanes()
+        target = next(iter(by_lane.values()))[0].target
         if target is not None:
             rule = "must have bounds from which radii follow"
             remedy = "Use ringfence metrics for it, or certify with the procedure two-sided or multinomial."
@@ -48,12 +46,12 @@ class RunBounds:
         if test is not None and not test.claims_radius:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
             raise StoreError(str(path), rule, f"a run of {run.config.procedure.name}, which claims none", remedy)
-        lanes = sorted({record.lane for record in records})
+        lanes = sorted(by_lane)
         chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
         if chosen not in lanes:
             known, told = ", ".join(lanes), "none" if lane is None else repr(lane)
             raise ArgumentError("lane", f"must be one of {known}", told, "Name one lane of the run.")
-        return cls(str(path), run.config, [record for record in records if record.lane == chosen])
+        return cls(str(path), run.config, by_lane[chosen])
 
     def __len__(self) -> int:
         return len(self.records)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields
 from typing import final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder
+from ringfence.store.schema import RECORD_SCHEMA
 from ringfence.types import BoolArray, FloatArray, IntArray
 
 Source = Sequence[Record] | CohenLog | RunFolder
@@ -45,27 +47,14 @@ _NAMES = tuple(one.name for one in fields(Columns))
 
 
 def columns_of(source: Source) -> Columns:
-    """The records of a source as arrays."""
-    if isinstance(source, RunFolder):
-        return _table_columns(source)
+    """The records of a source as arrays; of a run only the needed columns are read, its counts stay on the disk."""
     if isinstance(source, CohenLog):
         return _log_columns(source)
-    values = {name: [getattr(record, name) for record in source] for name in _NAMES}
-    values["label"] = [-1 if label is None else label for label in values["label"]]
-    values["target"] = [np.nan if target is None else target for target in values["target"]]
-    return Columns(
-        lane=np.array(values["lane"], dtype=np.str_),
-        radius=np.array(values["radius"], dtype=np.float64),
-        target=np.array(values["target"], dtype=np.float64),
-        seconds=np.array(values["seconds"], dtype=np.float64),
-        sound=np.array(values["sound"], dtype=np.bool_),
-        **{name: np.array(values[name], dtype=np.int64) for name in ("label", "prediction", "draws", "forwards")},
-    )
-
-
-def _table_columns(run: RunFolder) -> Columns:
-    """Only the needed columns are read: the counts of a large run stay on the disk."""
-    table = run.records(_NAMES)
+    if isinstance(source, RunFolder):
+        table = source.records(_NAMES)
+    else:
+        rows = [{name: getattr(record, name) for name in _NAMES} for record in source]
+        table = pa.Table.from_pylist(rows, pa.schema([RECORD_SCHEMA.field(name) for name in _NAMES]))
     arrays = {name: table[name] for name in _NAMES}
     arrays["label"] = arrays["label"].fill_null(-1)
     arrays["target"] = arrays["target"].fill_null(float("nan"))

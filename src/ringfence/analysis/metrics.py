@@ -15,9 +15,9 @@ from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_of, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
-from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder, read_cohen
 from ringfence.store.claimed import procedure_of
+from ringfence.store.run import no_records
 from ringfence.types import ABSTAIN
 
 Format = Literal["auto", "run", "cohen"]
@@ -93,9 +93,9 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     columns = columns_of(source)
     path = path or (str(source.path) if isinstance(source, CohenLog | RunFolder) else "")
     if not len(columns.radius):
-        raise StoreError(path or "records", "must hold at least one record", "none", "Certify some inputs first.")
+        raise no_records(path or "records")
     limit = _limit(columns, source)
-    asked = _usual(columns, limit) if radii is None else _checked(radii, limit)
+    asked = _usual(columns, limit) if radii is None else checked_radii(radii, limit)
     lanes = np.unique(columns.lane).tolist()
     found = [
         _measure(columns.at(columns.lane == lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes
@@ -121,10 +121,10 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
     first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
     if not len(first):
-        raise StoreError(str(run.path), "must hold at least one record", "none", "Certify some inputs first.")
+        raise no_records(run.path)
     chosen = columns.at(first)
     limit = _limit(columns, run)
-    asked = _usual(chosen, limit) if radii is None else _checked(radii, limit)
+    asked = _usual(chosen, limit) if radii is None else checked_radii(radii, limit)
     return replace(_measure(chosen, asked, "best lane", str(run.path)), seconds=float(columns.seconds.sum()))
 
 
@@ -149,11 +149,7 @@ def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format
 
 def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics]:
     """The same with the share of inputs that each stage decided."""
-    by_lane: dict[str, list[Record]] = {}
-    for record in run.read():
-        by_lane.setdefault(record.lane, []).append(record)
-    if not by_lane:  # started, and stopped before the first input was done
-        return list(found)
+    by_lane = run.read_lanes()
     only = next(iter(by_lane.values()))
     return [replace(one, stages=stage_summary(by_lane.get(one.lane or "", only))) for one in found]
 
@@ -220,7 +216,7 @@ def _usual(rows: Columns, limit: float) -> list[float]:
     return sorted({radius for radius in (*USUAL_RADII, *tried) if radius <= limit})
 
 
-def _checked(radii: Sequence[float], limit: float) -> list[float]:
+def checked_radii(radii: Sequence[float], limit: float) -> list[float]:
     """The radii as floats, each once, in the order given."""
     asked = list(dict.fromkeys(float(radius) + 0.0 for radius in radii))
     bad = [radius for radius in asked if not 0 <= radius < np.inf]

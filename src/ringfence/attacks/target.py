@@ -23,10 +23,10 @@ def attacked_procedure(run: RunFolder) -> Procedure:
 
     It asks PREDICT, which votes with one network on noisy inputs.
     """
-    lift, reducing = run.config.lift.name, run.config.reduced
+    lift = run.config.lift.name
     if lift != "identity":
         raise ArgumentError("run", "must add its noise to the input itself", lift, "Attack another.")
-    if reducing:
+    if run.config.root in ("patches", "clips", "chunks"):
         raise ArgumentError("run", "must certify whole inputs", "a run of smooth-reduce", "Attack another.")
     test = procedure_of(run.config)
     if test is None or test.needs != ("votes",):

@@ -1,11 +1,11 @@
 """Everything that turns a batch into scores: modules that wrap one another, and the architectures inside."""
 
-from ringfence.classifiers.aces import Aces, EntropySelector, NetworkSelector, Selector, check_thetas, theta_lanes
+from ringfence.classifiers.aces import Aces, EntropySelector, NetworkSelector, theta_lanes
 from ringfence.classifiers.base import Classifier, Scored, facts, kinds_of, score
 from ringfence.classifiers.consensus import KConsensus
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.folding import fold_batch_norm
-from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kind, Kinds, as_logits, log_probabilities, probabilities
+from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, as_logits, log_probabilities, probabilities
 from ringfence.classifiers.lanes import Lanes, vote_lanes
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.normalize import Normalize
@@ -26,7 +26,6 @@ __all__ = [
     "EntropySelector",
     "HardVote",
     "KConsensus",
-    "Kind",
     "Kinds",
     "Lanes",
     "MaxMargin",
@@ -36,12 +35,10 @@ __all__ = [
     "Patches",
     "Resized",
     "Scored",
-    "Selector",
     "SoftVote",
     "SoftmaxVote",
     "Weighted",
     "as_logits",
-    "check_thetas",
     "facts",
     "fold_batch_norm",
     "kinds_of",

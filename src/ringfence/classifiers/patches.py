@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Literal, final
 
 import torch
@@ -14,7 +12,6 @@ from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
 from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, probabilities
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.operators import Crops, check_clips, clips
-from ringfence.record import Lane
 
 __all__ = ["REDUCTIONS", "Crops", "Patches", "Reduction", "combined", "reduced"]
 
@@ -140,87 +137,3 @@ def frames_of(x: Tensor) -> int:
     if x.dim() != 5:
         raise ArgumentError("input", "must be videos (B, T, C, H, W)", tuple(x.shape), "Stack the frames first.")
     return x.shape[1]
-
-
-@final
-@dataclass(frozen=True)
-class ClipLane:
-    """Smooth-Reduce-(frames, chunk): count sub-videos of so many frames, each the mean of its chunks.
-
-    Without frames it is plain smoothing: the whole video in chunks.
-    """
-
-    chunk: int
-    frames: int | None = None
-    count: int = 3
-    reduce: Reduction = "mean"
-
-    def __post_init__(self) -> None:
-        check_reduction(self.reduce)
-        check_clips(self.frames or 1, self.count, None)
-        if self.chunk < 1:
-            raise ArgumentError("chunk", "has at least one frame", self.chunk, "Use e.g. 8 or 16.")
-
-    @property
-    def name(self) -> str:
-        """As the paper names them."""
-        plain = self.frames is None
-        return f"plain m={self.chunk}" if plain else f"({self.frames},{self.chunk}) {self.reduce} k={self.count}"
-
-    def starts(self, length: int) -> list[list[int]]:
-        """First frames of the chunks of every sub-video of a video of so many frames."""
-        frames = self.frames or length
-        if frames % self.chunk:
-            rule = f"chunks of {self.chunk} frames must divide what they are cut from"
-            raise ArgumentError("chunk", rule, f"{frames} frames", "Choose a divisor.")
-        places = clips(length, frames, self.count).starts if self.frames else (0,)
-        return [list(range(place, place + frames, self.chunk)) for place in places]
-
-
-@final
-class ClipLanes(Classifier):
-    """Videos (B, T, C, H, W) -> scores (B, lanes, K), lane by lane what Clips of Chunks of the network gives.
-
-    A chunk that several lanes or sub-videos share runs once. work (B, lanes) is what each lane alone would have cost.
-    """
-
-    def __init__(self, network: nn.Module, lanes: Sequence[ClipLane]) -> None:
-        super().__init__()
-        self.network, self._cuts = network, tuple(lanes)
-        self.names = tuple(lane.name for lane in self._cuts)
-        if not self.names or len(set(self.names)) != len(self.names):
-            raise ArgumentError("lanes", "need different names, and at least one", self.names, "Leave out doubles.")
-
-    @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """One for each way to cut."""
-        return tuple(map(Lane, self.names))
-
-    @property
-    def kinds(self) -> Kinds:
-        """One for each lane: as the network's, or probabilities for the max."""
-        return tuple(kinds_of_reduction(self.network, lane.reduce)[0] for lane in self._cuts)
-
-    def score(self, x: Tensor) -> Scored:
-        """(B, T, C, H, W) -> (B, lanes, K)."""
-        length, kinds = frames_of(x), kinds_of(self.network)
-        found: dict[int, Tensor] = {}
-        for chunk, starts in _distinct(self._cuts, length).items():
-            cut = torch.stack([x[:, start : start + chunk] for start in starts], 1)
-            found[chunk] = score(self.network, cut.flatten(0, 1)).scores.view(len(x), len(starts), -1)
-        scores, work = [], []
-        for lane in self._cuts:
-            distinct, wanted = _distinct(self._cuts, length)[lane.chunk], lane.starts(length)
-            index = torch.tensor([[distinct.index(start) for start in one] for one in wanted], device=x.device)
-            scores.append(combined(found[lane.chunk][:, index].mean(2), lane.reduce, kinds))
-            work.append(index.numel())
-        return Scored(torch.stack(scores, 1), torch.tensor(work, device=x.device).expand(len(x), -1))
-
-
-@lru_cache(maxsize=64)
-def _distinct(lanes: tuple[ClipLane, ...], length: int) -> dict[int, tuple[int, ...]]:
-    """Chunk length -> every first frame that any lane needs, once."""
-    found: dict[int, set[int]] = {}
-    for lane in lanes:
-        found.setdefault(lane.chunk, set()).update(start for one in lane.starts(length) for start in one)
-    return {chunk: tuple(sorted(starts)) for chunk, starts in found.items()}

@@ -28,8 +28,7 @@ def conditions_command(
 ) -> None:
     """Say where votes of the members are robust by the conditions of Yang et al. 2022: a diagnostic, no certificate."""
     with friendly():
-        from ringfence.analysis.conditions.members import judge, summary
-        from ringfence.analysis.conditions.verdicts import check_positive
+        from ringfence.analysis.conditions import check_positive, judge, summary
         from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
         from ringfence.sampling import check_seed

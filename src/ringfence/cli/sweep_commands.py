@@ -87,7 +87,7 @@ def _listen(work: SimpleQueue[bytes | None], busy: threading.Event) -> None:
 
 
 def main() -> None:
-    """Read pieces of work and answer each with its exit code (ringfence/sweep/worker.py)."""
+    """Read pieces of work and answer each with its exit code (ringfence/sweep/schedule.py)."""
     from ringfence.signals import stopped_cleanly
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, final
 import numpy as np
 
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, Procedure, State, new_state, strongest_rival
+from ringfence.procedures.predict import TopTwo
 from ringfence.settings import count, setting, share
 from ringfence.stats import AlphaLedger, clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
@@ -183,7 +184,7 @@ class AcesCertify(ChooseThenBound, AcesProcedure):
 
 @final
 @dataclass(frozen=True)
-class AcesPredict(AcesProcedure):
+class AcesPredict(TopTwo, AcesProcedure):
     """F(x) without a radius, from n draws and tests (algorithm 4 of the paper, with AND where it prints OR).
 
     The bit is tested one-sided against 1/2 (its two values are fixed beforehand), the class by the two-sided rank
@@ -208,19 +209,10 @@ class AcesPredict(AcesProcedure):
         state["core"] = core_class(rows, given)
         return state
 
-    def request(self, state: State) -> IntArray:
-        """n draws, once."""
-        return np.where(state["done"], 0, self.n).astype(np.int64)
-
     def update(self, state: State, tally: Tally, given: Given) -> State:
         """Keep the two largest counts and both bits."""
-        state = state.copy()
-        state["top"] = tally.votes.argmax(1)
-        state["hits"] = tally.votes[np.arange(len(state)), state["top"]]
-        state["rival"] = strongest_rival(tally.cells["votes"], state["top"])
+        state = super().update(state, tally, given)
         state["bits"] = tally.cells["bits"][:, :2]
-        state["drawn"] = tally.draws
-        state["done"] = True
         return state
 
     def conclude(self, state: State, given: Given) -> Decisions:
@@ -236,11 +228,6 @@ class AcesPredict(AcesProcedure):
     def best_bounds(self) -> tuple[float, float]:
         """No radius is claimed."""
         return 0.0, 1.0
-
-    @property
-    def most_draws(self) -> int:
-        """n."""
-        return self.n
 
     def predictor(self, draws: int) -> Procedure:
         """Itself."""

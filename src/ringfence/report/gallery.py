@@ -15,6 +15,7 @@ from ringfence.record import Record
 from ringfence.report import need
 from ringfence.report.lanes import Lane, Material, Stream
 from ringfence.store import InputInfo
+from ringfence.store.exchange import rounded_down
 
 Key = tuple[str, int]
 """(data set, input id): runs on the same data share their inputs."""
@@ -132,11 +133,8 @@ def number(value: float | int | None, up: bool = False) -> float | int | None:
         return None
     if math.isinf(value):
         return math.copysign(_INFINITE, value)
-    nearest = float(f"{value:.7g}")
-    if (nearest > value and not up) or (nearest < value and up):
-        unit = 10.0 ** (math.floor(math.log10(abs(nearest))) - 6)
-        nearest = float(f"{nearest + (unit if up else -unit):.7g}")
-    return int(nearest) if nearest.is_integer() else nearest
+    shown = rounded_down(float(value), 7, up)
+    return int(shown) if shown.is_integer() else shown
 
 
 def sheets(pictures: Sequence[Picture], budget: int = BUDGET) -> dict[str, Any] | None:

@@ -195,12 +195,11 @@ def lane_facts(lane: Lane) -> set[str]:
     facts |= set() if lane.test is None else set(lane.test.sources)
     facts |= {f"mechanism={name}" for name in config.mechanisms}
     facts |= {f"vote={vote}" for vote in _votes(lane)}
-    reducing = config.reduced
     holds = {
         "several mechanisms": len(lane.records[0].radii) > 1,
         "ensemble": bool(config.ensemble),
         "thresholds": lane.theta is not None,
-        "reduced": bool(reducing.get("crops") or reducing.get("clips")),  # wherever the noise enters
+        "reduced": config.root in ("patches", "clips"),  # wherever the noise enters
         "split alpha": config.split_alpha,
         "predicted": lane.natural is not None,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,9 +19,10 @@ from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.report.lanes import Extras, Lane, Material, Stream, Training, streams_of
 from ringfence.store import CohenLog, InputInfo, RunFolder, StoreWarning, read_cohen
-from ringfence.store.atomic import read_file, reading_errors
+from ringfence.store.atomic import read_file, read_json, reading_errors
 from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
 from ringfence.store.claimed import given_of, procedure_of
+from ringfence.store.run import no_records
 from ringfence.store.schema import from_table
 
 _KNOWN = "Name the attack.json that ringfence attack wrote, or save what ringfence variance prints as JSON."
@@ -88,7 +88,7 @@ def _read(path: Path, name: str, only: bool) -> tuple[list[Lane], Sequence[Input
     run = RunFolder.open(path)
     by_lane = _light_records(run)
     if not by_lane:
-        raise StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
+        raise no_records(path)
     run.announce(max(len(rows) for rows in by_lane.values()))
     said = []
     try:
@@ -156,7 +156,7 @@ def sort_out(paths: Sequence[str | Path]) -> tuple[list[Path], Extras]:
                 Training(f"{name}/{log.parent.name}" if several else name, log, objectives(log)) for log in logs
             ]
         elif evidence.suffix == ".json" and evidence.is_file():
-            found = _json(evidence)
+            found = read_json(evidence)
             if is_attack(found):
                 attacks.append((name, read_attack(evidence, found)))
             elif is_variance_study(found) and path.is_file():
@@ -184,7 +184,7 @@ def objectives(log: Path) -> frozenset[str]:
     names: list[str] = []
     for folder in (log.parent, log.parent.parent):
         with suppress(StoreError, KeyError, TypeError):  # without it the curves are shown all the same
-            chosen = _json(folder / "config.json")["plan"]["objective"]
+            chosen = read_json(folder / "config.json")["plan"]["objective"]
             names.append(str(chosen["name"]))
             names.append(str(chosen["base"]["name"]))
     return frozenset(names)
@@ -205,11 +205,3 @@ def _is_training_log(log: Path) -> bool:
     with reading_errors(log):
         head = log.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
     return {"epoch", "loss"} <= set(head.strip().split(","))
-
-
-def _json(path: Path) -> Any:
-    content = read_file(path)
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(str(path), "must hold JSON", error, _KNOWN) from error

@@ -2,25 +2,22 @@
 
 from ringfence.sampling.device_counts import Finished
 from ringfence.sampling.draws import CHUNK, check_seed, chunk_key
-from ringfence.sampling.engine import Engine
 from ringfence.sampling.forward import Forward, on_device
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
 from ringfence.sampling.probe import count_classes, fastest_plan, forward_rate, pick_device
-from ringfence.sampling.readout import MemberVotes, Readout, Scores, Selection, Votes, readouts
+from ringfence.sampling.readout import Readout, Selection, Votes, readouts
 from ringfence.sampling.remembered import Facts
-from ringfence.sampling.uncertified import vote_counts
+from ringfence.sampling.sampler import Sampler
 
 __all__ = [
     "CHUNK",
-    "Engine",
     "Facts",
     "Finished",
     "Forward",
     "ForwardPlan",
-    "MemberVotes",
     "Precision",
     "Readout",
-    "Scores",
+    "Sampler",
     "Selection",
     "Votes",
     "check_memory",
@@ -32,5 +29,4 @@ __all__ = [
     "on_device",
     "pick_device",
     "readouts",
-    "vote_counts",
 ]

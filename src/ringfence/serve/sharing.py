@@ -18,7 +18,7 @@ from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Anytime
 from ringfence.record import Record
-from ringfence.sampling import CHUNK, Engine, Finished
+from ringfence.sampling import CHUNK, Finished, Sampler
 from ringfence.serve.limits import Question
 from ringfence.types import IntArray, Tally
 
@@ -98,7 +98,7 @@ class Shared:
     batching). Once an input is decided, rows are asked again at once, not only now and then: it waits for that.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Sampler) -> None:
         self._engine = engine
         self.shape, self.lanes, self.forwards_per_draw = engine.shape, engine.lanes, engine.forwards_per_draw
         self.seconds = engine.seconds

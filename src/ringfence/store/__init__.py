@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ringfence.store.atomic import StoreWarning
-from ringfence.store.cohen import CohenLog, read_cohen
 from ringfence.store.config import SCHEMA_VERSION, RunConfig
 from ringfence.store.exchange import export_cohen, import_cohen
+from ringfence.store.logs import CohenLog, read_cohen
 from ringfence.store.parts import InputInfo
 from ringfence.store.run import RunFolder
 from ringfence.store.writer import RecordWriter

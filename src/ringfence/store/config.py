@@ -23,15 +23,16 @@ from pydantic import (
 from ringfence.digests import apart, difference
 from ringfence.errors import StoreError
 from ringfence.record import Lane
+from ringfence.settings import LARGEST
 
 SCHEMA_VERSION = 2
 """Raised whenever a reader of the old version could misread a new run folder."""
 
+_COMPOSED = ("soft", "softmax", "hard", "max-margin", "weighted", "consensus", "lanes", "aces")
+"""Nodes that make one classifier, or several, of members; every other one wraps what it is given."""
+
 ABSENT = "(absent)"
 """Stands for a key that only one of two compared configs has."""
-
-LARGEST = 2**63
-"""Whole numbers of a config are smaller: beyond it no array and no table holds them."""
 
 
 _DIGESTS = {"classifier.digest": "the model", "data.digest": "the data"}
@@ -215,9 +216,10 @@ class RunConfig(_Part):
         return composition(self.classifier.tree)
 
     @property
-    def reduced(self) -> Mapping[str, Any]:
-        """How patches or sub-videos are cut and reduced; empty where whole inputs are certified."""
-        return reduction(self.classifier.tree)
+    def root(self) -> str:
+        """Name of the outermost node of the tree; empty for a single source."""
+        tree = _node(self.classifier.tree)
+        return "" if tree is None else str(tree.name)
 
     def with_entries(self, content: Mapping[str, Any]) -> RunConfig:
         """The same with other entries of its parts; refused where those are no entries of a config."""
@@ -275,7 +277,7 @@ def content_hash(content: Any) -> str:
 def composition(model: str) -> dict[str, Any]:
     """What the outermost vote, consensus or selection of a tree is made of; empty for anything else."""
     tree = _node(model)
-    if tree is None or tree.name in ("denoised", "normalize", "patches", "clips", "chunks"):
+    if tree is None or tree.name not in _COMPOSED:
         return {}
     told = {key: str(value) for key, value in tree.settings.items()}
     if tree.name == "aces":
@@ -287,16 +289,6 @@ def composition(model: str) -> dict[str, Any]:
     votes = listed["votes"] or ([] if tree.name == "lanes" and "votes" in told else ["soft"])
     agree = [int(one) for one in listed["consensus"]]
     return {"members": members, "votes": votes if tree.name == "lanes" else [tree.name], "consensus": agree}
-
-
-def reduction(model: str) -> dict[str, Any]:
-    """What a tree of patches, clips or chunks says; empty for anything else."""
-    tree = _node(model)
-    kinds = {"patches": "crops", "clips": "clips", "chunks": "chunk"}
-    if tree is None or tree.name not in kinds:
-        return {}
-    told = {key: str(value) for key, value in tree.settings.items()}
-    return {kinds[tree.name]: told, "reduce": told.get("reduce", "mean"), "mode": told.get("noise", "input")}
 
 
 def _node(model: str) -> Any:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import TextIO
 
 from ringfence.errors import ArgumentError
 from ringfence.record import Lane, Record
 from ringfence.store.atomic import write_atomically
-from ringfence.store.cohen import COLUMNS, COMMENT, CohenLog, read_cohen
 from ringfence.store.config import ClassifierConfig, DataConfig, NoiseConfig, ProcedureConfig, RunConfig
+from ringfence.store.logs import COLUMNS, COMMENT, CohenLog, read_cohen
 from ringfence.store.run import RunFolder
 from ringfence.store.writer import RecordWriter
 from ringfence.types import ABSTAIN
@@ -92,7 +92,9 @@ def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None =
         if lane in (None, its_lane):
             known = -1 if label is None else label
             correct = int(prediction == known != ABSTAIN)
-            lines.append(f"{one}\t{known}\t{prediction}\t{rounded_down(radius, digits)}\t{correct}\t{_clock(seconds)}")
+            lines.append(
+                f"{one}\t{known}\t{prediction}\t{rounded_down(radius, digits)!r}\t{correct}\t{_clock(seconds)}"
+            )
     text = "\n".join(lines) + "\n"
     if not isinstance(target, str | Path):
         target.write(text)
@@ -104,11 +106,11 @@ def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None =
     return path
 
 
-def rounded_down(radius: float, digits: int) -> str:
-    """The largest decimal of so many significant digits that reads back as a number not above radius."""
+def rounded_down(value: float, digits: int, up: bool = False) -> float:
+    """The largest number of so many significant digits that is not above value; up: the smallest not below."""
     # From repr, not from the exact binary value: 0.378 must stay 0.378, and repr reads back as the very same float.
-    shortened = Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(Decimal(repr(radius)))
-    return repr(float(shortened))
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    return float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(repr(value))))
 
 
 def _records(log: CohenLog, config: RunConfig, draws: int) -> list[Record]:

@@ -20,7 +20,7 @@ from ringfence.store.atomic import (
 from ringfence.store.guarded import Guarded
 from ringfence.store.manifest import ABSENT, CONFIG, CONFIG_V1, FILES, Digests, Entry, Manifest, digest_of, part_number
 from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part
-from ringfence.store.run import RunFolder, expected_inputs
+from ringfence.store.run import RunFolder
 
 
 def migrate(path: str | Path, unlocked: bool = False) -> RunFolder:
@@ -52,7 +52,7 @@ def migrate(path: str | Path, unlocked: bool = False) -> RunFolder:
 
 def _inputs(run: RunFolder) -> int | None:
     """How many inputs the whole run has: as its settings say, or as many as a finished one has written."""
-    return expected_inputs(run.config) or len(run.inputs()) or None
+    return run.config.data.count or len(run.inputs()) or None
 
 
 def _rewritten(run: RunFolder) -> dict[str, Entry]:

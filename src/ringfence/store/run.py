@@ -12,9 +12,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
-from ringfence.errors import RingfenceError, StoreError
+from ringfence.errors import StoreError
 from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.store.atomic import (
@@ -27,7 +26,7 @@ from ringfence.store.atomic import (
     read_json,
     writing_errors,
 )
-from ringfence.store.config import SCHEMA_VERSION, RunConfig, changed_settings, content_hash, plain
+from ringfence.store.config import RunConfig, changed_settings, content_hash, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.guarded import Guarded, begin
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART, Manifest, digest_of
@@ -43,7 +42,7 @@ from ringfence.store.parts import (
     sorted_rows,
 )
 from ringfence.store.schema import RECORD_SCHEMA, from_table, refuse_nonsense, to_table
-from ringfence.store.upgrade import upgrade
+from ringfence.store.upgrade import read_config, schema_of
 
 _KEYS = ("input_id", "lane", "config_hash")
 
@@ -84,7 +83,7 @@ class RunFolder:
                 for name in FILES:
                     if name != CONFIG:
                         (path / name).unlink(missing_ok=True)
-            begin(path, config.digest, expected_inputs(config), {CONFIG: json_bytes(config.model_dump())})
+            begin(path, config.digest, config.data.count, {CONFIG: json_bytes(config.model_dump())})
         return cls(path, config, unlocked=unlocked)
 
     @classmethod
@@ -134,7 +133,7 @@ class RunFolder:
             found = "a folder without config.json" if os.path.isdir(path) else there
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
-        if _version(file, content) == 1:
+        if schema_of(file, content) == 1:
             _refuse_downgraded(path)
             run = cls(path, read_config(file, content, earlier=True), content_hash(content))
             return replace(run, config=run.config.model_copy(update={"precision": run._ran_in()}))
@@ -162,7 +161,7 @@ class RunFolder:
     @property
     def expected(self) -> int | None:
         """How many inputs the whole run has, where that is known."""
-        return expected_inputs(self.config) if self.v1_digest else self._files.manifest().inputs
+        return self.config.data.count if self.v1_digest else self._files.manifest().inputs
 
     @property
     def failed(self) -> dict[int, str]:
@@ -255,6 +254,15 @@ class RunFolder:
     def read(self) -> list[Record]:
         """All records, sorted by (input_id, lane)."""
         return from_table(self.records())
+
+    def read_lanes(self) -> dict[str, list[Record]]:
+        """All records by lane, each sorted by input; a run without any is refused."""
+        lanes: dict[str, list[Record]] = {}
+        for record in self.read():
+            lanes.setdefault(record.lane, []).append(record)
+        if not lanes:
+            raise no_records(self.path)
+        return lanes
 
     def so_far(self) -> list[Record]:
         """The same, without a word about inputs that are missing: for who is about to certify those."""
@@ -369,25 +377,9 @@ class RunFolder:
         return list(found)
 
 
-def expected_inputs(config: RunConfig) -> int | None:
-    """How many inputs the settings say that the whole run has."""
-    return config.data.count
-
-
-def read_config(file: Path, content: Any, earlier: bool = False) -> RunConfig:
-    """The config that a file holds, of this schema or an earlier one; whatever else it holds is refused."""
-    try:
-        return RunConfig.model_validate(upgrade(content) if earlier else content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
-    except (ValueError, TypeError, LookupError, ArithmeticError, RingfenceError) as error:
-        received = str(error)
-    if isinstance(content, dict) and {"arch", "plan"} <= set(content):
-        received, remedy = "those of a training", "Name a folder that ringfence certify or predict wrote."
-    else:
-        remedy = "Restore config.json from a copy, or start a new run."
-    raise StoreError(str(file), "must be a run's settings", received, remedy)
+def no_records(path: str | Path) -> StoreError:
+    """What is wrong with a run from which nothing can be told."""
+    return StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
 
 
 def _refuse_downgraded(path: Path) -> None:
@@ -397,14 +389,3 @@ def _refuse_downgraded(path: Path) -> None:
         if entry is None or entry.earlier != digest_of(read_file(path / CONFIG)):
             rule, found = "must be as it was written", "settings of schema 1 that its manifest does not know"
             raise StoreError(str(path / CONFIG), rule, found, "Restore it from a copy.")
-
-
-def _version(file: Path, content: Any) -> int:
-    """The schema's version, of a newer one an error; nonsense counts as the present one and is named with its place."""
-    version = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
-    if not isinstance(version, int) or isinstance(version, bool):
-        return SCHEMA_VERSION
-    if not 1 <= version <= SCHEMA_VERSION:
-        rule = f"schema_version must be 1 to {SCHEMA_VERSION}, the newest this version of ringfence knows"
-        raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
-    return version

@@ -1,14 +1,16 @@
 """Answers of a fixed classifier under noise: what labels of some objectives are made from.
 
-Its answers to n noisy copies of every training input are counted once, by the sampling engine, and kept beside the
+Its answers to n noisy copies of every training input are counted once, by the sampler, and kept beside the
 checkpoints: a training that goes on counts nothing anew, and all members share them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn, final
 
@@ -16,11 +18,16 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import LoadedModel
-from ringfence.noise import Gaussian, noise_with
-from ringfence.sampling import vote_counts
+from ringfence.noise import Gaussian, Noise, noise_with
+from ringfence.sampling.forward import on_device
+from ringfence.sampling.plan import ForwardPlan
+from ringfence.sampling.probe import count_classes, fastest_plan
+from ringfence.sampling.readout import Votes
+from ringfence.sampling.sampler import Sampler
 from ringfence.store.atomic import reading_errors, write_atomically, writing_errors
 from ringfence.training.data import DeviceData
 from ringfence.training.objectives.base import Questions
@@ -129,3 +136,53 @@ def _identity(classifier: LoadedModel, data: DeviceData, questions: Questions, s
     for part in (data.x, data.y):
         digest.update(part.cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def vote_counts(
+    classifier: nn.Module,
+    inputs: Iterable[tuple[int, Tensor]],
+    noise: Noise,
+    draws: int,
+    *,
+    stage: int,
+    seed: int = 0,
+    device: torch.device | None = None,
+    plan: ForwardPlan | None = None,
+    lanes: Sequence[str] = (),
+) -> Iterator[tuple[int, IntArray]]:
+    """(id, votes (lanes, K+1)) of every input as it is complete; the last cell counts invalid scores.
+
+    inputs: ids and tensors (*shape), all of one shape. stage: the stream of the draws, negative, so that what is
+    counted here never takes part in a certificate, whose stages count from 0. lanes: as in certify().
+    """
+    if draws < 1:
+        raise ArgumentError("draws", "must be at least 1", draws, "Usual values are 10 to 1000.")
+    queue, device = iter(inputs), device or torch.device("cpu")
+    first = next(queue, None)
+    if first is None:
+        return
+    queue, shape = chain([first], queue), tuple(first[1].shape)
+    classifier = on_device(classifier, device)
+    classes = count_classes(classifier, first[1], device, lanes)
+    keep = plan is not None
+    plan = plan or fastest_plan(classifier, shape, classes, device)
+    engine = Sampler(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
+    ids: dict[int, int] = {}
+    waiting: deque[tuple[int, int, IntArray]] = deque()  # batch, id, votes: until the classifier was seen unchanged
+    while True:
+        while engine.hungry and (item := next(queue, None)) is not None:
+            slot = engine.admit(*item)
+            ids[slot] = item[0]
+            engine.submit(slot, stage, 0, draws)
+        finished = engine.step()
+        if finished is None:
+            engine.confirm()
+        else:
+            votes = finished.tally.cells["votes"].reshape(len(finished.slots), engine.lanes, classes + 1)
+            for slot, counted in zip(finished.slots.tolist(), votes, strict=True):
+                engine.release(slot)
+                waiting.append((engine.batches, ids.pop(slot), counted))
+        while waiting and waiting[0][0] <= engine.confirmed:
+            yield waiting.popleft()[1:]
+        if finished is None:
+            return

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ringfence.analysis.conditions.members import judge, largest_cosine, summary
+from ringfence.analysis.conditions import judge, largest_cosine, summary
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
 

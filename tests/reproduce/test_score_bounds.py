@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from score_models import worst_scores
-from slabs import max_margin_prediction, weighted_prediction
-
-from ringfence.analysis.conditions import (
+from score_bounds import (
+    comparison_statistic,
+    confidence_portions,
     max_margin_bound,
     portion,
     preferred_ensemble,
@@ -17,6 +16,9 @@ from ringfence.analysis.conditions import (
     weighted_bound,
     weighted_hoeffding_bound,
 )
+from score_models import worst_scores
+from slabs import max_margin_prediction, weighted_prediction
+
 from ringfence.errors import ArgumentError
 from ringfence.types import FloatArray
 
@@ -94,3 +96,27 @@ def test_bad_arguments_are_refused() -> None:
         single_bound(0.5, 0.1, 0.5, 1.2)
     with pytest.raises(ArgumentError, match="mean"):
         threshold(1.0, 0.2, 0.9)
+
+
+def test_confidence_portions_of_known_scores() -> None:
+    scores = np.array([[[0.6, 0.3, 0.1], [0.5, 0.1, 0.4]], [[1.0, 0.0, 0.0], [0.2, 0.8, 0.0]]])
+    shares = confidence_portions(scores, 0)
+    np.testing.assert_allclose(shares.single, [[0.75, 0.8], [0.0, 1.0]])
+    np.testing.assert_allclose(shares.weighted, [0.5 / 0.9, 1.0])
+    np.testing.assert_allclose(shares.max_margin, [0.8, 1.0])
+    assert shares.lams(0.5) == pytest.approx((0.5 / 0.9, 0.8), abs=0.5)
+    assert shares.lams(0.0) == (1.0, 1.0)
+    assert shares.transferability == pytest.approx((0.5 / 0.9 + 1) / 1.8)
+    with pytest.raises(ArgumentError, match="label"):
+        confidence_portions(scores, 3)
+
+
+def test_the_statistic_is_larger_when_members_err_alike() -> None:
+    rng = np.random.default_rng(0)
+    label = rng.uniform(0.5, 0.9, (4000, 4))
+    alike, apart = np.zeros((4000, 4, 6)), np.zeros((4000, 4, 6))
+    for member in range(4):
+        alike[:, member, [0, 1]] = np.stack([label[:, member], 1 - label[:, member]], 1)
+        apart[:, member, [0, 1 + member]] = np.stack([label[:, member], 1 - label[:, member]], 1)
+    assert comparison_statistic(confidence_portions(alike, 0)) > comparison_statistic(confidence_portions(apart, 0))
+    assert np.isnan(comparison_statistic(confidence_portions(alike, 1)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from ringfence.analysis.conditions import (
+from pair_conditions import (
     best_pair_weights,
     ensemble_radius,
     gain_cosine,
@@ -14,6 +13,7 @@ from ringfence.analysis.conditions import (
     smoothness_allowed,
     weighted_coupling,
 )
+
 from ringfence.errors import ArgumentError
 
 

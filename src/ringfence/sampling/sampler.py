@@ -1,4 +1,4 @@
-"""The engine: draws of many inputs in full batches, read out and counted on the device, memory flat in n."""
+"""Sampler: draws of many inputs in full batches, read out and counted on the device, memory flat in n."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ringfence.sampling.supply import Prepared, Supply
 
 
 @final
-class Engine:
-    """Feeds requests of admitted inputs to one classifier. One engine, one thread.
+class Sampler:
+    """Feeds requests of admitted inputs to one classifier. One sampler, one thread.
 
     ``admit`` puts an input into a free slot, ``submit`` asks for draws of it, ``step`` runs one batch and
     returns what is complete, ``release`` frees the slot. A tally holds exactly the draws asked for.

@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
+from score_bounds import check_probability
 
-from ringfence.analysis.conditions.verdicts import Form, check_form, check_positive, check_probability, checked_weights
+from ringfence.analysis.conditions import Form, check_form, check_positive, checked_weights
 from ringfence.errors import ArgumentError
 from ringfence.types import FloatArray
 

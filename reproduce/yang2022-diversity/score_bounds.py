@@ -14,12 +14,18 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ringfence.analysis.conditions.verdicts import check_probability, checked_weights
+from ringfence.analysis.conditions import checked_weights
 from ringfence.errors import ArgumentError
 from ringfence.types import FloatArray
 
 Preference = Literal["weighted", "max_margin", "undecided"]
 """The ensemble whose bound is larger for ALL weights; undecided: it depends on the weights."""
+
+
+def check_probability(name: str, value: float) -> None:
+    """Refuse what is no probability."""
+    if not 0 <= value <= 1:
+        raise ArgumentError(name, "must lie in [0, 1]", value, "Give a probability.")
 
 
 def portion(lam: float) -> float:

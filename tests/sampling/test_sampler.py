@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, votes_of
 
 from ringfence import Gaussian
-from ringfence.sampling import CHUNK, Engine, ForwardPlan, Votes
+from ringfence.sampling import CHUNK, ForwardPlan, Sampler, Votes
 from ringfence.types import IntArray
 
 SHAPE = (3,)
@@ -23,13 +23,13 @@ X = torch.tensor([[0.2, 0.0, 0.0], [0.6, 1.0, 0.0], [0.9, 0.5, 0.5], [-0.3, 0.0,
 
 
 @contextmanager
-def engine(module: nn.Module, batch: int, plans: list[ForwardPlan] | None = None) -> Iterator[Engine]:
+def engine(module: nn.Module, batch: int, plans: list[ForwardPlan] | None = None) -> Iterator[Sampler]:
     on_plan = None if plans is None else plans.append
-    made = Engine(module.eval(), NOISE, (Votes(),), 4, ForwardPlan(batch), torch.device("cpu"), SHAPE, SEED, on_plan)
+    made = Sampler(module.eval(), NOISE, (Votes(),), 4, ForwardPlan(batch), torch.device("cpu"), SHAPE, SEED, on_plan)
     yield made
 
 
-def collect(running: Engine) -> dict[int, list[IntArray]]:
+def collect(running: Sampler) -> dict[int, list[IntArray]]:
     """slot -> tallies of its requests (lanes, cells), in the order they became complete."""
     found: dict[int, list[IntArray]] = {}
     while (finished := running.step()) is not None:
