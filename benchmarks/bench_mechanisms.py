@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 from common import Bar, Grid, Report, arguments, finish, interleaved
 
-from ringfence.mechanisms import MECHANISMS, Mechanism
+from ringfence.mechanisms import Mechanism, mechanisms_named
 from ringfence.types import FloatArray
 
 LIMIT_S = 10.0
@@ -41,7 +41,7 @@ def main() -> int:
     count = 20_000 if options.quick else 1_000_000
     p_a, p_b = simplex_points(count)
     rounds = min(options.repetitions, 3)
-    seconds = interleaved({name: radii(one, p_a, p_b) for name, one in MECHANISMS.items()}, rounds)
+    seconds = interleaved({one.name: radii(one, p_a, p_b) for one in mechanisms_named("all")}, rounds)
     total = [sum(round_) for round_ in zip(*seconds.values(), strict=True)]
     rows = [[name, f"{median(times):.3f}", f"{count / median(times):,.0f}"] for name, times in seconds.items()]
     grid = Grid(f"{count:,} points per mechanism", ("mechanism", "seconds", "points per second"), rows)

@@ -92,6 +92,11 @@ class Run:
         return self.config.noise.sigma
 
     @property
+    def family(self) -> str:
+        """Of the noise."""
+        return self.config.noise.family
+
+    @property
     def procedure(self) -> str:
         """Its name."""
         return self.config.procedure.name

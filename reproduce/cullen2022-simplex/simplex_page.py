@@ -19,10 +19,11 @@ from softmax_bounds import SOFT_BOUNDS, redecided
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Comparison, Radii, compare, summarise
 from ringfence.analysis.simplex import contestant, simplex_map, simplex_points
-from ringfence.mechanisms import MECHANISMS, Mechanism, neyman_pearson, one_sided
+from ringfence.mechanisms import Mechanism, mechanisms_named, neyman_pearson, one_sided
 
 HERE = Path(__file__).resolve().parent
 RESULTS, DOCS = ROOT / "results" / "simplex", ROOT / "docs"
+MECHANISMS = [one.name for one in mechanisms_named("all")]
 ENSEMBLE = "one-sided+renyi+analytic-dp"
 """The paper's: the largest of its three radii."""
 SIGMAS = ("0.25", "0.5", "1.0")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
-from ringfence.mechanisms import MECHANISMS
+from ringfence.mechanisms import mechanisms_named
 from ringfence.procedures import claims
 from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
@@ -33,7 +33,7 @@ def redecided(
     config = run.config.model_copy(update={"procedure": ProcedureConfig(name=procedure, **settings)})
     given = given_in(config)
     decided = decided_again(procedure_in(config), given, records, name).decisions
-    found = {one.name: claims(decided, replace(given, mechanism=one))[1] for one in MECHANISMS.values()}
+    found = {one.name: claims(decided, replace(given, mechanism=one))[1] for one in mechanisms_named("all")}
     radii = [{key: float(values[row]) for key, values in found.items()} for row in range(len(records))]
     return RunBounds(name, config, [replace(one, radii=own) for one, own in zip(records, radii, strict=True)])
 
@@ -47,10 +47,10 @@ def study_softmax(path: Path) -> None:
         # The paper's form knows no selection stage: it sees the n draws alone.
         records = [replace(one, stages=one.stages[-1:]) for one in run.records] if form == "paper" else run.records
         again = redecided(run, f"{bound}, {form}", run.config.procedure.name, settings, records)
-        for name, one in MECHANISMS.items():
+        for one in mechanisms_named("all"):
             radius = again.radius(one)
             shown = {"median_radius": float(np.median(radius)), "mean_radius": float(radius.mean())}
-            of = {"bound": bound, "form": form, "mechanism": name}
+            of = {"bound": bound, "form": form, "mechanism": one.name}
             rows.append({**of, **shown, "above": float(np.mean(radius > 0.05))})
     content = {"run": path.name, "sigma": run.sigma, "n": run.n, "inputs": len(run), "top_1": run.top_1, "rows": rows}
     (RESULTS / "softmax.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -89,24 +89,31 @@ def test_bounds_hold_as_often_as_they_say() -> None:
     assert wrong <= binom.ppf(1 - 1e-6, runs * len(INPUTS), alpha)
 
 
-def test_the_noise_is_gaussian_and_new_in_every_chunk() -> None:
-    noise = rf.Gaussian(SIGMA)
+FAMILIES = (rf.Gaussian, rf.Uniform, rf.Laplace)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_noise_has_its_law_and_is_new_in_every_chunk(kind: type[rf.Gaussian]) -> None:
+    noise = kind(SIGMA)
     out = torch.empty(64, 100, 50, device=DEVICE)
     for number, chunk in enumerate(out):
         noise.fill(chunk, 1234 + number)
     values = out.flatten().cpu().numpy() / SIGMA
     assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 5 / len(values) ** 0.5
-    assert kstest(values[::7], "norm").pvalue > 1e-6
+    assert kstest(values[::7], noise.law.unit.cdf).pvalue > 1e-6
     firsts = out[:, 0, 0].cpu().numpy()
     assert len(np.unique(firsts)) == len(firsts)
 
 
-@pytest.mark.parametrize("law", [("gaussian", 0.25, 255), ("gaussian", 1.0, 255), ("gaussian", 0.12, 1000)])
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("law", [(0.25, 255), (1.0, 255), (0.12, 1000)])
 @pytest.mark.parametrize("key", [3, (1 << 64) - 5])
-def test_exact_noise_is_the_same_integers_on_every_device(law: tuple[str, float, int], key: int) -> None:
+def test_exact_noise_is_the_same_integers_on_every_device(
+    kind: type[rf.Gaussian], law: tuple[float, int], key: int
+) -> None:
     wanted, out = torch.empty(300, 3073), torch.empty(300, 3073, device=DEVICE)
-    rf.Gaussian(law[1], "exact", law[2]).fill_steps(wanted, key)
-    rf.Gaussian(law[1], "exact", law[2]).fill_steps(out, key)
+    kind(law[0], "exact", law[1]).fill_steps(wanted, key)
+    kind(law[0], "exact", law[1]).fill_steps(out, key)
     assert torch.equal(out.cpu(), wanted)
 
 
@@ -144,12 +151,13 @@ def test_exact_noise_gives_the_counts_of_the_cpu(plan: ForwardPlan) -> None:
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="one of the CPU has 10^8")
-def test_exact_noise_fits_its_law_over_a_billion_draws() -> None:
-    law = thresholds("gaussian", 0.25, 255)
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_exact_noise_fits_its_law_over_a_billion_draws(kind: type[rf.Gaussian]) -> None:
+    law = thresholds(kind.name, 0.25, 255)
     out = torch.empty(1000, 100_000, device=DEVICE)
     counts = torch.zeros(law.highest - law.lowest + 1, dtype=torch.int64, device=DEVICE)
     for key in range(10):
-        rf.Gaussian(0.25, "exact").fill_steps(out, key)
+        kind(0.25, "exact").fill_steps(out, key)
         counts += torch.bincount((out.view(-1) - law.lowest).int(), minlength=len(counts))
     expected = law.probabilities() * int(counts.sum())
     common = expected >= 10
@@ -158,22 +166,24 @@ def test_exact_noise_fits_its_law_over_a_billion_draws() -> None:
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the CPU draws otherwise")
+@pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_kernel_draws_what_it_says_in_any_layout(layout: torch.memory_format) -> None:
+def test_the_kernel_draws_what_it_says_in_any_layout(layout: torch.memory_format, kind: type[rf.Gaussian]) -> None:
     keys, places, slots = [3, 3, (1 << 64) - 5, 0], [0, 99, 7, -1], [1, 0, 2, 1]
     clean = torch.rand(3, 3, 5, 7, device=DEVICE)
     table = torch.tensor([slots, [signed(key) for key in keys], places], device=DEVICE)
     out = torch.empty(4, 3, 5, 7, device=DEVICE, memory_format=layout)
-    assert rf.Gaussian(SIGMA).add(out, clean, table)
+    assert kind(SIGMA).add(out, clean, table)
     for row, key, place, slot in zip(out, keys, places, slots, strict=True):
-        drawn = philox.normals(key, place, 105) if place >= 0 else np.zeros(105)
+        drawn = philox.REFERENCES[kind.name](key, place, 105) if place >= 0 else np.zeros(105)
         wanted = clean[slot].cpu().numpy().reshape(-1) + SIGMA * drawn
         assert np.abs(row.cpu().numpy().reshape(-1) - wanted).max() < 1e-4
 
 
-def test_a_chunk_is_the_same_whole_or_in_rows() -> None:
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_chunk_is_the_same_whole_or_in_rows(kind: type[rf.Gaussian]) -> None:
     """What ``fill`` gives is what the engine adds, however its batches cut the chunk."""
-    noise, key = rf.Gaussian(SIGMA), (1 << 63) + 11
+    noise, key = kind(SIGMA), (1 << 63) + 11
     whole, part = torch.empty(100, 3, 4, device=DEVICE), torch.empty(30, 3, 4, device=DEVICE)
     noise.fill(whole, key)
     rows = torch.arange(50, 80)

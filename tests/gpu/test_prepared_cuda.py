@@ -112,13 +112,14 @@ def test_an_invalid_row_of_a_fused_network_is_invalid_and_alone(bad: float) -> N
 def test_the_noise_kernel_is_checked_with_keys_of_all_64_bits() -> None:
     from ringfence.noise import kernel
 
-    def short(out: Tensor, clean: Tensor, table: Tensor, sigma: float) -> None:
+    def short(out: Tensor, clean: Tensor, table: Tensor, sigma: float, family: str) -> None:
         """Loses the highest bit of a key."""
-        kernel.add_noise(out, clean, torch.stack([table[0], table[1] & (2**63 - 1), table[2]]), sigma)
+        kernel.add_noise(out, clean, torch.stack([table[0], table[1] & (2**63 - 1), table[2]]), sigma, family)
 
     device = torch.device(DEVICE)
-    assert philox.are_drawn_by(kernel.add_noise, device)
-    assert not philox.are_drawn_by(short, device)
+    for family in kernel.FAMILIES:
+        assert philox.are_drawn_by(kernel.add_noise, device, family)
+        assert not philox.are_drawn_by(short, device, family)
 
 
 @pytest.mark.parametrize("calls", [40, 80])

@@ -17,6 +17,8 @@ from ringfence.noise.inversion import fill_integers, guide
 from ringfence.stats.lattice import WORD, thresholds
 
 LAW = ("gaussian", 0.25, 255)
+LAWS = [LAW, ("uniform", 0.25, 255), ("laplace", 0.25, 255), ("laplace", 1.0, 100)]
+every_law = pytest.mark.parametrize("law", LAWS, ids=str)
 
 
 @pytest.mark.parametrize("sigma", [0.12, 0.25, 1.0])
@@ -51,20 +53,22 @@ def test_what_is_drawn_differs_from_the_law_by_less_than_half_of_eta() -> None:
         assert (inside + outside) / 2 < table.eta / 2
 
 
-def test_integers_are_those_of_their_64_bit_words() -> None:
+@every_law
+def test_integers_are_those_of_their_64_bit_words(law: tuple[str, float, int]) -> None:
     key, rows, size = (1 << 64) - 5, 40, 785
     out = torch.empty(rows, size)
-    fill_integers(out, key, LAW)
+    fill_integers(out, key, law)
     blocks = np.arange(-(-size // 4), dtype=np.uint64)
     for place in range(rows):
         upper = philox.words(key, blocks, place).reshape(-1)[:size]
         lower = philox.words(key, blocks, place, 1).reshape(-1)[:size]
-        wanted = thresholds(*LAW).of_words((upper << np.uint64(32)) | lower)
+        wanted = thresholds(*law).of_words((upper << np.uint64(32)) | lower)
         assert np.array_equal(out[place].numpy(), wanted)
 
 
-def test_words_at_and_beside_every_threshold_are_told_apart() -> None:
-    found = guide(*LAW)
+@every_law
+def test_words_at_and_beside_every_threshold_are_told_apart(law: tuple[str, float, int]) -> None:
+    found = guide(*law)
     upper = np.unique((found.table.values >> np.uint64(32)).astype(np.int64))
     words = np.unique(np.clip(np.concatenate([upper - 1, upper, upper + 1]), 0, 2**32 - 1))
     integers, undecided = found.integers(words)
@@ -95,15 +99,16 @@ def test_threads_share_rows_and_change_nothing(threads: int) -> None:
     assert torch.equal(out, wanted)
 
 
+@every_law
 @pytest.mark.parametrize("keys", [2, pytest.param(50, marks=pytest.mark.slow)])
-def test_frequencies_fit_the_law(keys: int) -> None:
+def test_frequencies_fit_the_law(keys: int, law: tuple[str, float, int]) -> None:
     """2 million draws each; the slow one 100 million."""
     out = torch.empty(100, 20_000)
-    counts = np.zeros(thresholds(*LAW).highest - thresholds(*LAW).lowest + 1)
+    counts = np.zeros(thresholds(*law).highest - thresholds(*law).lowest + 1)
     for key in range(keys):
-        fill_integers(out, key, LAW)
-        counts += np.bincount(out.view(-1).long().numpy() - thresholds(*LAW).lowest, minlength=len(counts))
-    expected = thresholds(*LAW).probabilities() * counts.sum()
+        fill_integers(out, key, law)
+        counts += np.bincount(out.view(-1).long().numpy() - thresholds(*law).lowest, minlength=len(counts))
+    expected = thresholds(*law).probabilities() * counts.sum()
     common = expected >= 10
     statistic = ((counts - expected)[common] ** 2 / expected[common]).sum()
     assert statistic < chi2.isf(1e-9, common.sum())

@@ -12,6 +12,7 @@ from configs import small_config
 from ringfence.mechanisms import MECHANISMS
 from ringfence.procedures import Fixed, Given, Procedure, claims
 from ringfence.record import Record, StageTally
+from ringfence.stats import NoiseLaw
 from ringfence.store import InputInfo, RunConfig, RunFolder
 from ringfence.types import Tally
 
@@ -50,6 +51,7 @@ def fake_run(
         }
         | changes
     )
+    config = config.model_copy(update={"norm": MECHANISMS[mechanisms[0]].norm} if mechanisms[0] in MECHANISMS else {})
     run = RunFolder.create_or_resume(path, config)
     rng = np.random.default_rng(seed)
     label = np.arange(inputs) % CLASSES
@@ -79,7 +81,8 @@ def fake_run(
 def _lane(
     config: RunConfig, test: Procedure, lane: str, label: Any, top: Any, easy: Any, rng: np.random.Generator
 ) -> list[Record]:
-    inputs, given = len(top), Given(CLASSES, config.noise.sigma, MECHANISMS[config.mechanisms[0]])
+    law = NoiseLaw(config.noise.family, config.noise.sigma)
+    inputs, given = len(top), Given(CLASSES, law, MECHANISMS[config.mechanisms[0]])
     p = np.repeat((1 - easy)[:, None] / (CLASSES - 1), CLASSES, axis=1)
     p[np.arange(inputs), top] = easy
     state = test.start(inputs, given)
@@ -115,6 +118,7 @@ def _lane(
             spent=dict(test.spent),
             stages=tuple(stages[row]),
             config_hash=config.digest,
+            norm=given.mechanism.norm,
         )
         for row in range(inputs)
     ]
