@@ -96,7 +96,7 @@ class Gal(Objective):
         noisy.requires_grad_()
         losses, gradients, right = [], [], []
         for member in members:
-            with SecondOrder() as second:
+            with SecondOrder(fused=eager(member) is not member) as second:
                 scores = eager(member)(noisy)
             each = cross_entropy(scores, labels, reduction="none")
             gradients.append(second.gradient(each.sum(), noisy))
