@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import threading
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ringfence.classifiers.architectures import build_architecture
@@ -35,6 +37,78 @@ def test_a_convolution_may_be_differentiated_twice_in_everything(how: dict[str, 
 
     assert torch.autograd.gradcheck(convolved, given)
     assert torch.autograd.gradgradcheck(convolved, given)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+@pytest.mark.parametrize(("shape", "fused"), [((5, 3), False), ((4, 3, 2, 5), False), ((4, 3, 2, 2), True)])
+def test_a_batch_norm_may_be_differentiated_twice_in_everything(shape: tuple[int, ...], fused: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        with SecondOrder(everywhere=True, fused=fused):
+            found: Tensor = batch_norm(x, None, None, weight, bias, training=True).sin()
+        return found
+
+    given = [drawn(*shape), drawn(3), drawn(3)]
+    assert torch.autograd.gradcheck(normed, given)
+    assert torch.autograd.gradgradcheck(normed, given)
+
+
+def test_second_derivatives_of_a_batch_norm_are_taken_in_fewer_passes() -> None:
+    passes: list[Any] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            passes.append(func)
+            return func(*args, **(kwargs or {}))
+
+    launched = []
+    for mode in (SecondOrder(everywhere=True), nullcontext()):
+        member = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU())
+        x = torch.rand(4, 3, 8, 8).requires_grad_()
+        with mode as second:
+            total = member(x).square().sum()
+        slope = second.gradient(total, x) if second else torch.autograd.grad(total, x, create_graph=True)[0]
+        passes.clear()
+        with Watch():
+            slope.square().sum().backward()
+        launched.append(sum(func is torch.ops.aten.sum.dim_IntList for func in passes))
+    assert launched[0] == 0 < launched[1]
+
+
+@pytest.mark.parametrize("momentum", [0.3, None])
+def test_a_batch_norm_counts_and_evaluates_as_torchs_own(momentum: float | None) -> None:
+    ours, theirs = (nn.BatchNorm2d(3, momentum=momentum) for _ in range(2))
+    for seed in range(3):
+        x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(seed)) + seed
+        with SecondOrder(everywhere=True):
+            found = ours(x)
+        assert torch.equal(found, theirs(x))
+    assert all(torch.equal(a, b) for a, b in zip(ours.buffers(), theirs.buffers(), strict=True))
+    with SecondOrder(everywhere=True):
+        assert torch.equal(ours.eval()(x), theirs.eval()(x))
+        assert torch.equal(nn.BatchNorm2d(3, affine=False)(x), nn.BatchNorm2d(3, affine=False)(x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
+def test_what_compiled_code_differentiates_may_run_in_another_thread() -> None:
+    """torch differentiates on a GPU in a thread of its own, where the second derivatives are compiled then."""
+    slopes: list[Tensor] = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        member, x = nn.BatchNorm2d(3), torch.rand(4, 3, 6, 6).requires_grad_()
+        with SecondOrder(everywhere=True, fused=fused) as second:
+            total = member(x).sin().sum()
+        slope = second.gradient(total, x)
+        worker = threading.Thread(target=slope.norm().backward)
+        worker.start()
+        worker.join()
+        assert member.weight.grad is not None
+        slopes.append(member.weight.grad)
+    assert torch.allclose(*slopes)
 
 
 def steepness(member: nn.Module, x: Tensor, second: bool) -> list[Tensor]:

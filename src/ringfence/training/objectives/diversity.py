@@ -112,7 +112,7 @@ class Gal(Objective):
         noisy.requires_grad_()
         losses, gradients, right = [], [], []
         for member in members:
-            with SecondOrder() as second:
+            with SecondOrder(fused=eager(member) is not member) as second:
                 scores = eager(member)(noisy)
             each = cross_entropy(scores, labels, reduction="none")
             gradients.append(second.gradient(each.sum(), noisy))
@@ -184,7 +184,7 @@ class Drt(Objective):
             gradients.append(gradient)
             right.append(good)
         for member in members:
-            with SecondOrder() as second:
+            with SecondOrder(fused=eager(member) is not member) as second:
                 scores = eager(member)(noisy)
             standard.append(self._standard(member, scores, batch, draws, noise))
             margin = margin_over_runner_up(scores, labels)

@@ -8,8 +8,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn.functional import batch_norm
 from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.overrides import TorchFunctionMode
+
+from ringfence.training.objectives.second_norm import NormPlace
 
 
 @final
@@ -18,16 +21,18 @@ class SecondOrder(TorchFunctionMode):
 
     A convolution is bilinear in input and weight; it and its two adjoints are each other's derivatives. torch knows
     that for the first derivative only: for the second it runs a convolution whose kernel is as large as the image.
-    On a CPU that is fast, and torch's own is used unless ``everywhere``.
+    On a CPU that is fast, and torch's own is used unless ``everywhere``. Batch norms are differentiated in fewer
+    passes, too (``second_norm.py``); fused: by compiled code.
     """
 
-    def __init__(self, everywhere: bool = False) -> None:
+    def __init__(self, everywhere: bool = False, fused: bool = False) -> None:
         super().__init__()
-        self.everywhere, self.weights_wanted = everywhere, True
+        self.everywhere, self.fused, self.weights_wanted = everywhere, fused, True
+        self._ours = {torch.conv2d: self._convolved, batch_norm: self._normed}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.conv2d and args and (self.everywhere or args[0].is_cuda):
-            func = self._convolved
+        if func in self._ours and args and (self.everywhere or args[0].is_cuda):
+            func = self._ours[func]
         return func(*args, **(kwargs or {}))
 
     def gradient(self, total: Tensor, inputs: Tensor) -> Tensor:
@@ -57,6 +62,22 @@ class SecondOrder(TorchFunctionMode):
             x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         found = _Place(self, x.shape, weight.shape, how).convolution(x, weight)
         return found if bias is None else found + bias.view(-1, 1, 1)
+
+    def _normed(
+        self,
+        x: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        if not training or weight is None or bias is None:
+            return batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
+        running = running_mean, running_var
+        return NormPlace(running, momentum, eps, lambda: self.weights_wanted, self.fused).normed(x, weight, bias)
 
 
 @final
