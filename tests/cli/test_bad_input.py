@@ -332,4 +332,6 @@ def test_names_may_be_written_with_hyphens_and_underscores(call: Call, tmp_path:
         call("certify", *members, "--procedure", name)
         assert "name: after-smoothing" in (tmp_path / "job.yaml").read_text()
     out = ("--data", "default", "--out", tmp_path / "ckpt", "--epochs", 0)
-    assert "objective" not in refused(call, "train", "--objective", "denoise_mse", *out)
+    told = refused(call, "train", "--objective", "denoise_mse", "--schedule", "one_cycle", *out)
+    assert "objective" not in told
+    assert "schedule" not in told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,6 @@ from ringfence.cli.console import friendly, numbers, print_json, remark, results
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
-    from ringfence.analysis.aces_runs import AcesRun
 
 aces_app = typer.Typer(help="Accurate and certified: decide per input between a certified and a strong network (ACES).")
 
@@ -67,6 +65,7 @@ def frontier_command(
         from ringfence.analysis.aces_runs import baseline as baseline_figures
         from ringfence.cli.aces_tables import points_json, points_of, print_points
         from ringfence.errors import ArgumentError
+        from ringfence.report.aces_drawing import save_pictures
         from ringfence.store import RunFolder
 
         found = AcesRun.read(RunFolder.open(run))
@@ -80,7 +79,7 @@ def frontier_command(
             "accuracy": None if accuracy is None else best_theta(points, accuracy=accuracy),
             "acr": None if acr is None else best_theta(points, acr=acr),
         }
-        pictures = _draw(found, points, others, asked, out or run / "figures")
+        pictures = save_pictures(found, points, others, asked, out or run / "figures")
         if as_json:
             best = {name: point.to_dict() if point else None for name, point in chosen.items()}
             alone = [one.to_dict() for one in others]
@@ -104,26 +103,3 @@ def _place(point: ThetaMetrics, name: str = "theta") -> str:
     """A point of the frontier in words."""
     share = 100 * (point.natural_accuracy or 0.0)
     return f"{name} {point.theta:g}, natural accuracy {share:.1f}%, ACR {point.acr or 0.0:.3f}"
-
-
-def _draw(
-    run: AcesRun, points: Sequence[ThetaMetrics], others: Sequence[ThetaMetrics], radii: Sequence[float], out: Path
-) -> list[Path]:
-    """frontier.png, entropy.png and selection.png."""
-    from ringfence.report.aces_drawing import frontier_specification, medians_specification, selection_specification
-    from ringfence.report.rendering import save_picture
-
-    positive = [r for r in radii if r > 0 and points[-1].certified_accuracy[r] > 0][:2]
-    answers = run.answers()
-    everything, at = answers[-1], positive[0] if positive else 0.0
-    certifiable = (everything.prediction == everything.label) & (everything.radius >= at)
-    what = f"certified at {at:g} with theta {everything.theta:g}"
-    pictures = {
-        "frontier": frontier_specification(points, [None, *positive], others),
-        "entropy": medians_specification(run.medians(), certifiable, list(run.lanes), what, run.measured),
-        "selection": selection_specification(answers[:: max(1, (len(answers) - 1) // 10)]),
-    }
-    written = [out / f"{name}.png" for name in pictures]
-    for path, picture in zip(written, pictures.values(), strict=True):
-        save_picture(picture, path)
-    return written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,74 +51,58 @@ class EnsembleOptions:
     singles: o.Singles = False
 
 
+@dataclass(frozen=True)
+class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
+    """What ``certify`` and ``predict`` share."""
+
+    out: o.OutUnlessFile = None
+    model: o.ModelUnlessMembers = None
+    data: o.DataUnlessFile = None
+    weights: o.Weights = None
+    save: Save = None
+    as_json: o.Json = False
+    quiet: o.Quiet = False
+
+    def described(self, after: bool = False) -> dict[str, Any]:
+        """What the flags say, in the words of a job file; None where they say nothing. after: smoothed apart."""
+        mean, std = written_numbers(self.mean, "--mean"), written_numbers(self.std, "--std")
+        chosen = {"skip": self.skip, "limit": self.limit, "stop": self.stop_index, "split": self.split}
+        shared = {"device": self.device, "batch": self.batch, "compile": self.compile or None}
+        return {
+            "classifier": {"tree": chosen_tree(self, after), "mean": mean, "std": std, "classes": self.classes},
+            "data": {"source": self.data, **chosen, "size": self.size},
+            "noise": self.settings(),
+            "precision": self.precision,
+            "seed": self.seed,
+            "execution": {**shared, "autotune": self.autotune, "engine": self.engine},
+            "out": None if self.out is None else str(self.out),
+        }
+
+
 @grouped
 def certify_command(
     ctx: typer.Context,
     job: JobFile = None,
-    noise: NoiseOptions = NoiseOptions(),
-    out: o.OutUnlessFile = None,
-    model: o.ModelUnlessMembers = None,
-    data: o.DataUnlessFile = None,
-    weights: o.Weights = None,
-    inputs: InputOptions = InputOptions(),
-    running: RunningOptions = RunningOptions(),
-    ensemble: EnsembleOptions = EnsembleOptions(),
+    given: JobOptions = JobOptions(),
     split_alpha: o.SplitAlpha = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse forms that have no proven guarantee.")] = False,
-    save: Save = None,
     unlocked: o.Unlocked = False,
-    as_json: o.Json = False,
-    quiet: o.Quiet = False,
 ) -> None:
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
         name = ctx.obj["procedure"]
-        after = (name or "").replace("_", "-") == "after-smoothing"
-        flags = described(noise, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
+        flags = given.described(after=(name or "").replace("_", "-") == "after-smoothing")
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
-        run_or_save(job_of(flags, job), save, as_json, quiet, strict, unlocked)
+        run_or_save(job_of(flags, job), given, strict, unlocked)
 
 
 @grouped
-def predict_command(
-    ctx: typer.Context,
-    job: JobFile = None,
-    noise: NoiseOptions = NoiseOptions(),
-    out: o.OutUnlessFile = None,
-    model: o.ModelUnlessMembers = None,
-    data: o.DataUnlessFile = None,
-    weights: o.Weights = None,
-    inputs: InputOptions = InputOptions(),
-    running: RunningOptions = RunningOptions(),
-    ensemble: EnsembleOptions = EnsembleOptions(),
-    save: Save = None,
-    as_json: o.Json = False,
-    quiet: o.Quiet = False,
-) -> None:
+def predict_command(ctx: typer.Context, job: JobFile = None, given: JobOptions = JobOptions()) -> None:
     """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
     with friendly("Run the same command again to continue."):
-        flags = described(noise, out, chosen_tree(model, weights, ensemble), data, inputs, running)
-        flags["procedure"] = {"name": "predict", **given_settings(ctx)}
-        run_or_save(job_of(flags, job), save, as_json, quiet)
-
-
-def described(
-    noise: NoiseOptions, out: Path | None, tree: Any, data: str | None, inputs: InputOptions, running: RunningOptions
-) -> dict[str, Any]:
-    """What the flags say, in the words of a job file; None where they say nothing."""
-    mean, std = written_numbers(inputs.mean, "--mean"), written_numbers(inputs.std, "--std")
-    chosen = {"skip": inputs.skip, "limit": inputs.limit, "stop": inputs.stop_index, "split": inputs.split}
-    shared = {"device": running.device, "batch": running.batch, "compile": running.compile or None}
-    return {
-        "classifier": {"tree": tree, "mean": mean, "std": std, "classes": inputs.classes},
-        "data": {"source": data, **chosen, "size": inputs.size},
-        "noise": noise.settings(),
-        "precision": running.precision,
-        "seed": running.seed,
-        "execution": {**shared, "autotune": running.autotune, "engine": running.engine},
-        "out": None if out is None else str(out),
-    }
+        flags = {**given.described(), "procedure": {"name": "predict", **given_settings(ctx)}}
+        run_or_save(job_of(flags, job), given)
 
 
 def job_of(flags: dict[str, Any], file: Path | None) -> Job:
@@ -139,18 +123,18 @@ def job_of(flags: dict[str, Any], file: Path | None) -> Job:
     return together(job, lambda: load_model(tree), lambda: load_dataset(data, **of))
 
 
-def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions, after: bool = False) -> str | None:
+def chosen_tree(given: JobOptions, after: bool) -> str | None:
     """The tree that --model and --weights, or --members and its companions, say; None where they say nothing."""
     from ringfence.errors import ArgumentError
     from ringfence.models.compose import ensemble, with_weights
     from ringfence.models.grammar import split_models
 
     if given.members is None:
-        if given != EnsembleOptions():
+        if any(getattr(given, one.name) != one.default for one in fields(EnsembleOptions)):
             rule = "--vote, --member-weights, --weights-on, --consensus, --prefixes and --singles need members"
             raise ArgumentError("--members", rule, "none", "Write --members a,b,c.")
-        return model if weights is None else str(with_weights(model or "default", weights))
-    for option, value in (("--model", model), ("--weights", weights)):
+        return given.model if given.weights is None else str(with_weights(given.model or "default", given.weights))
+    for option, value in (("--model", given.model), ("--weights", given.weights)):
         if value is not None:
             rule = f"does not go with {option}: the members are the models"
             remedy = f"Leave out {option}, or write one tree: --model 'soft(A, B)'."
@@ -168,16 +152,14 @@ def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions,
     return str(tree)
 
 
-def run_or_save(
-    job: Job, save: Path | None, as_json: bool, quiet: bool, strict: bool = False, unlocked: bool = False
-) -> None:
+def run_or_save(job: Job, given: JobOptions, strict: bool = False, unlocked: bool = False) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
     from ringfence.errors import ArgumentError
 
-    if save is not None:
-        job.save(save)
-        if not quiet:
-            remark(f"written: {save}; certify it with: ringfence certify {save}")
+    if given.save is not None:
+        job.save(given.save)
+        if not given.quiet:
+            remark(f"written: {given.save}; certify it with: ringfence certify {given.save}")
         return
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
@@ -186,8 +168,8 @@ def run_or_save(
         told = f"{value.classifier} with the procedure {value.procedure.name}"
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
-    run = certify_folder(job, job.out, quiet, unlocked)
-    print_run(job.certification, run, as_json, quiet)
+    run = certify_folder(job, job.out, given.quiet, unlocked)
+    print_run(job.certification, run, given.as_json, given.quiet)
 
 
 def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> RunFolder:

@@ -30,12 +30,15 @@ def conditions_command(
     with friendly():
         from ringfence.analysis.conditions.members import judge, summary
         from ringfence.analysis.conditions.verdicts import check_positive
-        from ringfence.noise import Gaussian
+        from ringfence.errors import ArgumentError
         from ringfence.sampling import check_seed
 
         check_seed(choice.seed)
         check_positive("--radius", radius)
-        Gaussian(choice.sigma)  # refused here, before anything is loaded
+        noise = choice.drawn  # refused here, before anything is loaded
+        if noise.law.family != "gaussian":
+            rule = "must be gaussian, which the conditions are about"
+            raise ArgumentError("noise", rule, noise.law.family, "Leave it out.")
         members, dataset = choice.load()
         judged = judge(members, dataset, sigma=choice.sigma, radius=radius, draws=choice.draws, seed=choice.seed)
         found = {"sigma": choice.sigma, "radius": radius, "draws": choice.draws, **summary(judged)}

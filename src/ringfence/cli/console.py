@@ -66,6 +66,13 @@ def say(line: str) -> None:
     results.print(one_line(line), soft_wrap=True)
 
 
+def say_facts(facts: Mapping[str, object], indent: str = "") -> None:
+    """Names and what they are, a line each; the values stand below each other."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        say(f"{indent}{name:<{width}}  {value}")
+
+
 def _marked(word: str, style: str, message: str) -> None:
     told = Text(_broken(f"{word}: {_indented(printable(message))}"))
     told.stylize(style, 0, len(word))

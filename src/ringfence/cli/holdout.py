@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ringfence.analysis.holdout import Holdout
     from ringfence.data import Dataset
+    from ringfence.noise import Noise
 
 
 Members = Annotated[str, typer.Option("--members", help="Model specs separated by commas (also arch@weights).")]
@@ -26,6 +27,7 @@ class HoldoutChoice:
 
     members: Members
     sigma: o.Sigma
+    noise: o.NoiseName = None
     data: o.Data = "default"
     first: o.First = 1
     skip: o.Skip = 20
@@ -38,6 +40,13 @@ class HoldoutChoice:
     draws: Draws = 10
     seed: o.Seed = 0
     device: o.Device = "auto"
+
+    @property
+    def drawn(self) -> Noise:
+        """The noise that the members are asked under."""
+        from ringfence.noise import noise_with
+
+        return noise_with(self.noise or "gaussian", self.sigma)
 
     @property
     def specs(self) -> list[str]:
@@ -75,11 +84,10 @@ class HoldoutChoice:
     def scores(self) -> Holdout:
         """All members' scores on the noisy hold-out inputs."""
         from ringfence.analysis.holdout import holdout_scores
-        from ringfence.noise import Gaussian
         from ringfence.sampling import check_seed, pick_device
 
         check_seed(self.seed)
-        noise, device = Gaussian(self.sigma), pick_device(self.device)
+        noise, device = self.drawn, pick_device(self.device)
         members, dataset = self.load()
         return holdout_scores(members, dataset, noise, self.draws, self.seed, device)
 

@@ -41,7 +41,6 @@ def variance_command(
         from ringfence.driver import Execution
         from ringfence.errors import ArgumentError
         from ringfence.mechanisms import one_sided
-        from ringfence.noise import Gaussian
         from ringfence.procedures import Fixed
         from ringfence.sampling import check_seed
 
@@ -52,7 +51,7 @@ def variance_command(
         if not sizes or not all(1 <= one <= count for one in sizes):
             raise ArgumentError("--k", f"must lie between 1 and the {count} members", k, "Ask for fewer.")
         check_seed(choice.seed)
-        noise, procedure = Gaussian(choice.sigma), Fixed(alpha, n=n)  # refused here, before anything is loaded
+        noise, procedure = choice.drawn, Fixed(alpha, n=n)  # refused here, before anything is loaded
         check = VarianceCheck(sizes, choice.sigma, choice.draws, n, alpha, centre, choice.seed)
         members, dataset = choice.load()
         votes = Lanes(members, ("soft",), prefixes=True)
