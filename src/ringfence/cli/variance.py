@@ -11,6 +11,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, whole_numbers
 from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import FirstInputs
+from ringfence.cli.progress import show_progress
 
 
 @dataclass(frozen=True)
@@ -55,18 +56,13 @@ def variance_command(
         check = VarianceCheck(sizes, choice.sigma, choice.draws, n, alpha, centre, choice.seed)
         members, dataset = choice.load()
         votes = Lanes(members, ("soft",), prefixes=True)
-        records = certify(
-            votes,
-            dataset,
-            noise=noise,
-            procedure=procedure,
-            mechanism=one_sided,
-            lanes=votes.names,
-            seed=choice.seed,
-            execution=Execution(choice.device),
-        )
         size_of = {name: place + 1 for place, name in enumerate(votes.names)}
-        found = check.compare(members, dataset, certified_sizes(records, size_of))
+        with show_progress(len(dataset), 0, quiet=False, draws=procedure.most_draws) as report:
+            execution = Execution(choice.device, on_progress=report)
+            how: dict[str, Any] = {"noise": noise, "procedure": procedure, "mechanism": one_sided, "seed": choice.seed}
+            records = certify(votes, dataset, lanes=votes.names, execution=execution, **how)
+            certified = certified_sizes(records, size_of)
+        found = check.compare(members, dataset, certified)
         if as_json:
             print_json({"sigma": choice.sigma, "n": n, "draws": choice.draws, **found})
             return

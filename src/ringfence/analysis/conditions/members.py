@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, final
@@ -15,6 +15,7 @@ from ringfence.analysis.conditions.verdicts import Verdict, max_margin_verdict, 
 from ringfence.analysis.member_scores import score_gradients
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
+from ringfence.progress import Counted, followed
 from ringfence.types import FloatArray
 
 
@@ -33,7 +34,7 @@ class Judged:
 
 def judge(
     members: Sequence[nn.Module],
-    inputs: Iterable[Input],
+    inputs: Counted[Input],
     *,
     sigma: float,
     radius: float,
@@ -49,7 +50,7 @@ def judge(
         raise ArgumentError("members", "needs at least two members to compare", len(members), "Name more.")
     beta = smoothed_smoothness(sigma)
     found = []
-    for item in inputs:
+    for item in followed(inputs, "judging"):
         if item.label is None:
             raise DataError("inputs", "need labels", f"input {item.id} without one", "Add labels.")
         at = score_gradients(members, item.x, item.label, sigma=sigma, draws=draws, seed=seed, input_id=item.id)
