@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from textwrap import TextWrapper
 from typing import Any, NoReturn, TypeVar
 
@@ -38,9 +37,6 @@ class PlainConsole(Console):
 T = TypeVar("T")
 results = PlainConsole()
 remarks = PlainConsole(stderr=True)
-
-OPTIONS: ContextVar[Mapping[str, str]] = ContextVar("OPTIONS", default={})  # noqa: B039  (never changed)
-"""How the command that runs calls its parameters: the library speaks of arguments, its user of options."""
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -123,7 +119,7 @@ def as_options(error: RingfenceError) -> str:
     """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
-    return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options(), **OPTIONS.get()})
+    return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options()})
 
 
 def together(make: Callable[[], T], *also: Callable[[], object]) -> T:
@@ -138,9 +134,9 @@ def together(make: Callable[[], T], *also: Callable[[], object]) -> T:
 
 
 def _context() -> Any:
-    """Of the command that runs; None where none does, or this version of typer keeps it elsewhere."""
-    current = vars(typer.main).get("get_current_context")
-    return current(silent=True) if current else None
+    """Of the command that runs, None where none does; older versions of typer have it from click."""
+    home = vars(typer.main)
+    return (home.get("get_current_context") or home["click"].get_current_context)(silent=True)
 
 
 def _is_quiet() -> bool:
