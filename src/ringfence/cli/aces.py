@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results, written_numbers
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -33,9 +33,9 @@ def compose_command(
     with friendly():
         from ringfence.analysis.aces import compose
         from ringfence.analysis.aces_parts import certification_part, core_part, selection_parts
-        from ringfence.cli.aces_tables import points_json, points_of, print_points
+        from ringfence.cli.tables import points_json, points_of, print_points
 
-        asked = None if radii is None else numbers(radii, "--radii")
+        asked = written_numbers(radii, "--radii")
         found = compose(certification_part(certification), selection_parts(selection), core_part(core))
         points = points_of(found, asked)
         if as_json:
@@ -63,13 +63,13 @@ def frontier_command(
         from ringfence.analysis.aces import best_theta
         from ringfence.analysis.aces_runs import AcesRun
         from ringfence.analysis.aces_runs import baseline as baseline_figures
-        from ringfence.cli.aces_tables import points_json, points_of, print_points
+        from ringfence.cli.tables import points_json, points_of, print_points
         from ringfence.errors import ArgumentError
         from ringfence.report.aces_drawing import save_pictures
         from ringfence.store import RunFolder
 
         found = AcesRun.read(RunFolder.open(run))
-        points = points_of(found.answers(), None if radii is None else numbers(radii, "--radii"))
+        points = points_of(found.answers(), written_numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):
             rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
             raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure.name}", remedy)

@@ -22,6 +22,7 @@ from ringfence.cli.console import (
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
+from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces_runs import AcesRun
@@ -63,13 +64,15 @@ class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
     as_json: o.Json = False
     quiet: o.Quiet = False
 
-    def described(self, after: bool = False) -> dict[str, Any]:
+    def described(self, wrong: Collected, after: bool = False) -> dict[str, Any]:
         """What the flags say, in the words of a job file; None where they say nothing. after: smoothed apart."""
-        mean, std = written_numbers(self.mean, "--mean"), written_numbers(self.std, "--std")
+        mean = wrong.ask(lambda: written_numbers(self.mean, "--mean"))
+        std = wrong.ask(lambda: written_numbers(self.std, "--std"))
+        tree = wrong.ask(lambda: chosen_tree(self, after))
         chosen = {"skip": self.skip, "limit": self.limit, "stop": self.stop_index, "split": self.split}
         shared = {"device": self.device, "batch": self.batch, "compile": self.compile or None}
         return {
-            "classifier": {"tree": chosen_tree(self, after), "mean": mean, "std": std, "classes": self.classes},
+            "classifier": {"tree": tree, "mean": mean, "std": std, "classes": self.classes},
             "data": {"source": self.data, **chosen, "size": self.size},
             "noise": self.settings(),
             "precision": self.precision,
@@ -91,24 +94,25 @@ def certify_command(
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
         name = ctx.obj["procedure"]
-        flags = given.described(after=(name or "").replace("_", "-") == "after-smoothing")
+        wrong, after = Collected(), (name or "").replace("_", "-") == "after-smoothing"
+        flags = given.described(wrong, after)
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
-        run_or_save(job_of(flags, job), given, strict, unlocked)
+        run_or_save(job_of(flags, job, wrong), given, strict, unlocked)
 
 
 @grouped
 def predict_command(ctx: typer.Context, job: JobFile = None, given: JobOptions = JobOptions()) -> None:
     """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
     with friendly("Run the same command again to continue."):
-        flags = {**given.described(), "procedure": {"name": "predict", **given_settings(ctx)}}
-        run_or_save(job_of(flags, job), given)
+        wrong = Collected()
+        flags = {**given.described(wrong), "procedure": {"name": "predict", **given_settings(ctx)}}
+        run_or_save(job_of(flags, job, wrong), given)
 
 
-def job_of(flags: dict[str, Any], file: Path | None) -> Job:
-    """The job of a file, or of none, with what the flags say in its place."""
+def job_of(flags: dict[str, Any], file: Path | None, wrong: Collected) -> Job:
+    """The job of a file, or of none, with what the flags say in its place; what is wrong with those is told too."""
     from ringfence.data import load_dataset
-    from ringfence.errors import ArgumentError
     from ringfence.job_file import Job, merged, read_job
     from ringfence.models import load_model
 
@@ -120,12 +124,11 @@ def job_of(flags: dict[str, Any], file: Path | None) -> Job:
 
     tree, data = flags["classifier"]["tree"] or "default", flags["data"]["source"] or "default"
     of = {"split": flags["data"]["split"] or "test", "size": flags["data"]["size"], "limit": 1}
-    return together(job, lambda: load_model(tree), lambda: load_dataset(data, **of))
+    return together(job, lambda: load_model(tree), lambda: load_dataset(data, **of), wrong=wrong)
 
 
 def chosen_tree(given: JobOptions, after: bool) -> str | None:
     """The tree that --model and --weights, or --members and its companions, say; None where they say nothing."""
-    from ringfence.errors import ArgumentError
     from ringfence.models.compose import ensemble, with_weights
     from ringfence.models.grammar import split_models
 
@@ -154,7 +157,6 @@ def chosen_tree(given: JobOptions, after: bool) -> str | None:
 
 def run_or_save(job: Job, given: JobOptions, strict: bool = False, unlocked: bool = False) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
-    from ringfence.errors import ArgumentError
 
     if given.save is not None:
         job.save(given.save)
@@ -224,7 +226,7 @@ def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) 
 
 def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -> None:
     """Figures of every threshold, and what may be done with them."""
-    from ringfence.cli.aces_tables import points_json, points_of, print_points
+    from ringfence.cli.tables import points_json, points_of, print_points
 
     points, out = points_of(run.answers(), None), run.run.path
     if as_json:

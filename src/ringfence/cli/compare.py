@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, remark, results, say
+from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +34,7 @@ def compare_command(
     alpha: Annotated[float | None, typer.Option(help="Failure probability that --best may spend.")] = None,
     above: Annotated[float, typer.Option(help="Count the inputs certified above this radius.")] = 0.05,
     gains: Annotated[str, typer.Option(help="Percentages x for the share that gains more than x.")] = "0,10,25,50,100",
-    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+    lane: o.LaneName = None,
     envelope: Annotated[
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
@@ -82,7 +82,7 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
     from ringfence.analysis.metrics import load_metrics
     from ringfence.cli.tables import percent, table
 
-    asked = None if radii is None else numbers(radii, "--radii")
+    asked = written_numbers(radii, "--radii")
     points = envelope([one for path in paths for one in load_metrics(path, asked)])
     if as_json:
         document = {"envelope": "chosen per radius", "points": [asdict(one) for one in points]}

@@ -122,11 +122,11 @@ def as_options(error: RingfenceError) -> str:
     return error.told({"num_classes": "--classes", "split_alpha": "--split-alpha", **_options()})
 
 
-def together(make: Callable[[], T], *also: Callable[[], object]) -> T:
-    """What is made; where that is refused, what else would be refused later is told as well."""
-    wrong = Collected()
+def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
+    """What is made; where that is refused, what else would be refused later is told as well. wrong: already."""
+    wrong = wrong or Collected()
     made = wrong.ask(make)
-    for one in also if made is None and not is_check() else ():
+    for one in also if wrong.problems and not is_check() else ():
         wrong.ask(one)
     wrong.tell()
     assert made is not None

@@ -61,7 +61,7 @@ def scatter_command(
     statistic: StatisticName = "ratio",
     step: Step = 0.005,
     page: Page = None,
-    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+    lane: o.LaneName = None,
     as_json: o.Json = False,
 ) -> None:
     """Draw a run's inputs, by their bounds and empirical means, over a map of the simplex."""
