@@ -49,7 +49,7 @@ def test_importing_ringfence_loads_nothing_heavy() -> None:
     assert loaded_after("import ringfence") & HEAVY == set()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["metrics", "--help"], ["--version"]])
+@pytest.mark.parametrize("words", [["--help"], ["metrics", "--help"], ["attack", "--help"], ["--version"]])
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     statement = f"from ringfence.cli import app; app({words!r})"
     assert loaded_after(statement) & HEAVY == set()

@@ -8,12 +8,25 @@ Loops within loops are parts of the outermost one, each of whose steps counts th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Counted(Protocol[T_co]):
+    """Items whose number is known: a list, a range, a data set."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __iter__(self) -> Iterator[T_co]:
+        """One after the other."""
+
+
 Listener = Callable[[str, float], None]
 """Takes the name of the work and the share of it that is done; 1 at its end."""
 
@@ -33,10 +46,10 @@ def listening(tell: Listener | None) -> Iterator[None]:
         _listener.set(before)
 
 
-def followed(items: Sequence[T], doing: str) -> Iterator[T]:
+def followed(items: Counted[T], doing: str) -> Iterator[T]:
     """The items one after the other, while whoever listens is told how many are done."""
     tell, outer = _listener.get(), _part.get()
-    if tell is None or not items:
+    if tell is None or not len(items):
         yield from items
         return
     name, low, width = outer or (doing, 0.0, 1.0)

@@ -138,7 +138,9 @@ class Setting:
         return (int(text) if text.strip().lstrip("+-").isdecimal() else int(value)) if whole else value
 
     def _one(self, value: Any) -> Any:
-        if self.choices and value not in self.choices:
+        alike = [one for one in self.choices if one.replace("_", "-") == str(value).replace("_", "-")]
+        value = alike[0] if alike else value
+        if self.choices and not alike:
             near = get_close_matches(str(value), self.choices, n=1)
             self._refuse(self.rule, value, f"Did you mean {near[0]}?" if near else None)
         wanted: tuple[type, ...] = {int: (Integral,), float: (Real,)}.get(self.kind, (self.kind,))

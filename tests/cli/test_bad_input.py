@@ -294,6 +294,9 @@ def test_model_weights_and_data_are_told_together(call: Call, tmp_path: Path) ->
     assert all(word in told for word in ("nosuch: must be default", "no.pt: must be", "no.npz"))
     told = refused(call, "certify", "--sigma", -1, *wrong, "--out", tmp_path / "run")
     assert problems(told) == 4, "and what is wrong before anything is loaded"
+    words = ("--sigma", -1, "--mean", "a", "--std", "b", "--members", "default", "--consensus", 1.5)
+    told = refused(call, "certify", *words, "--out", tmp_path / "run")
+    assert all(f"- --{name}: must" in told for name in ("sigma", "mean", "std", "consensus")), told
     tree = f"soft(nosuch, lenet@{tmp_path / 'no.pt'})"
     assert problems(refused(call, "certify", *OK, "--model", tree, "--out", tmp_path / "run")) == 2
 
@@ -332,4 +335,6 @@ def test_names_may_be_written_with_hyphens_and_underscores(call: Call, tmp_path:
         call("certify", *members, "--procedure", name)
         assert "name: after-smoothing" in (tmp_path / "job.yaml").read_text()
     out = ("--data", "default", "--out", tmp_path / "ckpt", "--epochs", 0)
-    assert "objective" not in refused(call, "train", "--objective", "denoise_mse", *out)
+    told = refused(call, "train", "--objective", "denoise_mse", "--schedule", "one_cycle", *out)
+    assert "objective" not in told
+    assert "schedule" not in told

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from ringfence.noise import NOISES, Gaussian
+
 Call = Callable[..., Result]
 
 MEMBERS = "default:0,default:1,default:2"
@@ -172,3 +174,11 @@ def test_a_member_that_is_never_valid_is_refused(call: Call, models: Path, dots:
     members = f"{models}:nan,{models}:nan"
     words = ("certify", "--members", members, "--data", dots, "--sigma", "0.5", "--n", "100", "--quiet")
     assert "finite scores" in call(*words, "--out", tmp_path / "run", code=2).stderr
+
+
+def test_members_are_ranked_under_the_noise_that_was_named(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NOISES, "faint", lambda scale: Gaussian(scale / 100))
+    options = ("rank", "--members", MEMBERS, "--sigma", 5, "--limit", 5, "--draws", 2, "--json")
+    loud, faint = (json.loads(call(*options, *more).stdout) for more in ((), ("--noise", "faint")))
+    assert loud["ranking"][0]["accuracy"] < faint["ranking"][0]["accuracy"]
+    assert "--noise: must be one of" in call(*options, "--noise", "nosuch", code=2).stderr

@@ -127,6 +127,7 @@ def test_a_damaged_part_is_named_skipped_and_made_again(call: Call, tmp_path: Pa
 
 def test_info(call: Call, finished: dict[str, Path]) -> None:
     here = document(call("info", "--json"))
+    assert here["denoisers"] == ["dncnn"]
     assert {"python", "torch", "devices", "procedures", "mechanisms", "architectures"} <= set(here)
     assert "neyman-pearson" in here["mechanisms"]
     run = document(call("info", finished["fixed"], "--json"))

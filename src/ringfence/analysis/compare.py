@@ -12,9 +12,10 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
+from ringfence.analysis.simplex import contestant
 from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError
-from ringfence.mechanisms import Mechanism, default_mechanism, mechanisms_named, one_sided
+from ringfence.mechanisms import Mechanism, default_mechanism, mechanisms_named, one_sided, one_sided_for
 from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
 from ringfence.store import RunConfig
@@ -228,6 +229,49 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
         run.sound,
         rows,
     )
+
+
+def certified_shares(run: RunBounds, steps: int) -> tuple[float, list[list[float]]]:
+    """A radius R near the run's largest, and per mechanism the shares of inputs above 0, R/steps, 2R/steps, ..."""
+    radii = list(radii_of(run).values())
+    reach = max((float(one[np.isfinite(one)].max(initial=0.0)) for one in radii), default=0.0)
+    return reach, [[float(np.mean(one > reach * step / steps)) for step in range(steps)] for one in radii]
+
+
+def comparisons(
+    runs: Sequence[RunBounds],
+    mechanisms: tuple[str, str] | None = None,
+    by: str | None = None,
+    best: bool = False,
+    alpha: float | None = None,
+    above: float = ABOVE,
+    gains: Sequence[float] = GAINS,
+) -> list[Comparison]:
+    """Mechanism A against B in every run; else runs against the first one, by this mechanism or their own; else the
+    mechanisms of a single run. best: also the best of all runs, which may spend alpha (None: the largest of theirs).
+    """
+    if mechanisms and by:
+        raise ArgumentError("by", "excludes `mechanism`", by, "Use `mechanism` within runs, `by` across them.")
+    if mechanisms:
+        first, second = (contestant(name) for name in mechanisms)
+        pairs = [(Radii.of(run, first), Radii.of(run, second)) for run in runs]
+    elif len(runs) == 1:
+        runs[0].need_counts("to compare mechanisms")
+        runs[0].need_mechanisms()
+        family = runs[0].config.noise.family
+        plain = one_sided_for(family)
+        rest = [one for one in mechanisms_named("all", family) if one is not plain] or [plain]
+        pairs = [(Radii.of(runs[0], one), Radii.of(runs[0], plain)) for one in rest]
+    else:
+        radii = [Radii.of(run, contestant(by) if by else None) for run in runs]
+        pairs = [(one, radii[0]) for one in radii[1:]]
+    if best:
+        if len(runs) < 2:
+            remedy = "On one run's bounds `mechanism` best-of:a+b B is free."
+            raise ArgumentError("best", "needs several runs", "one run", remedy)
+        budget = alpha if alpha is not None else max(run.records[0].alpha for run in runs)
+        pairs.append((best_of_runs(runs, budget), Radii.of(runs[0])))
+    return [compare(ours, theirs, above, gains) for ours, theirs in pairs]
 
 
 def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:

@@ -7,7 +7,7 @@ at given inputs of given members. With measured gradients a verdict is a diagnos
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Literal, final
@@ -19,6 +19,7 @@ from torch import nn
 from ringfence.analysis.member_scores import score_gradients
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
+from ringfence.progress import Counted, followed
 from ringfence.types import FloatArray
 
 Form = Literal["sound", "paper"]
@@ -189,7 +190,7 @@ class Judged:
 
 def judge(
     members: Sequence[nn.Module],
-    inputs: Iterable[Input],
+    inputs: Counted[Input],
     *,
     sigma: float,
     radius: float,
@@ -205,7 +206,7 @@ def judge(
         raise ArgumentError("members", "needs at least two members to compare", len(members), "Name more.")
     beta = smoothed_smoothness(sigma)
     found = []
-    for item in inputs:
+    for item in followed(inputs, "judging"):
         if item.label is None:
             raise DataError("inputs", "need labels", f"input {item.id} without one", "Add labels.")
         at = score_gradients(members, item.x, item.label, sigma=sigma, draws=draws, seed=seed, input_id=item.id)

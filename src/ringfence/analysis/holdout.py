@@ -21,6 +21,7 @@ from ringfence.classifiers.votes import ScoreKind, kinds_of_vote
 from ringfence.data import Dataset
 from ringfence.errors import ArgumentError, DataError
 from ringfence.noise import Noise
+from ringfence.progress import followed
 
 MOST_POINTS = 100_000
 """Grid points that a search tries at most: 10 members have 92,378 weights of step 0.1."""
@@ -66,7 +67,7 @@ def holdout_scores(
     ensemble = Members(members).to(device).eval()
     scores: list[Tensor] = []
     labels: list[int] = []
-    for item in dataset:
+    for item in followed(dataset, "asking the members"):
         if item.label is None:
             raise DataError(dataset.name, "a hold-out set needs labels", f"input {item.id} without one", "Add labels.")
         labels.append(item.label)

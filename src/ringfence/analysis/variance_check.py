@@ -13,6 +13,7 @@ from ringfence.analysis.variance import collect_logits, estimate, measured_varia
 from ringfence.data import Input
 from ringfence.errors import ArgumentError
 from ringfence.noise import Gaussian, noise_with
+from ringfence.progress import Counted, followed
 from ringfence.record import Record
 from ringfence.types import FloatArray
 
@@ -53,10 +54,10 @@ class VarianceCheck:
             raise ArgumentError("centre", "must be noisy or clean", repr(self.centre), "noisy is the default.")
 
     def compare(
-        self, members: Sequence[nn.Module], inputs: Iterable[Input], certified: Mapping[int, Certified]
+        self, members: Sequence[nn.Module], inputs: Counted[Input], certified: Mapping[int, Certified]
     ) -> dict[str, Any]:
         """Means over inputs, predicted and measured, for every size; certified: as ``certified_sizes`` gives it."""
-        rows = [self.of_input(members, item, certified[item.id]) for item in inputs]
+        rows = [self.of_input(members, item, certified[item.id]) for item in followed(inputs, "estimating")]
         table = np.array([row for row, _ in rows])  # (inputs, sizes, 8)
         entries = []
         for place, size in enumerate(self.sizes):

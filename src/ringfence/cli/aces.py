@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results, written_numbers
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
-    from ringfence.analysis.aces_runs import AcesRun
 
 aces_app = typer.Typer(help="Accurate and certified: decide per input between a certified and a strong network (ACES).")
 
@@ -35,9 +33,9 @@ def compose_command(
     with friendly():
         from ringfence.analysis.aces import compose
         from ringfence.analysis.aces_runs import certification_part, core_part, selection_parts
-        from ringfence.cli.aces_tables import points_json, points_of, print_points
+        from ringfence.cli.tables import points_json, points_of, print_points
 
-        asked = None if radii is None else numbers(radii, "--radii")
+        asked = written_numbers(radii, "--radii")
         found = compose(certification_part(certification), selection_parts(selection), core_part(core))
         points = points_of(found, asked)
         if as_json:
@@ -65,12 +63,13 @@ def frontier_command(
         from ringfence.analysis.aces import best_theta
         from ringfence.analysis.aces_runs import AcesRun
         from ringfence.analysis.aces_runs import baseline as baseline_figures
-        from ringfence.cli.aces_tables import points_json, points_of, print_points
+        from ringfence.cli.tables import points_json, points_of, print_points
         from ringfence.errors import ArgumentError
+        from ringfence.report.aces_drawing import save_pictures
         from ringfence.store import RunFolder
 
         found = AcesRun.read(RunFolder.open(run))
-        points = points_of(found.answers(), None if radii is None else numbers(radii, "--radii"))
+        points = points_of(found.answers(), written_numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):
             rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
             raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure.name}", remedy)
@@ -80,7 +79,7 @@ def frontier_command(
             "accuracy": None if accuracy is None else best_theta(points, accuracy=accuracy),
             "acr": None if acr is None else best_theta(points, acr=acr),
         }
-        pictures = _draw(found, points, others, asked, out or run / "figures")
+        pictures = save_pictures(found, points, others, asked, out or run / "figures")
         if as_json:
             best = {name: point.to_dict() if point else None for name, point in chosen.items()}
             alone = [one.to_dict() for one in others]
@@ -104,26 +103,3 @@ def _place(point: ThetaMetrics, name: str = "theta") -> str:
     """A point of the frontier in words."""
     share = 100 * (point.natural_accuracy or 0.0)
     return f"{name} {point.theta:g}, natural accuracy {share:.1f}%, ACR {point.acr or 0.0:.3f}"
-
-
-def _draw(
-    run: AcesRun, points: Sequence[ThetaMetrics], others: Sequence[ThetaMetrics], radii: Sequence[float], out: Path
-) -> list[Path]:
-    """frontier.png, entropy.png and selection.png."""
-    from ringfence.report.aces_drawing import frontier_specification, medians_specification, selection_specification
-    from ringfence.report.rendering import save_picture
-
-    positive = [r for r in radii if r > 0 and points[-1].certified_accuracy[r] > 0][:2]
-    answers = run.answers()
-    everything, at = answers[-1], positive[0] if positive else 0.0
-    certifiable = (everything.prediction == everything.label) & (everything.radius >= at)
-    what = f"certified at {at:g} with theta {everything.theta:g}"
-    pictures = {
-        "frontier": frontier_specification(points, [None, *positive], others),
-        "entropy": medians_specification(run.medians(), certifiable, list(run.lanes), what, run.measured),
-        "selection": selection_specification(answers[:: max(1, (len(answers) - 1) // 10)]),
-    }
-    written = [out / f"{name}.png" for name in pictures]
-    for path, picture in zip(written, pictures.values(), strict=True):
-        save_picture(picture, path)
-    return written

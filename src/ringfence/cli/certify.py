@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, gro
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
 from ringfence.cli.shown import Shown
+from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces_runs import AcesRun
@@ -54,85 +55,70 @@ class EnsembleOptions:
     singles: o.Singles = False
 
 
+@dataclass(frozen=True)
+class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
+    """What ``certify`` and ``predict`` share."""
+
+    out: o.OutUnlessFile = None
+    model: o.ModelUnlessMembers = None
+    data: o.DataUnlessFile = None
+    weights: o.Weights = None
+    save: Save = None
+    csv: o.Csv = None
+    as_json: o.Json = False
+    quiet: o.Quiet = False
+
+    def described(self, wrong: Collected, after: bool = False) -> dict[str, Any]:
+        """What the flags say, in the words of a job file; None where they say nothing. after: smoothed apart."""
+        mean = wrong.ask(lambda: written_numbers(self.mean, "--mean"))
+        std = wrong.ask(lambda: written_numbers(self.std, "--std"))
+        tree = wrong.ask(lambda: chosen_tree(self, after))
+        chosen = {"skip": self.skip, "limit": self.limit, "stop": self.stop_index, "split": self.split}
+        shared: dict[str, Any] = {"device": self.device, "batch": self.batch, "compile": self.compile or None}
+        shared["check"] = False if self.no_check else None
+        return {
+            "classifier": {"tree": tree, "mean": mean, "std": std, "classes": self.classes},
+            "data": {"source": self.data, **chosen, "size": self.size, "range": self.range},
+            "noise": self.settings(),
+            "precision": self.precision,
+            "seed": self.seed,
+            "execution": {**shared, "autotune": self.autotune, "engine": self.engine},
+            "out": None if self.out is None else str(self.out),
+        }
+
+
 @grouped
 def certify_command(
     ctx: typer.Context,
     job: JobFile = None,
-    noise: NoiseOptions = NoiseOptions(),
-    out: o.OutUnlessFile = None,
-    model: o.ModelUnlessMembers = None,
-    data: o.DataUnlessFile = None,
-    weights: o.Weights = None,
-    inputs: InputOptions = InputOptions(),
-    running: RunningOptions = RunningOptions(),
-    ensemble: EnsembleOptions = EnsembleOptions(),
+    given: JobOptions = JobOptions(),
     split_alpha: o.SplitAlpha = False,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse forms that have no proven guarantee.")] = False,
-    save: Save = None,
     unlocked: o.Unlocked = False,
-    csv: o.Csv = None,
     log: o.Log = None,
-    as_json: o.Json = False,
-    quiet: o.Quiet = False,
 ) -> None:
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
         name = ctx.obj["procedure"]
-        after = (name or "").replace("_", "-") == "after-smoothing"
-        flags = described(noise, out, chosen_tree(model, weights, ensemble, after), data, inputs, running)
+        wrong, after = Collected(), (name or "").replace("_", "-") == "after-smoothing"
+        flags = given.described(wrong, after)
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
-        shown = Shown(as_json, quiet, csv, tuple(log or ()))
-        run_or_save(job_of(flags, job), save, shown, strict, unlocked)
+        run_or_save(job_of(flags, job, wrong), given, strict, unlocked, log)
 
 
 @grouped
-def predict_command(
-    ctx: typer.Context,
-    job: JobFile = None,
-    noise: NoiseOptions = NoiseOptions(),
-    out: o.OutUnlessFile = None,
-    model: o.ModelUnlessMembers = None,
-    data: o.DataUnlessFile = None,
-    weights: o.Weights = None,
-    inputs: InputOptions = InputOptions(),
-    running: RunningOptions = RunningOptions(),
-    ensemble: EnsembleOptions = EnsembleOptions(),
-    save: Save = None,
-    csv: o.Csv = None,
-    as_json: o.Json = False,
-    quiet: o.Quiet = False,
-) -> None:
+def predict_command(ctx: typer.Context, job: JobFile = None, given: JobOptions = JobOptions()) -> None:
     """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
     with friendly("Run the same command again to continue."):
-        flags = described(noise, out, chosen_tree(model, weights, ensemble), data, inputs, running)
-        flags["procedure"] = {"name": "predict", **given_settings(ctx)}
-        run_or_save(job_of(flags, job), save, Shown(as_json, quiet, csv))
+        wrong = Collected()
+        flags = {**given.described(wrong), "procedure": {"name": "predict", **given_settings(ctx)}}
+        run_or_save(job_of(flags, job, wrong), given)
 
 
-def described(
-    noise: NoiseOptions, out: Path | None, tree: Any, data: str | None, inputs: InputOptions, running: RunningOptions
-) -> dict[str, Any]:
-    """What the flags say, in the words of a job file; None where they say nothing."""
-    mean, std = written_numbers(inputs.mean, "--mean"), written_numbers(inputs.std, "--std")
-    chosen = {"skip": inputs.skip, "limit": inputs.limit, "stop": inputs.stop_index, "split": inputs.split}
-    shared: dict[str, Any] = {"device": running.device, "batch": running.batch, "compile": running.compile or None}
-    shared["check"] = False if running.no_check else None
-    return {
-        "classifier": {"tree": tree, "mean": mean, "std": std, "classes": inputs.classes},
-        "data": {"source": data, **chosen, "size": inputs.size, "range": inputs.range},
-        "noise": noise.settings(),
-        "precision": running.precision,
-        "seed": running.seed,
-        "execution": {**shared, "autotune": running.autotune, "engine": running.engine},
-        "out": None if out is None else str(out),
-    }
-
-
-def job_of(flags: dict[str, Any], file: Path | None) -> Job:
-    """The job of a file, or of none, with what the flags say in its place."""
+def job_of(flags: dict[str, Any], file: Path | None, wrong: Collected) -> Job:
+    """The job of a file, or of none, with what the flags say in its place; what is wrong with those is told too."""
     from ringfence.data import load_dataset
-    from ringfence.errors import ArgumentError
     from ringfence.job_file import Job, merged, read_job
     from ringfence.models import load_model
 
@@ -144,21 +130,20 @@ def job_of(flags: dict[str, Any], file: Path | None) -> Job:
 
     tree, data = flags["classifier"]["tree"] or "default", flags["data"]["source"] or "default"
     of = {"split": flags["data"]["split"] or "test", "size": flags["data"]["size"], "limit": 1}
-    return together(job, lambda: load_model(tree), lambda: load_dataset(data, **of))
+    return together(job, lambda: load_model(tree), lambda: load_dataset(data, **of), wrong=wrong)
 
 
-def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions, after: bool = False) -> str | None:
+def chosen_tree(given: JobOptions, after: bool) -> str | None:
     """The tree that --model and --weights, or --members and its companions, say; None where they say nothing."""
-    from ringfence.errors import ArgumentError
     from ringfence.models.compose import ensemble, with_weights
     from ringfence.models.grammar import split_models
 
     if given.members is None:
-        if given != EnsembleOptions():
+        if any(getattr(given, one.name) != one.default for one in fields(EnsembleOptions)):
             rule = "--vote, --member-weights, --weights-on, --consensus, --prefixes and --singles need members"
             raise ArgumentError("--members", rule, "none", "Write --members a,b,c.")
-        return model if weights is None else str(with_weights(model or "default", weights))
-    for option, value in (("--model", model), ("--weights", weights)):
+        return given.model if given.weights is None else str(with_weights(given.model or "default", given.weights))
+    for option, value in (("--model", given.model), ("--weights", given.weights)):
         if value is not None:
             rule = f"does not go with {option}: the members are the models"
             remedy = f"Leave out {option}, or write one tree: --model 'soft(A, B)'."
@@ -176,17 +161,18 @@ def chosen_tree(model: str | None, weights: Path | None, given: EnsembleOptions,
     return str(tree)
 
 
-def run_or_save(job: Job, save: Path | None, shown: Shown, strict: bool = False, unlocked: bool = False) -> None:
+def run_or_save(
+    job: Job, given: JobOptions, strict: bool = False, unlocked: bool = False, log: Sequence[str] | None = None
+) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
-    from ringfence.errors import ArgumentError
     from ringfence.loggers import logger_named
 
-    quiet, loggers = shown.quiet, [logger_named(name) for name in shown.log]
+    loggers = [logger_named(name) for name in log or ()]
 
-    if save is not None:
-        job.save(save)
-        if not quiet:
-            remark(f"written: {save}; certify it with: ringfence certify {save}")
+    if given.save is not None:
+        job.save(given.save)
+        if not given.quiet:
+            remark(f"written: {given.save}; certify it with: ringfence certify {given.save}")
         return
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
@@ -195,9 +181,9 @@ def run_or_save(job: Job, save: Path | None, shown: Shown, strict: bool = False,
         told = f"{value.classifier} with the procedure {value.procedure.name}"
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
-    run = certify_folder(job, job.out, quiet, unlocked, loggers)
-    print_run(job.certification, run, shown.as_json, quiet)
-    shown.answers(run)
+    run = certify_folder(job, job.out, given.quiet, unlocked, loggers)
+    print_run(job.certification, run, given.as_json, given.quiet)
+    Shown(given.as_json, given.quiet, given.csv).answers(run)
 
 
 def certify_folder(
@@ -261,7 +247,7 @@ def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) 
 
 def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -> None:
     """Figures of every threshold, and what may be done with them."""
-    from ringfence.cli.aces_tables import points_json, points_of, print_points
+    from ringfence.cli.tables import points_json, points_of, print_points
 
     points, out = points_of(run.answers(), None), run.run.path
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, remark, results, say
+from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +34,7 @@ def compare_command(
     alpha: Annotated[float | None, typer.Option(help="Failure probability that --best may spend.")] = None,
     above: Annotated[float, typer.Option(help="Count the inputs certified above this radius.")] = 0.05,
     gains: Annotated[str, typer.Option(help="Percentages x for the share that gains more than x.")] = "0,10,25,50,100",
-    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+    lane: o.LaneName = None,
     envelope: Annotated[
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
@@ -45,14 +45,14 @@ def compare_command(
     """Compare mechanisms on a run, or runs with each other, paired on common inputs."""
     with friendly():
         from ringfence.analysis.bounds import RunBounds
-        from ringfence.analysis.compare import as_csv, summarise
+        from ringfence.analysis.compare import as_csv, comparisons, summarise
         from ringfence.store.atomic import write_atomically
 
         if envelope:
             _envelope(paths, radii, as_json)
             return
         runs = [RunBounds.load(path, lane) for path in paths]
-        found = comparisons(runs, mechanism, by, (best, alpha), above, numbers(gains, "--gains"))
+        found = comparisons(runs, mechanism, by, best, alpha, above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
         if csv is not None:
             write_atomically(csv, as_csv(found).encode())
@@ -82,7 +82,7 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
     from ringfence.analysis.metrics import load_metrics
     from ringfence.cli.tables import percent, table
 
-    asked = None if radii is None else numbers(radii, "--radii")
+    asked = written_numbers(radii, "--radii")
     points = envelope([one for path in paths for one in load_metrics(path, asked)])
     if as_json:
         document = {"envelope": "chosen per radius", "points": [asdict(one) for one in points]}
@@ -94,79 +94,28 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
     results.print(table(("radius", "certified", "run"), rows, ("run",), title))
 
 
-def comparisons(
-    runs: Sequence[RunBounds],
-    mechanisms: tuple[str, str] | None,
-    by: str | None,
-    best: tuple[bool, float | None],
-    above: float,
-    gains: Sequence[float],
-) -> list[Comparison]:
-    """What was asked for: A against B in every run, runs against the first one, or one run's mechanisms."""
-    from ringfence.analysis.compare import Radii, best_of_runs, compare
-    from ringfence.analysis.simplex import contestant
-    from ringfence.errors import ArgumentError
-    from ringfence.mechanisms import mechanisms_named, one_sided_for
-
-    asked_best, alpha = best
-    if mechanisms and by:
-        raise ArgumentError("--by", "excludes --mechanism", by, "Use --mechanism A B within runs, --by across them.")
-    if mechanisms:
-        first, second = (contestant(name) for name in mechanisms)
-        pairs = [(Radii.of(run, first), Radii.of(run, second)) for run in runs]
-    elif len(runs) == 1:
-        runs[0].need_counts("to compare mechanisms")
-        runs[0].need_mechanisms()
-        family = runs[0].config.noise.family
-        plain = one_sided_for(family)
-        rest = [one for one in mechanisms_named("all", family) if one is not plain] or [plain]
-        pairs = [(Radii.of(runs[0], one), Radii.of(runs[0], plain)) for one in rest]
-    else:
-        chosen = contestant(by) if by else None
-        radii = [Radii.of(run, chosen) for run in runs]
-        pairs = [(one, radii[0]) for one in radii[1:]]
-    if asked_best:
-        if len(runs) < 2:
-            rule = "needs several runs"
-            raise ArgumentError("--best", rule, "one run", "On one run's bounds --mechanism best-of:a+b B is free.")
-        budget = alpha if alpha is not None else max(run.records[0].alpha for run in runs)
-        pairs.append((best_of_runs(runs, budget), Radii.of(runs[0])))
-    return [compare(ours, theirs, above, gains) for ours, theirs in pairs]
-
-
 def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> None:
     """Every mechanism, run by run in the order of sigma and n."""
     from rich.text import Text
 
-    from ringfence.cli.tables import percent, table
+    from ringfence.analysis.compare import certified_shares
+    from ringfence.cli.tables import percent, sparkline, table
 
     for bounds, run in sorted(runs, key=lambda one: (one[1].sigma, one[1].n or 0)):
         draws = "" if run.n is None else f", n {run.n:,}"
         promise = "" if run.sound else ", no proven guarantee"
         head = f"{run.path}: {run.procedure}, sigma {run.sigma:g}{draws}, alpha {run.alpha:g}{promise}"
-        reach, curves = certified_curves(bounds)
+        reach, shares_above = certified_shares(bounds, STEPS)
         facts = f"{run.inputs} inputs, top-1 {percent(run.top_1, '%')}, {1000 * run.seconds:,.0f} ms/input"
         facts += f"; curve: share certified above 0 to {reach:.3g}"
         say(head)
         say(facts)
         rows = []
-        for one, curve in zip(run.mechanisms, curves, strict=True):
+        for one, curve in zip(run.mechanisms, shares_above, strict=True):
             shares = (percent(one.above, "%"), percent(one.largest, "%"))
-            rows.append((one.mechanism, f"{one.median_radius:.3f}", *shares, Text(curve, style="cyan")))
+            rows.append((one.mechanism, f"{one.median_radius:.3f}", *shares, Text(sparkline(curve), style="cyan")))
         headings = ("mechanism", "median radius", f"above {above:g}", "largest", "curve")
         results.print(table(headings, rows, ("mechanism", "curve")))
-
-
-def certified_curves(run: RunBounds) -> tuple[float, list[str]]:
-    """A radius R near the run's largest, and per mechanism the share of inputs above 0, R/8, ..., 7R/8 as blocks."""
-    import numpy as np
-
-    from ringfence.analysis.compare import radii_of
-    from ringfence.cli.tables import sparkline
-
-    radii = list(radii_of(run).values())
-    reach = max((float(one[np.isfinite(one)].max(initial=0.0)) for one in radii), default=0.0)
-    return reach, [sparkline([float(np.mean(one > reach * step / STEPS)) for step in range(STEPS)]) for one in radii]
 
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:

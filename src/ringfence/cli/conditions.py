@@ -30,14 +30,14 @@ def conditions_command(
     with friendly():
         from ringfence.analysis.conditions import check_positive, judge, summary
         from ringfence.errors import ArgumentError
-        from ringfence.noise import Gaussian
         from ringfence.sampling import check_seed
 
         check_seed(choice.seed)
         check_positive("--radius", radius)
-        if not isinstance(choice.drawn(), Gaussian):  # refused here, before anything is loaded
-            rule, remedy = "conditions are about the curvature that Gaussian noise leaves", "Leave it out."
-            raise ArgumentError("--noise", rule, choice.noise, remedy)
+        noise = choice.drawn  # refused here, before anything is loaded
+        if noise.law.family != "gaussian":
+            rule = "must be gaussian: the conditions are about the curvature that it leaves"
+            raise ArgumentError("noise", rule, noise.law.family, "Leave it out.")
         members, dataset = choice.load()
         judged = judge(members, dataset, sigma=choice.sigma, radius=radius, draws=choice.draws, seed=choice.seed)
         found = {"sigma": choice.sigma, "radius": radius, "draws": choice.draws, **summary(judged)}

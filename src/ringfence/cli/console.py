@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from textwrap import TextWrapper
 from typing import Any, NoReturn, TypeVar
 
@@ -39,9 +38,6 @@ T = TypeVar("T")
 results = PlainConsole()
 remarks = PlainConsole(stderr=True)
 
-OPTIONS: ContextVar[Mapping[str, str]] = ContextVar("OPTIONS", default={})  # noqa: B039  (never changed)
-"""How the command that runs calls its parameters: the library speaks of arguments, its user of options."""
-
 INTERRUPTED, TERMINATED = 130, 143
 
 
@@ -64,6 +60,13 @@ def print_json(content: Any) -> None:
 def say(line: str) -> None:
     """One line of the result, whatever names it holds; never broken, so that it can be pasted."""
     results.print(one_line(line), soft_wrap=True)
+
+
+def say_facts(facts: Mapping[str, object], indent: str = "") -> None:
+    """Names and what they are, a line each; the values stand below each other."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        say(f"{indent}{name:<{width}}  {value}")
 
 
 def _marked(word: str, style: str, message: str) -> None:
@@ -117,14 +120,14 @@ def as_options(error: RingfenceError) -> str:
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
     known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"}
-    return error.told({**known, **_options(), **OPTIONS.get()})
+    return error.told({**known, **_options()})
 
 
-def together(make: Callable[[], T], *also: Callable[[], object]) -> T:
-    """What is made; where that is refused, what else would be refused later is told as well."""
-    wrong = Collected()
+def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
+    """What is made; where that is refused, what else would be refused later is told as well. wrong: already."""
+    wrong = wrong or Collected()
     made = wrong.ask(make)
-    for one in also if made is None and not is_check() else ():
+    for one in also if wrong.problems and not is_check() else ():
         wrong.ask(one)
     wrong.tell()
     assert made is not None
@@ -132,9 +135,9 @@ def together(make: Callable[[], T], *also: Callable[[], object]) -> T:
 
 
 def _context() -> Any:
-    """Of the command that runs; None where none does, or this version of typer keeps it elsewhere."""
-    current = vars(typer.main).get("get_current_context")
-    return current(silent=True) if current else None
+    """Of the command that runs, None where none does; older versions of typer have it from click."""
+    home = vars(typer.main)
+    return (home.get("get_current_context") or home["click"].get_current_context)(silent=True)
 
 
 def _is_quiet() -> bool:

@@ -36,7 +36,7 @@ def import_cohen_command(
 def export_cohen_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path | None, typer.Option(help="The log to write; standard output without it.")] = None,
-    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+    lane: o.LaneName = None,
 ) -> None:
     """Export a run as a Cohen-style log, radii rounded down."""
     with friendly():

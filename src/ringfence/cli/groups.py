@@ -9,10 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from typer.models import OptionInfo
-
 from ringfence.cli import options as o
-from ringfence.cli.console import OPTIONS
 
 
 @dataclass(frozen=True)
@@ -58,16 +55,6 @@ class RunningOptions:
     no_check: o.NoCheck = False
 
 
-def _flag(parameter: inspect.Parameter) -> str | None:
-    """How an option is written; None for what is no option."""
-    for told in getattr(parameter.annotation, "__metadata__", ()):
-        if isinstance(told, OptionInfo):
-            # Typer takes the first name for a default and mends that when it builds the command.
-            written = [str(one) for one in (told.default, *(told.param_decls or ())) if str(one).startswith("-")]
-            return [*written, f"--{parameter.name.replace('_', '-')}"][0].partition("/")[0]
-    return None
-
-
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter of a dataclass type spread into one option per field.
 
@@ -94,13 +81,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     def spread(**given: Any) -> None:
         for name, (build, fields) in groups.items():
             given[name] = build(**{field: given.pop(field) for field in fields})
-        before = OPTIONS.set(options)
-        try:
-            command(**given)
-        finally:
-            OPTIONS.reset(before)
-
-    options = {one.name: flag for one in parameters if (flag := _flag(one)) is not None}
+        command(**given)
 
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -42,6 +42,13 @@ class HoldoutChoice:
     device: o.Device = "auto"
 
     @property
+    def drawn(self) -> Noise:
+        """The noise that the members are asked under."""
+        from ringfence.noise import noise_with
+
+        return noise_with(self.noise or "gaussian", self.sigma)
+
+    @property
     def specs(self) -> list[str]:
         """The members as written."""
         from ringfence.errors import ArgumentError
@@ -74,19 +81,13 @@ class HoldoutChoice:
             count_classes(one.at_input, dataset[0].x, pick_device(self.device))  # do they take these inputs at all?
         return [one.at_input for one in loaded], dataset
 
-    def drawn(self) -> Noise:
-        """The noise of the inputs."""
-        from ringfence.noise import noise_with
-
-        return noise_with(self.noise or "gaussian", self.sigma)
-
     def scores(self) -> Holdout:
         """All members' scores on the noisy hold-out inputs."""
         from ringfence.analysis.holdout import holdout_scores
         from ringfence.sampling import check_seed, pick_device
 
         check_seed(self.seed)
-        noise, device = self.drawn(), pick_device(self.device)
+        noise, device = self.drawn, pick_device(self.device)
         members, dataset = self.load()
         return holdout_scores(members, dataset, noise, self.draws, self.seed, device)
 

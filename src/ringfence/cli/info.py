@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, say
+from ringfence.cli.console import friendly, print_json, say_facts
 
 
 def info_command(
@@ -21,15 +21,13 @@ def info_command(
     if as_json:
         print_json(answer)
         return
-    for key, value in answer.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        say(f"{key:<20} {shown}")
+    say_facts({key: ", ".join(map(str, one)) if isinstance(one, list) else one for key, one in answer.items()})
 
 
 def _installation() -> dict[str, Any]:
     import torch
 
-    from ringfence.classifiers.architectures import ARCHITECTURES
+    from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS
     from ringfence.mechanisms import MECHANISMS
     from ringfence.procedures import PROCEDURES
     from ringfence.store.environment import describe_environment
@@ -41,6 +39,7 @@ def _installation() -> dict[str, Any]:
         "procedures": list(PROCEDURES),
         "mechanisms": [name.replace("_", "-") for name in MECHANISMS],
         "architectures": list(ARCHITECTURES),
+        "denoisers": list(DENOISERS),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, results
+from ringfence.cli.console import friendly, results, written_numbers
 
 
 def metrics_command(
@@ -38,7 +38,7 @@ def metrics_command(
             raise ArgumentError("--format", "must be auto, run or cohen", repr(format), "Use auto.")
         if sigma is not None:
             Gaussian(sigma)
-        asked = None if radii is None else numbers(radii, "--radii")
+        asked = written_numbers(radii, "--radii")
         if best_lane:
             found = [best_lane_metrics(RunFolder.open(path), asked) for path in paths]
         else:

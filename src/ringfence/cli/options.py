@@ -11,20 +11,16 @@ MODEL_HELP = (
     "default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture "
     "(also arch@FILE), or a tree of these: 'soft(A, B)', 'denoised(DENOISER, A)'."
 )
-Model = Annotated[str, typer.Option(help=MODEL_HELP)]
 ModelUnlessMembers = Annotated[
     str | None, typer.Option("--model", help=f"{MODEL_HELP} Without it and --members: default.")
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]
 DATA_HELP = "default, file.npz, an image folder, hf-data:FOLDER, mnist:PATH, cifar10:PATH or imagenet:PATH."
 Data = Annotated[str, typer.Option(help=DATA_HELP)]
-DataUnlessFile = Annotated[
-    str | None,
-    typer.Option("--data", help=DATA_HELP),
-]
-SigmaUnlessFile = Annotated[
-    float | None, typer.Option("--sigma", help="Standard deviation of the noise, in [0,1] pixel units.")
-]
+DataUnlessFile = Annotated[str | None, typer.Option("--data", help=DATA_HELP)]
+SIGMA_HELP = "Standard deviation of the noise, in [0,1] pixel units."
+Sigma = Annotated[float, typer.Option(help=SIGMA_HELP)]
+SigmaUnlessFile = Annotated[float | None, typer.Option("--sigma", help=SIGMA_HELP)]
 NoiseForm = Annotated[
     str | None,
     typer.Option(
@@ -34,7 +30,6 @@ NoiseForm = Annotated[
 Lattice = Annotated[
     int | None, typer.Option("--lattice", help="Steps per unit of exact noise and of its inputs (default 255).")
 ]
-Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
 NoiseName = Annotated[
     str | None,
@@ -87,13 +82,13 @@ Radii = Annotated[
     str | None,
     typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1.0, as far as a run can tell)."),
 ]
-Out = Annotated[Path, typer.Option(help="The run folder; the same command again continues it.")]
+OUT_HELP = "The run folder; the same command again continues it."
+Out = Annotated[Path, typer.Option(help=OUT_HELP)]
+OutUnlessFile = Annotated[Path | None, typer.Option("--out", help=OUT_HELP)]
 Unlocked = Annotated[
     bool, typer.Option("--unlocked", help="Write on a disk that knows no locks; keep to one process there.")
 ]
-OutUnlessFile = Annotated[
-    Path | None, typer.Option("--out", help="The run folder; the same command again continues it.")
-]
+LaneName = Annotated[str | None, typer.Option("--lane", help="Which lane, for runs with several.")]
 MemberSpecs = Annotated[
     str | None,
     typer.Option("--members", help="Model specs separated by commas (also arch@weights.safetensors): an ensemble."),

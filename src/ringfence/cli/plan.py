@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results
+from ringfence.cli.console import friendly, print_json, remark, say_facts
 from ringfence.cli.procedure_options import given_settings
 
 
@@ -62,13 +62,12 @@ def _time(model: str, data: str, weights: Any, device: str, draws: int) -> dict[
 
 
 def _print(answer: dict[str, Any], inputs: int) -> None:
-    results.print(f"procedure          {answer['procedure']}")
-    results.print(f"largest radius     {answer['largest_radius']:.4f}")
-    results.print(f"draws per input    at most {answer['most_draws']:,}")
+    told = {"procedure": answer["procedure"], "largest radius": f"{answer['largest_radius']:.4f}"}
+    told["draws per input"] = f"at most {answer['most_draws']:,}"
     for p, draws in answer.get("expected_draws_at_p", {}).items():
         mark = "  (needed)" if f"{answer['p_needed']:.4g}" == p else ""
-        results.print(f"  if p_A = {p:<8}  {draws:,.0f} expected{mark}")
+        told[f"  if p_A = {p}"] = f"{draws:,.0f} expected{mark}"
     if "most_seconds" in answer:
-        rate = answer["forwards_per_second"]
-        results.print(f"rate               {rate:,.0f} forwards/s at batch {answer['batch']}")
-        results.print(f"time               at most {answer['most_seconds']:,.0f} s for {inputs} inputs")
+        told["rate"] = f"{answer['forwards_per_second']:,.0f} forwards/s at batch {answer['batch']}"
+        told["time"] = f"at most {answer['most_seconds']:,.0f} s for {inputs} inputs"
+    say_facts(told)

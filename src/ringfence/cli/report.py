@@ -76,7 +76,7 @@ def plot_command(
         from ringfence.report.rendering import save
 
         material = load(paths, without_runs=True)
-        found = figure(kind, material.lanes, other_figures(material))
+        found = figure(kind.replace("_", "-"), material.lanes, other_figures(material))
         save(found, out, width)
         if as_json:
             answer = {"figure": str(out), "kind": kind, "title": found.title, "rows": found.rows}

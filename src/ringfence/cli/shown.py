@@ -23,7 +23,6 @@ class Shown:
     as_json: bool = False
     quiet: bool = False
     csv: Path | None = None
-    log: tuple[str, ...] = ()
 
     def answers(self, run: RunFolder) -> None:
         """Every input: in the file that was asked for, and as a table where those are few."""

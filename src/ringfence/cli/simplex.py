@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results, say
+from ringfence.cli.console import friendly, print_json, remark, say, say_facts
 from ringfence.progress import followed
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def scatter_command(
     statistic: StatisticName = "ratio",
     step: Step = 0.005,
     page: Page = None,
-    lane: Annotated[str | None, typer.Option(help="Which lane, for runs with several.")] = None,
+    lane: o.LaneName = None,
     as_json: o.Json = False,
 ) -> None:
     """Draw a run's inputs, by their bounds and empirical means, over a map of the simplex."""
@@ -81,11 +81,9 @@ def scatter_command(
             return
         there = facts["points"]
         say(f"{there['inputs']} inputs of {run}")
-        results.print(f"  {found.left} larger      {there['left_wins']}")
-        results.print(f"  {found.right} larger      {there['right_wins']}")
-        results.print(f"  neither certifies  {there['neither_certifies']}")
-        for name, count in there["largest"].items():
-            results.print(f"  largest: {name}  {count}")
+        larger = {f"{found.left} larger": there["left_wins"], f"{found.right} larger": there["right_wins"]}
+        largest = {f"largest: {name}": count for name, count in there["largest"].items()}
+        say_facts({**larger, "neither certifies": there["neither_certifies"], **largest}, "  ")
         _name_files(out, page)
 
 
@@ -105,8 +103,7 @@ def at_command(
             finite = {name: radius if radius < float("inf") else None for name, radius in radii.items()}
             print_json({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite})
             return
-        for name, radius in sorted(radii.items(), key=lambda pair: -pair[1]):
-            results.print(f"{name:<15} {radius:.6f}")
+        say_facts({name: f"{radius:.6f}" for name, radius in sorted(radii.items(), key=lambda pair: -pair[1])})
 
 
 def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path | None) -> None:
@@ -124,20 +121,18 @@ def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path
 
 
 def _print_map(facts: dict[str, Any]) -> None:
-    left, right, ratio, difference = facts["left"], facts["right"], facts["ratio"], facts["difference"]
-    results.print(f"{facts['points']:,} points with E0 > E1 > 0 and E0 + E1 <= 1, in steps of {facts['step']:g}")
-    results.print(f"  {left} larger on {facts['left_wins']:.1%}", soft_wrap=True)
-    results.print(f"  {right} larger on {facts['right_wins']:.1%}", soft_wrap=True)
-    results.print(f"  equal on {facts['equal']:.1%}")
-    results.print(f"  only {left} certifies on {facts['only_left_certifies']:.1%}", soft_wrap=True)
-    results.print(f"  only {right} certifies on {facts['only_right_certifies']:.1%}", soft_wrap=True)
-    if ratio:
-        where = "ratio left / right where both certify"
-        results.print(f"  {where}: median {ratio['median']:.3f}, {ratio['min']:.3f} to {ratio['max']:.3f}")
-    where = f"difference left - right at sigma {facts['sigma']:g}"
-    results.print(f"  {where}: median {difference['median']:.3f}, {difference['min']:.3f} to {difference['max']:.3f}")
+    say(f"{facts['points']:,} points with E0 > E1 > 0 and E0 + E1 <= 1, in steps of {facts['step']:g}")
+    left, right = facts["left"], facts["right"]
+    shares = {f"{left} larger": "left_wins", f"{right} larger": "right_wins", "equal": "equal"}
+    shares |= {f"only {left} certifies": "only_left_certifies", f"only {right} certifies": "only_right_certifies"}
+    for words, key in shares.items():
+        say(f"  {words} on {facts[key]:.1%}")
+    level = f"difference left - right at sigma {facts['sigma']:g}"
+    for words, one in (("ratio left / right where both certify", facts["ratio"]), (level, facts["difference"])):
+        if one:
+            say(f"  {words}: median {one['median']:.3f}, {one['min']:.3f} to {one['max']:.3f}")
     for name, share in facts["largest"].items():
-        results.print(f"  largest single mechanism: {name} on {share:.1%}")
+        say(f"  largest single mechanism: {name} on {share:.1%}")
 
 
 def _name_files(out: Path, page: Path | None) -> None:

@@ -44,15 +44,15 @@ def sweep_command(
         from ringfence.cli.sweep_commands import PROGRAM, SweepCommands
         from ringfence.cli.sweep_progress import announce, conclude, show_sweep
         from ringfence.store.atomic import locked
-        from ringfence.sweep import Schedule, Work, read_sweep
+        from ringfence.sweep import Schedule, Work, read_sweep, seconds_of
         from ringfence.sweep import pack as pack_work
         from ringfence.sweep import unpack as unpack_work
 
         work = Work(out or Path("runs") / f"{file.stem}{'-tiny' if tiny else ''}")
-        zoos = _zoos(work)
+        zoos = work.zoos()
         sweep = read_sweep(file, SweepCommands(), tiny, zoos)
-        chosen = _chosen(sweep, only, phase)
-        seconds, workers = _seconds(budget), _workers(side_by_side)
+        chosen = sweep.chosen(only or (), phase)
+        seconds, workers = seconds_of(budget), _workers(side_by_side)
         if listed:
             _print_list(chosen, as_json)
             return
@@ -60,7 +60,7 @@ def sweep_command(
             _print_plan(sweep, chosen, work, as_json)
             return
         if seconds != 0:
-            _check_data(sweep, data, work)
+            sweep.check_data(data, work)
         with locked(work.path):
             if unpack is not None:
                 unpack_work(unpack, work)
@@ -73,51 +73,12 @@ def sweep_command(
             for archive in pack_work(chosen, sweep.jobs, work, pack, pack_mib) if pack is not None else ():
                 remark(f"packed: {archive} ({archive.stat().st_size / 2**20:.1f} MiB)")
             conclude(schedule)
-        failed = "failed" in schedule.states.values() or schedule.blocked()
         more = len(schedule.waiting()) > len(schedule.blocked())
-        code = 1 if failed else NOT_FINISHED if more else 0
         _print_results(sweep, schedule, as_json, whole=not more)
         if more and not quiet:
             remark("not finished: run the same command again to go on.")
-    raise typer.Exit(code)
-
-
-def _zoos(work: Work) -> list[Path]:
-    """Where trainings may lie that the file uses and does not make."""
-    from ringfence.errors import ModelError
-    from ringfence.models.zoo import zoo_root
-
-    try:
-        return [work.path / "zoo", zoo_root()]
-    except ModelError:
-        return [work.path / "zoo"]
-
-
-def _chosen(sweep: Sweep, only: list[str] | None, phase: str | None) -> list[Job]:
-    from ringfence.errors import ArgumentError
-
-    begins = tuple(part.strip() for one in only or [""] for part in one.split(","))
-    found = [job for job in sweep.jobs if job.name.startswith(begins) and phase in (None, job.command)]
-    if not found:
-        asked = f"--only {','.join(begins)}" if only else f"--phase {phase}"
-        raise ArgumentError(asked, f"must leave jobs of {sweep.file}", "none", "See what there is with --list.")
-    return found
-
-
-def _seconds(budget: str | None) -> float | None:
-    """The seconds of a time such as 9m."""
-    from ringfence.errors import ArgumentError
-
-    if budget is None:
-        return None
-    number, unit = budget[:-1], {"s": 1, "m": 60, "h": 3600}.get(budget[-1:])
-    try:
-        seconds = float(number) * (unit or float("nan"))
-    except ValueError:
-        seconds = float("nan")
-    if not 0 <= seconds < 1e9:
-        raise ArgumentError("--budget", "must be a time in s, m or h", repr(budget), "Write e.g. 9m, 90s or 2h.")
-    return seconds
+    failed = "failed" in schedule.states.values() or schedule.blocked()
+    raise typer.Exit(1 if failed else NOT_FINISHED if more else 0)
 
 
 def _workers(text: str) -> int:
@@ -130,15 +91,6 @@ def _workers(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise ArgumentError("--side-by-side", "must be auto or a number from 1 to 64", repr(text), "Use auto.")
     return int(text)
-
-
-def _check_data(sweep: Sweep, data: Path | None, work: Work) -> None:
-    from ringfence.errors import ArgumentError
-
-    if data is not None and not data.is_dir():
-        raise ArgumentError("--data", "must be a folder", data, "Jobs find its files as data/NAME.")
-    if data is None and sweep.data is not None and not (work.path / "data").exists():
-        raise ArgumentError("--data", f"{sweep.file.name} needs a folder with {sweep.data}", "none", "Name it.")
 
 
 def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
@@ -155,19 +107,10 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) 
     from ringfence.cli.tables import table
     from ringfence.sweep import Estimates
 
-    estimates = Estimates(sweep.jobs, work)
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for job in chosen:
-        at = {"command": job.command, "name": job.entry, "jobs": 0, "done": 0, "minutes": 0.0, "left": 0.0}
-        row = rows.setdefault((job.command, job.entry), at)
-        minutes, done = estimates.of(job), work.done(job)
-        row["jobs"] += 1
-        row["done"] += done
-        row["minutes"] = None if None in (minutes, row["minutes"]) else row["minutes"] + minutes
-        row["left"] = None if None in (minutes, row["left"]) else row["left"] + (0.0 if done else minutes)
-    sums = {key: sum(row[key] or 0 for row in rows.values()) for key in ("jobs", "done", "minutes", "left")}
+    rows = Estimates(sweep.jobs, work).rows(chosen)
+    sums = {key: sum(row[key] or 0 for row in rows) for key in ("jobs", "done", "minutes", "left")}
     if as_json:
-        answer = {"sweep": str(sweep.file), "about": sweep.about, "rows": list(rows.values()), **sums}
+        answer = {"sweep": str(sweep.file), "about": sweep.about, "rows": rows, **sums}
         print_json(answer)
         return
 
@@ -175,7 +118,7 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) 
         return "?" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
     headings = ("command", "name", "jobs", "done", "minutes", "left")
-    whole = (*rows.values(), {"command": "all", "name": "", **sums})
+    whole = (*rows, {"command": "all", "name": "", **sums})
     results.print(table(headings, [[told(row[key]) for key in headings] for row in whole], ("command", "name")))
 
 

@@ -43,14 +43,7 @@ class SweepCommands:
         described, out = job_of(words), Path(words[list(words).index("--out") + 1])
         if words[0] != "train":
             return Checked((out / ("attack.json" if words[0] == "attack" else SUMMARY),))
-        job = described.job
-        # Of strangers' networks nobody knows whether they draw random numbers, and labels are counted by one process.
-        strange = any(":" in arch for arch in job.members)
-        apart = strange or job.objective.questions(job.sigma) is not None or described.devices > 1
-        shared = (job.data, job.limit, job.holdout, job.classes, job.classifier)
-        return Checked(
-            tuple(described.files), None if apart else repr((*shared, described.device, described.tensorboard))
-        )
+        return Checked(tuple(described.files), described.process)
 
 
 def run(commands: list[list[str]]) -> int:

@@ -11,6 +11,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, whole_numbers
 from ringfence.cli.groups import grouped
 from ringfence.cli.holdout import FirstInputs
+from ringfence.cli.progress import show_progress
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,17 @@ def variance_command(
         if not sizes or not all(1 <= one <= count for one in sizes):
             raise ArgumentError("--k", f"must lie between 1 and the {count} members", k, "Ask for fewer.")
         check_seed(choice.seed)
-        noise, procedure = choice.drawn(), Fixed(alpha, n=n)  # refused here, before anything is loaded
+        noise, procedure = choice.drawn, Fixed(alpha, n=n)  # refused here, before anything is loaded
         check = VarianceCheck(sizes, choice.sigma, choice.draws, n, alpha, centre, choice.seed, noise.name)
         members, dataset = choice.load()
         votes = Lanes(members, ("soft",), prefixes=True)
-        records = certify(
-            votes,
-            dataset,
-            noise=noise,
-            procedure=procedure,
-            mechanism=one_sided_for(noise.name),
-            lanes=votes.names,
-            seed=choice.seed,
-            execution=Execution(choice.device),
-        )
         size_of = {name: place + 1 for place, name in enumerate(votes.names)}
-        found = check.compare(members, dataset, certified_sizes(records, size_of))
+        with show_progress(len(dataset), 0, quiet=False, draws=procedure.most_draws) as report:
+            execution = Execution(choice.device, on_progress=report)
+            how: dict[str, Any] = {"noise": noise, "procedure": procedure, "mechanism": one_sided_for(noise.name)}
+            records = certify(votes, dataset, lanes=votes.names, seed=choice.seed, execution=execution, **how)
+            certified = certified_sizes(records, size_of)
+        found = check.compare(members, dataset, certified)
         if as_json:
             print_json({"sigma": choice.sigma, "n": n, "draws": choice.draws, **found})
             return

@@ -43,11 +43,14 @@ def migrate_command(
 ) -> None:
     """Rewrite run folders of schema 1 for schema 2, counts untouched; the old settings stay as config.v1.json."""
     with friendly():
+        from ringfence.store import RunFolder
         from ringfence.store.migrate import migrate
 
         for path in runs:
+            before = RunFolder.open(path).v1_digest
             run = migrate(path, unlocked)
-            remark(f"{path}: schema {run.config.schema_version}, {run.records(['input_id']).num_rows} records")
+            told = f"{path}: schema {run.config.schema_version}, {run.records(['input_id']).num_rows} records"
+            remark(told if before else f"{told}; it was up to date already, so nothing was changed")
 
 
 def _certificate(path: Path, image: Path | None, key: Path | None) -> dict[str, Any]:

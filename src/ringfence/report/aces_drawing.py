@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ringfence.analysis.aces import Answers, ThetaMetrics
+from ringfence.analysis.aces_runs import AcesRun
+from ringfence.progress import followed
 from ringfence.report import need
 from ringfence.report.drawing import axis, coloured, marks
 from ringfence.report.figure import Row
-from ringfence.report.rendering import plain
+from ringfence.report.rendering import plain, save_picture
 from ringfence.types import BoolArray, FloatArray
 
 BLUE, ORANGE, GREEN = "#1f5fbf", "#d9772b", "#2e8b57"
@@ -147,3 +150,23 @@ def _named(shares: FloatArray, taken: list[FloatArray], side: float) -> set[int]
             taken.append(place)
             found.add(at)
     return found
+
+
+def save_pictures(
+    run: AcesRun, points: Sequence[ThetaMetrics], others: Sequence[ThetaMetrics], radii: Sequence[float], out: Path
+) -> list[Path]:
+    """frontier.png, entropy.png and selection.png."""
+    positive = [r for r in radii if r > 0 and points[-1].certified_accuracy[r] > 0][:2]
+    answers = run.answers()
+    everything, at = answers[-1], positive[0] if positive else 0.0
+    certifiable = (everything.prediction == everything.label) & (everything.radius >= at)
+    what = f"certified at {at:g} with theta {everything.theta:g}"
+    pictures = {
+        "frontier": frontier_specification(points, [None, *positive], others),
+        "entropy": medians_specification(run.medians(), certifiable, list(run.lanes), what, run.measured),
+        "selection": selection_specification(answers[:: max(1, (len(answers) - 1) // 10)]),
+    }
+    written = [out / f"{name}.png" for name in pictures]
+    for path, picture in followed(list(zip(written, pictures.values(), strict=True)), "drawing"):
+        save_picture(picture, path)
+    return written

@@ -3,7 +3,7 @@
 from ringfence.sweep.job import Checked, Commands, Job, Work
 from ringfence.sweep.packing import pack, unpack
 from ringfence.sweep.read import Sweep, read_sweep
-from ringfence.sweep.schedule import Estimates, Schedule, State, Watch
+from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, seconds_of
 
 __all__ = [
     "Checked",
@@ -17,5 +17,6 @@ __all__ = [
     "Work",
     "pack",
     "read_sweep",
+    "seconds_of",
     "unpack",
 ]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, ModelError
+from ringfence.models.zoo import zoo_root
 from ringfence.store.atomic import write_json, writing_errors
 
 MARKS = Path("jobs")
@@ -85,6 +86,13 @@ class Work:
             for one in given:
                 if not (self.path / "zoo" / one).exists():
                     _copy(found_in(zoos, one), self.path / "zoo" / one)
+
+    def zoos(self) -> list[Path]:
+        """Where trainings may lie that the file uses and does not make."""
+        try:
+            return [self.path / "zoo", zoo_root()]
+        except ModelError:
+            return [self.path / "zoo"]
 
     def _link(self, name: str, target: Path) -> None:
         link = self.path / name

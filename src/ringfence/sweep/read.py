@@ -26,15 +26,15 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import DataError, RingfenceError
+from ringfence.errors import ArgumentError, DataError, RingfenceError
 from ringfence.sweep.document import Lines, combinations, filled, is_plain, read_document, text_of
-from ringfence.sweep.job import Commands, Job, found_in
+from ringfence.sweep.job import Commands, Job, Work, found_in
 
 SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "full": dict, "tiny": dict}
 ENTRY = {"name": str, "each": (dict, list), "use": list, "settings": (dict, str), "arguments": list, "needs": list}
@@ -56,6 +56,22 @@ class Sweep:
     data: str | None
     jobs: tuple[Job, ...]
     given: tuple[Path, ...]
+
+    def chosen(self, only: Sequence[str] = (), command: str | None = None) -> list[Job]:
+        """The jobs whose name begins so (several by commas), of this command."""
+        begins = tuple(part.strip() for one in only or [""] for part in one.split(","))
+        found = [job for job in self.jobs if job.name.startswith(begins) and command in (None, job.command)]
+        if not found:
+            asked = ("only", ",".join(begins)) if only else ("phase", command)
+            raise ArgumentError(asked[0], f"must leave jobs of {self.file}", asked[1], "See what there is with --list.")
+        return found
+
+    def check_data(self, data: Path | None, work: Work) -> None:
+        """Refuse to begin without the data that the jobs need."""
+        if data is not None and not data.is_dir():
+            raise ArgumentError("data", "must be a folder", data, "Jobs find its files as data/NAME.")
+        if data is None and self.data is not None and not (work.path / "data").exists():
+            raise ArgumentError("data", f"{self.file.name} needs a folder with {self.data}", "none", "Name it.")
 
 
 def read_sweep(file: Path, commands: Commands, tiny: bool = False, zoos: Iterable[Path] = ()) -> Sweep:

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from ringfence.errors import ArgumentError
 from ringfence.sweep.job import Job, Work
 
 GRACE = 60.0
@@ -132,6 +133,7 @@ class Estimates:
     """Device minutes of jobs: what it took, what the file says, or what others of the same entry took."""
 
     def __init__(self, every: Sequence[Job], work: Work) -> None:
+        self._work = work
         measured = [(job, minutes) for job in every if (minutes := work.measured(job)) is not None]
         self._measured = {job.key: minutes for job, minutes in measured}
         self._like = {job.entry: fmean(m for one, m in measured if one.entry == job.entry) for job, _ in measured}
@@ -145,6 +147,33 @@ class Estimates:
         """The minutes of all; None where those of one are not known."""
         found = [self.of(job) for job in jobs]
         return None if None in found else sum(one for one in found if one is not None)
+
+    def rows(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """Entry by entry: how many jobs, how many of them are done, the minutes of all and of those left."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for job in jobs:
+            at = {"command": job.command, "name": job.entry, "jobs": 0, "done": 0, "minutes": 0.0, "left": 0.0}
+            row = found.setdefault((job.command, job.entry), at)
+            minutes, done = self.of(job), self._work.done(job)
+            row["jobs"] += 1
+            row["done"] += done
+            row["minutes"] = None if None in (minutes, row["minutes"]) else row["minutes"] + minutes
+            row["left"] = None if None in (minutes, row["left"]) else row["left"] + (0.0 if done else minutes)
+        return list(found.values())
+
+
+def seconds_of(budget: str | None) -> float | None:
+    """The seconds of a time such as 9m; None: without end."""
+    if budget is None:
+        return None
+    number, unit = budget[:-1], {"s": 1, "m": 60, "h": 3600}.get(budget[-1:])
+    try:
+        seconds = float(number) * (unit or float("nan"))
+    except ValueError:
+        seconds = float("nan")
+    if not 0 <= seconds < 1e9:
+        raise ArgumentError("budget", "must be a time in s, m or h", repr(budget), "Write e.g. 9m, 90s or 2h.")
+    return seconds
 
 
 class Schedule:

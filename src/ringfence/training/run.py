@@ -129,6 +129,16 @@ class TrainingRun:
         labels = () if asked is None else (asked, job.objective, job.seed, job.noise)
         return (job.data, job.limit, job.holdout, job.classes, job.classifier, self.device, self.devices, *labels)
 
+    @property
+    def process(self) -> str | None:
+        """The same for runs that may be trained in one process; None: this one is trained alone.
+
+        Of strangers' networks nobody knows whether they draw random numbers, and labels are counted by one process.
+        """
+        strange, labelled = any(":" in arch for arch in self.job.members), self.job.objective.questions(self.job.sigma)
+        alone = strange or labelled is not None or self.devices > 1
+        return None if alone else repr((*self.sharing, self.tensorboard))
+
     def classifier(self) -> nn.Module | None:
         """The fixed classifier on the device, where there is one."""
         return load_model(self.job.classifier).at_input.to(pick_device(self.device)) if self.job.classifier else None
