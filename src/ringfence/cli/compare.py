@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ringfence.analysis.bounds import RunBounds
     from ringfence.analysis.compare import Comparison, RunSummary
+    from ringfence.stats.norms import InNorm
 
 
 STEPS = 8
@@ -41,6 +42,8 @@ def compare_command(
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
     radii: o.Radii = None,
+    norm: o.Norm = None,
+    coordinates: o.Coordinates = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the comparisons as CSV.")] = None,
     as_json: o.Json = False,
 ) -> None:
@@ -48,12 +51,14 @@ def compare_command(
     with friendly():
         from ringfence.analysis.bounds import RunBounds
         from ringfence.analysis.compare import as_csv, summarise
+        from ringfence.stats.norms import InNorm
         from ringfence.store.atomic import write_atomically
 
+        shown = None if norm is None else InNorm(norm, coordinates)
         if envelope:
-            _envelope(paths, radii, as_json)
+            _envelope(paths, radii, as_json, shown)
             return
-        runs = [RunBounds.load(path, lane) for path in paths]
+        runs = [RunBounds.load(path, lane, shown) for path in paths]
         found = comparisons(runs, mechanism, by, (best, alpha), above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
         if csv is not None:
@@ -61,6 +66,7 @@ def compare_command(
         if as_json:
             answer = {
                 "above": above,
+                **_norm(shown, runs),
                 "runs": [asdict(one) for one in summaries],
                 "comparisons": [f.row() for f in found],
             }
@@ -74,11 +80,15 @@ def compare_command(
             if "precision" in one.differing:
                 remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
         for run in runs:
+            if shown is not None and shown.norm != run.config.norm:
+                remark(
+                    f"{run.path}: radii in {shown.norm}, converted from {run.config.norm}, in which they were proved"
+                )
             if not run.has_counts:
                 remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
 
 
-def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
+def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: InNorm | None) -> None:
     """The best certified accuracy per radius, and whose it is."""
     from rich.table import Table
 
@@ -86,18 +96,25 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
     from ringfence.analysis.metrics import load_metrics
 
     asked = None if radii is None else numbers(radii, "--radii")
-    points = envelope([one for path in paths for one in load_metrics(path, asked)])
+    points = envelope([one for path in paths for one in load_metrics(path, asked, shown=shown)])
     if as_json:
-        document = {"envelope": "chosen per radius", "points": [asdict(one) for one in points]}
+        document = {"envelope": "chosen per radius", **_norm(shown), "points": [asdict(one) for one in points]}
         typer.echo(json.dumps(document, indent=2, allow_nan=False))
         return
-    table = Table(title="Best certified accuracy, chosen per radius", title_justify="left")
+    converted = "" if shown is None else f" in {shown.norm}"
+    table = Table(title=f"Best certified accuracy, chosen per radius{converted}", title_justify="left")
     for name in ("radius", "certified", "run"):
         table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
     for one in points:
         promise = "" if one.sound else " (no proven guarantee)"
         table.add_row(f"{one.radius:g}", _share(one.certified_accuracy), one_line(one.run) + promise)
     results.print(table)
+
+
+def _norm(shown: InNorm | None, runs: Sequence[RunBounds] = ()) -> dict[str, Any]:
+    """What JSON says of the norm of the radii, where one was asked for."""
+    proved = {"proved_norm": {run.path: run.config.norm for run in runs}} if runs else {}
+    return {} if shown is None else {"norm": shown.norm, **proved}
 
 
 def comparisons(

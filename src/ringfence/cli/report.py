@@ -28,6 +28,8 @@ def report_command(
     class_names: Annotated[
         Path | None, typer.Option("--class-names", help="A text file with the name of one class per line.")
     ] = None,
+    norm: o.Norm = None,
+    coordinates: o.Coordinates = None,
     as_json: o.Json = False,
 ) -> None:
     """Write one self-contained page about the runs: curves, tables, every input; no network needed."""
@@ -36,9 +38,10 @@ def report_command(
         from ringfence.report.page import report_page
         from ringfence.report.reading import load, read_names
         from ringfence.report.rendering import write
+        from ringfence.stats.norms import InNorm
 
         names = None if class_names is None else read_names(class_names)
-        material = load(paths)
+        material = load(paths, shown=None if norm is None else InNorm(norm, coordinates))
         page = report_page(material, title, names).encode()
         write(out, page)
         found = [lane.metrics for lane in material.lanes]
@@ -59,6 +62,8 @@ def plot_command(
     out: Annotated[Path, typer.Option(help="The picture to write, .png, .svg or .pdf.")],
     kind: Annotated[str, typer.Option(help=KINDS)] = "curve",
     width: Annotated[int, typer.Option(help="Width of the plot in pixels.")] = 640,
+    norm: o.Norm = None,
+    coordinates: o.Coordinates = None,
     as_json: o.Json = False,
 ) -> None:
     """Write one figure of the report as a picture; --json also prints the numbers behind it."""
@@ -67,8 +72,9 @@ def plot_command(
         from ringfence.report.other_figures import other_figures
         from ringfence.report.reading import load
         from ringfence.report.rendering import save
+        from ringfence.stats.norms import InNorm
 
-        material = load(paths, without_runs=True)
+        material = load(paths, without_runs=True, shown=None if norm is None else InNorm(norm, coordinates))
         found = figure(kind, material.lanes, other_figures(material))
         save(found, out, width)
         if as_json:

@@ -193,7 +193,7 @@ def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool)
     if whole and paths:
         try:
             with redirect_stdout(printed) if as_json else nullcontext():
-                report_command(paths, work.path / "report.html", sweep.file.stem, None, as_json)
+                report_command(paths, work.path / "report.html", sweep.file.stem, as_json=as_json)
         except typer.Exit:  # what the page needs may not be installed here; the runs are there
             remark(f"no report: later, ringfence report {work.path / 'runs'}/*")
     if not as_json:

@@ -59,6 +59,8 @@ def facts(lanes: Sequence[Lane], material: Material) -> list[tuple[str, str]]:
         ("lanes", ", ".join(config.classifier.names) or "main"),
         ("natural", _how_natural(material, lane)),
     ]
+    if run.norm != config.norm:
+        found.append(("radii", f"in {run.norm}, converted from {config.norm}, in which they were proved"))
     if config.lift.norm_bound != 1.0:
         found.append(("lift", f"{config.lift.name}, norm at most {config.lift.norm_bound:.6g}"))
     for place in run.environments():

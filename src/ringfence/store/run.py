@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
+from ringfence.stats.norms import InNorm
 from ringfence.store.atomic import TEMPORARY_PREFIX, StoreWarning, json_bytes, read_file, read_json, writing_errors
 from ringfence.store.config import SCHEMA_VERSION, RunConfig, changed_settings, content_hash, plain
 from ringfence.store.environment import describe_environment
@@ -24,7 +25,7 @@ from ringfence.store.inputs import InputInfo, inputs_bytes, parse_inputs
 from ringfence.store.lock import LOCK, locked
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART, Manifest, digest_of
 from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part, sorted_rows
-from ringfence.store.schema import RECORD_SCHEMA, from_table, refuse_nonsense, to_table
+from ringfence.store.schema import RECORD_SCHEMA, from_table, in_other_norm, refuse_nonsense, to_table
 from ringfence.store.upgrade import upgrade
 
 _KEYS = ("input_id", "lane", "config_hash")
@@ -36,13 +37,15 @@ class RunFolder:
 
     problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its inputs
     are not done. v1_digest: of the settings of a folder of schema 1, which has no manifest, can be read and migrated,
-    but not continued. unlocked: write although the disk knows no locks.
+    but not continued. unlocked: write although the disk knows no locks. shown: the norm that radii are read in; None:
+    the one they were proved in, which is the one that is stored.
     """
 
     path: Path
     config: RunConfig
     v1_digest: str | None = None
     unlocked: bool = field(default=False, compare=False)
+    shown: InNorm | None = None
     problems: dict[str, str] = field(default_factory=dict, compare=False)
     _told: set[str] = field(default_factory=set, compare=False, repr=False)
     _files: Guarded = field(init=False, compare=False, repr=False)
@@ -123,6 +126,20 @@ class RunFolder:
         run = cls(path, read_config(file, content))
         run._files.manifest()
         return run
+
+    def in_norm(self, shown: InNorm | None) -> Self:
+        """The same run, for reading its radii in another norm."""
+        return replace(self, shown=shown)
+
+    @property
+    def norm(self) -> str:
+        """The norm of the radii that are read."""
+        return self.config.norm if self.shown is None else self.shown.norm
+
+    @property
+    def factor(self) -> float:
+        """What radii of the proved norm are multiplied by to be read."""
+        return 1.0 if self.shown is None else self.shown.factor(self.config.norm, self.config.noise.coordinates)
 
     def _ran_in(self) -> str:
         """The precision of a run of schema 1, whose settings could say another than the forwards had."""
@@ -219,7 +236,7 @@ class RunFolder:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 self._tell(name, f"is damaged ({reason})")
             else:
-                yield table
+                yield table if self.shown is None else in_other_norm(table, self.shown.norm, self.factor)
 
     def _rows(self, columns: Sequence[str]) -> pa.Table:
         """Rows of all parts with the keys, sorted, none twice."""
