@@ -97,8 +97,8 @@ def main() -> int:
         Bar(f"{name}: what exact noise costs", "at most", limit, cost(found[name]) if name in found else None, "%")
         for name, limit in MOST.items()
     ]
-    settings = {name: getattr(options, name) for name in ("batch", "inputs", "seconds", "device")}
-    note = f"Best of {options.repetitions} rounds of each form, in turn; on the CPU in one thread, by processor time."
+    settings = {name: getattr(options, name) for name in ("batch", "inputs", "seconds", "device")} | {"of": "best"}
+    note = "Rounds of both forms in turn, the best of each; on the CPU in one thread, by the processor's time."
     return finish(Report("exact_cost", settings, [grid], bars, {"rates": found}, [note]), options)
 
 

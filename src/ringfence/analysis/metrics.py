@@ -174,11 +174,14 @@ def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics
     return [replace(one, stages=stage_summary(by_lane.get(one.lane or "", only))) for one in found]
 
 
-def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input") -> str:
-    """What the numbers of a run promise, in one sentence; each: what the promise is about."""
+def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input", lattice: int | None = None) -> str:
+    """What the numbers of a run promise, in one sentence; each: what the promise is about; lattice: of exact noise,
+    whose promise is about its points alone."""
     if not sound:
         return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
     claim = test.claim(norm)
+    if lattice is not None and test.claims_radius:
+        claim += f", among inputs in whole steps of 1/{lattice}"
     return f"for each {each}, with probability at least {1 - test.alpha:.10g} over the noise, {claim}."
 
 

@@ -172,7 +172,7 @@ def run_or_save(
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
     run = certify_folder(job, job.out, quiet, unlocked)
-    print_run(job.certification, run, as_json, quiet)
+    print_run(job.certification.in_form(run.config.noise.lattice), run, as_json, quiet)
 
 
 def certify_folder(job: Job, out: Path, quiet: bool, unlocked: bool = False) -> RunFolder:
@@ -255,4 +255,5 @@ def guarantee(value: Certification, sound: bool, each: str = "input") -> str:
     """What the numbers mean, in one sentence."""
     from ringfence.analysis.metrics import guarantee
 
-    return ("guarantee: " if sound else "") + guarantee(value.test, value.mechanisms[0].norm, sound, each)
+    about = (value.test, value.mechanisms[0].norm, sound, each, value.noise.law.lattice)
+    return ("guarantee: " if sound else "") + guarantee(*about)

@@ -26,7 +26,8 @@ def lane_guarantee(lane: Lane) -> str:
     """What the lane's numbers promise, in one sentence."""
     if lane.test is None:
         return "An imported log: its radii are taken as printed and could not be checked against counts."
-    told = guarantee(lane.test, lane.records[0].norm, lane.metrics.sound, "input by itself")
+    lattice = None if lane.config is None else lane.config.noise.lattice
+    told = guarantee(lane.test, lane.records[0].norm, lane.metrics.sound, "input by itself", lattice)
     return told[0].upper() + told[1:]
 
 
