@@ -29,11 +29,11 @@ def markdown(result: dict[str, Any]) -> str:
         lines += [f"| {' | '.join(row)} |" for row in table["rows"]] + [""]
     lines += [f"- {verdict(bar['passed'])}: {bar['words']}" for bar in result["bars"]]
     lines += [f"- {note}" for note in result["notes"]]
-    where = result["environment"]
+    where, kind = result["environment"], result["settings"].get("of", "medians")
     load = "unknown" if where["load_before"] is None else f"{where['load_before']:.1f}"
     lines += [
         "",
-        f"Measured {result['date'][:10]}, {result['settings'].get('of', 'medians')} of {result['repetitions']}, on {where['cpus']} CPUs "
+        f"Measured {result['date'][:10]}, {kind} of {result['repetitions']}, on {where['cpus']} CPUs "
         f"({where['cpu']}; load before the start {load}), "
         f"Python {where['python']}, torch {where['torch']}, numpy {where['numpy']}.",
     ]
