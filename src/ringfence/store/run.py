@@ -105,11 +105,6 @@ class RunFolder:
             raise StoreError(str(self.path / CONFIG), rule, "; ".join(changed), remedy)
 
     @classmethod
-    def begun(cls, path: str | Path) -> Self | None:
-        """The run in path, for reading; None where nothing has been certified."""
-        return cls.open(path) if any((Path(path) / "parts").glob("*")) else None
-
-    @classmethod
     def open(cls, path: str | Path) -> Self:
         """The run in path, for reading."""
         path = Path(path)
@@ -134,11 +129,11 @@ class RunFolder:
     @property
     def norm(self) -> str:
         """The norm of the radii that are read."""
-        return self.config.norm if self.shown is None else self.shown.norm
+        return (self.shown or self.config).norm
 
     @property
     def factor(self) -> float:
-        """What radii of the proved norm are multiplied by to be read."""
+        """What proved radii are multiplied by to be read."""
         return 1.0 if self.shown is None else self.shown.factor(self.config.norm, self.config.noise.coordinates)
 
     def _ran_in(self) -> str:
