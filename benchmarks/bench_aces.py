@@ -24,7 +24,9 @@ def seconds(thetas: list[float], procedure: Procedure, inputs: int, plan: Forwar
     aces = Aces(rf.load_model("default").module, EntropySelector(thetas), rf.load_model("default:1").module)
     execution = rf.Execution(device=device, plan=plan)
     begin = time.perf_counter()
-    found = rf.certify(aces, digits, noise=rf.Gaussian(0.5), procedure=procedure, lanes=aces.names, execution=execution)
+    found = rf.certify(
+        aces, digits, noise=rf.Gaussian(0.5, "float"), procedure=procedure, lanes=aces.names, execution=execution
+    )
     assert sum(1 for _ in found) == inputs * len(thetas)
     return time.perf_counter() - begin
 

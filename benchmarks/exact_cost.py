@@ -2,9 +2,10 @@
 
     python benchmarks/exact_cost.py [--out DIR] [--seconds 2]
 
-On a GPU with fused ResNets of depth 20 and 110, on the CPU with the embedded LeNet on its digits. Both forms take
-turns, and a round's ratio is between the two of that round. Rates do not depend on weights: the ResNets' are random.
-A GPU's result is a file of its own, exact_cost_gpu.json, beside that of a CPU.
+On a GPU with fused ResNets of depth 20 and 110, on the CPU with the embedded LeNet on its digits, in one thread and
+by the processor's time. Both forms take turns, and the best round of each counts: whatever else a machine does only
+makes rounds slower. Rates do not depend on weights: the ResNets' are random. A GPU's result is a file of its own,
+exact_cost_gpu.json, beside that of a CPU.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from statistics import median
 
 import torch
 from common import Bar, Grid, Report, finish, interleaved, options_parser
@@ -39,16 +39,17 @@ def resnet_rate(depth: int, options: argparse.Namespace) -> Rate:
 
 
 def lenet_rate(options: argparse.Namespace) -> Rate:
-    """The embedded classifier on its digits."""
+    """The embedded classifier on its digits: draws in a second of one processor."""
+    torch.set_num_threads(1)
     model = rf.load_model("default").module
     data = list(rf.load_dataset("default", limit=options.inputs))
 
     def rate(noise: rf.Gaussian, n: int) -> float:
         started: list[float] = []
         plan = ForwardPlan(options.batch)
-        execution = rf.Execution("cpu", plan=plan, on_plan=lambda plan: started.append(time.perf_counter()))
+        execution = rf.Execution("cpu", plan=plan, on_plan=lambda plan: started.append(time.process_time()))
         records = list(rf.certify(model, data, noise=noise, procedure=rf.Fixed(n=n), execution=execution))
-        return sum(one.draws for one in records) / (time.perf_counter() - started[0])
+        return sum(one.draws for one in records) / (time.process_time() - started[0])
 
     return rate
 
@@ -60,7 +61,7 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     every = every or {"LeNet": lenet_rate(options)}
     found = {}
     for name, rate in every.items():
-        first = rate(rf.Gaussian(SIGMA), 200)  # kernels are compiled now
+        first = rate(rf.Gaussian(SIGMA, FORMS[0]), 200)  # kernels are compiled now
         n = draws_each(first, options.seconds, options.inputs)
         tasks = {form: (lambda form=form, rate=rate, n=n: rate(rf.Gaussian(SIGMA, form), n)) for form in FORMS}
         found[name] = interleaved(tasks, options.repetitions)
@@ -68,8 +69,8 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
 
 
 def cost(rates: dict[str, list[float]]) -> float:
-    """Percent of the rate: the median over the rounds."""
-    return 100 * (1 - median(exact / plain for exact, plain in zip(rates["exact"], rates["float"], strict=True)))
+    """Percent of the rate, in the best round of each form."""
+    return 100 * (1 - max(rates["exact"]) / max(rates["float"]))
 
 
 def parsed() -> argparse.Namespace:
@@ -89,16 +90,17 @@ def main() -> int:
     options = parsed()
     found = measured(options)
     rows = [
-        [name, f"{median(rates['float']):,.0f}", f"{median(rates['exact']):,.0f}", f"{cost(rates):.2f}"]
+        [name, f"{max(rates['float']):,.0f}", f"{max(rates['exact']):,.0f}", f"{cost(rates):.2f}"]
         for name, rates in found.items()
     ]
     grid = Grid("Draws a second by the form of the noise", ["network", "float", "exact", "cost %"], rows)
     bars = [
         Bar(f"{name}: what exact noise costs", "at most", MOST[name], cost(rates), "%") for name, rates in found.items()
     ]
-    settings = {name: getattr(options, name) for name in ("batch", "inputs", "seconds", "device")}
+    settings = {name: getattr(options, name) for name in ("batch", "inputs", "seconds", "device")} | {"of": "best"}
+    note = "Rounds of both forms in turn, the best of each; on the CPU in one thread, by the processor's time."
     name = "exact_cost_gpu" if options.device == "cuda" else "exact_cost"
-    return finish(Report(name, settings, [grid], bars, {"rates": found}), options)
+    return finish(Report(name, settings, [grid], bars, {"rates": found}, [note]), options)
 
 
 if __name__ == "__main__":

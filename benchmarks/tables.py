@@ -1,4 +1,4 @@
-"""Copy the measured tables from results/benchmarks/*.json into docs/benchmarks.md, between its markers."""
+"""Copy the measured tables from results/benchmarks/*.json into the pages of docs/ that have markers for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from common import RESULTS, ROOT, verdict
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGES = [ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "noise.md"]
 MARKED = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
@@ -29,11 +29,11 @@ def markdown(result: dict[str, Any]) -> str:
         lines += [f"| {' | '.join(row)} |" for row in table["rows"]] + [""]
     lines += [f"- {verdict(bar['passed'])}: {bar['words']}" for bar in result["bars"]]
     lines += [f"- {note}" for note in result["notes"]]
-    where = result["environment"]
+    where, kind = result["environment"], result["settings"].get("of", "medians")
     load = "unknown" if where["load_before"] is None else f"{where['load_before']:.1f}"
     lines += [
         "",
-        f"Measured {result['date'][:10]}, medians of {result['repetitions']}, on {where['cpus']} CPUs "
+        f"Measured {result['date'][:10]}, {kind} of {result['repetitions']}, on {where['cpus']} CPUs "
         f"({where['cpu']}; load before the start {load}), "
         f"Python {where['python']}, torch {where['torch']}, numpy {where['numpy']}.",
     ]
@@ -56,14 +56,14 @@ def filled(page: str, results: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--page", type=Path, nargs="+", default=PAGES)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the page is out of date")
     options = parser.parse_args()
-    before = options.page.read_text()
-    after = filled(before, options.results)
+    pages = {page: (page.read_text(), filled(page.read_text(), options.results)) for page in options.page}
     if options.check:
-        return int(before != after)
-    options.page.write_text(after)
+        return int(any(before != after for before, after in pages.values()))
+    for page, (_, after) in pages.items():
+        page.write_text(after)
     return 0
 
 

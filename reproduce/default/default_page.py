@@ -21,7 +21,7 @@ RUNS = {
     "sequential-0.5-default-1": "--radius 0.5 --model default:1",
     "sequential-0.5-default-2": "--radius 0.5 --model default:2",
 }
-"""What follows ``ringfence certify --sigma 0.5`` in each run."""
+"""What follows ``ringfence certify --sigma 0.5`` in each run, and the form of its noise where that is not exact."""
 
 
 def accuracies() -> list[str]:
@@ -50,7 +50,9 @@ def digits() -> list[str]:
         shares = found.certified_accuracy
         cells = [f"{100 * shares[r]:.1f}%" if asked in (None, r) else "" for r in RADII]
         rows.append([f"`{words}`{about}", *cells, f"{found.draws / found.count:,.0f}"])
-    return table([f"command (`ringfence certify --sigma {SIGMA:g} ...`)", *head, "draws/input"], rows)
+    forms = {run.folder.config.noise.form for run in runs.values()}
+    said = f"--sigma {SIGMA:g}" + "".join(f" --noise-form {form}" for form in forms - {"exact"})
+    return table([f"command (`ringfence certify {said} ...`)", *head, "draws/input"], rows)
 
 
 def pages() -> dict[Path, str]:

@@ -72,6 +72,19 @@ def test_built_in_networks_are_attacked_as_before(call: Call, finished: dict[str
         ("resnet20@weights.safetensors", []),
         ("checkpoint.pth.tar", []),
         ("ringfence.classifiers.architectures.lenet:wide_lenet", []),
+        ("ringfence.classifiers.architectures:LeNet", []),
+        (
+            "ringfence.classifiers.architectures.lenet:nn",
+            ["the module ringfence.classifiers.architectures.lenet, and nn() in it"],
+        ),
+        (
+            "ringfence.classifiers.architectures:build_architecture",
+            ["the module ringfence.classifiers.architectures, and build_architecture() in it"],
+        ),
+        (
+            "ringfence.classifiers.architectures.resnet:LeNet",
+            ["the module ringfence.classifiers.architectures.resnet, and LeNet() in it"],
+        ),
         ("ringfence.cli:main", ["the module ringfence.cli, and main() in it"]),
         ("pkg.module:make@weights.pt", ["the module pkg.module, and make() in it"]),
         ("dir/file.py:make", ["dir/file.py, and make() in it"]),

@@ -104,3 +104,16 @@ def test_shared_imagenet_samples(shared: Path) -> None:
     data = load_dataset("imagenet", root=shared / "data" / "imagenet_samples", limit=3)
     assert [item.label for item in data] == [0, 7, 14]
     assert data.shape == (3, 224, 224)
+
+
+def test_a_file_that_changes_after_the_digest_is_not_certified(tmp_path: Path) -> None:
+    for number in range(2):
+        Image.new("L", (4, 4), 10 * number).save(tmp_path / f"{number}.png")
+    data = load_dataset(str(tmp_path))
+    before = data.digest
+    Image.new("L", (4, 4), 200).save(tmp_path / "1.png")
+    assert data[0].x.shape == (1, 4, 4)
+    with pytest.raises(DataError, match=r"1\.png: must stay what it was when the digest of the data was taken"):
+        data[1]
+    assert load_dataset(str(tmp_path)).digest != before
+    assert float(load_dataset(str(tmp_path))[1].x.max()) == pytest.approx(200 / 255)

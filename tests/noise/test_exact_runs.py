@@ -75,15 +75,18 @@ def test_a_config_that_leaves_out_what_the_proof_needs_proves_nothing(noise: dic
 
 
 def test_flags_and_files_say_the_form(tmp_path: Path) -> None:
-    def call(command: str, *words: object) -> None:
+    def call(command: str, *words: object) -> str:
         done = CliRunner().invoke(app, [command, *map(str, words)])
         assert done.exit_code == 0, done.output
+        return " ".join(done.output.split())
 
     flags = ("--sigma", 0.5, "--limit", 2, "--n", 200, "--batch", 100, "--device", "cpu")
-    call("certify", *flags, "--noise-form", "exact", "--out", tmp_path / "flags")
+    told = call("certify", *flags, "--noise-form", "exact", "--out", tmp_path / "flags")
+    assert "among inputs in whole steps of 1/255" in told  # nothing is claimed about others
     call("certify", *flags, "--noise-form", "exact", "--out", tmp_path / "file", "--save", tmp_path / "job.yaml")
     call("certify", tmp_path / "job.yaml")
-    call("certify", tmp_path / "job.yaml", "--noise-form", "float", "--out", tmp_path / "float")
+    told = call("certify", tmp_path / "job.yaml", "--noise-form", "float", "--out", tmp_path / "float")
+    assert "among inputs" not in told
     call("predict", *flags, "--noise-form", "exact", "--lattice", 510, "--out", tmp_path / "fine")
     noises = {name: rf.RunFolder.open(tmp_path / name).config.noise for name in ("flags", "file", "float", "fine")}
     assert noises["flags"] == noises["file"]

@@ -16,6 +16,7 @@ from ringfence.procedures import claims
 from ringfence.procedures.base import Decisions
 from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
+from ringfence.stats.norms import InNorm
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.claimed import given_in, procedure_in, procedure_of
 from ringfence.types import BINS, SCORE_EDGES, FloatArray, IntArray
@@ -26,16 +27,18 @@ _MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
 
 @dataclass(frozen=True)
 class RunBounds:
-    """One lane of a run as arrays (inputs,), in the order of the input ids."""
+    """One lane of a run as arrays (inputs,), in the order of the input ids; factor: by which radii were converted into
+    the norm they are shown in."""
 
     path: str
     config: RunConfig
     records: list[Record]
+    factor: float = 1.0
 
     @classmethod
-    def load(cls, path: str | Path, lane: str | None = None) -> RunBounds:
+    def load(cls, path: str | Path, lane: str | None = None, shown: InNorm | None = None) -> RunBounds:
         """The run's only lane, or the named one; runs that tried one known radius have no radii to compare."""
-        run = RunFolder.open(path)
+        run = RunFolder.open(path).in_norm(shown)
         by_lane = run.read_lanes()
         target = next(iter(by_lane.values()))[0].target
         if target is not None:
@@ -51,7 +54,7 @@ class RunBounds:
         if chosen not in lanes:
             known, told = ", ".join(lanes), "none" if lane is None else repr(lane)
             raise ArgumentError("lane", f"must be one of {known}", told, "Name one lane of the run.")
-        return cls(str(path), run.config, by_lane[chosen])
+        return cls(str(path), run.config, by_lane[chosen], run.factor)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -142,7 +145,7 @@ class RunBounds:
         self.need_mechanisms()
         self.need_counts(f"for radii by {mechanism.name}")
         with _believed(self.path):
-            return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1]
+            return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1] * self.factor
 
     @cached_property
     def means(self) -> tuple[FloatArray, FloatArray, IntArray]:

@@ -15,8 +15,10 @@ from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_of, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
+from ringfence.stats.norms import InNorm
 from ringfence.store import CohenLog, RunFolder, read_cohen
 from ringfence.store.claimed import procedure_of
+from ringfence.store.logs import PROVED
 from ringfence.store.run import no_records
 from ringfence.types import ABSTAIN
 
@@ -36,6 +38,7 @@ class RunMetrics:
     None, and certified_accuracy is empty, where no input has a label. lane is None for a run with one lane only.
     consensus: what a K-consensus saved; time_rf: a reference run's time per input over this one's; stages: where a
     staged or sequential run stopped, and what that saved against a fixed n. sound: whether all of it is proved.
+    norm: of all radii here; proved: the norm they were proved in, from which they were converted if it is another.
     """
 
     count: int
@@ -54,6 +57,8 @@ class RunMetrics:
     consensus: ConsensusStats | None = None
     time_rf: float | None = None
     stages: StageSummary | None = None
+    norm: str = "l2"
+    proved: str = "l2"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``ringfence metrics --json`` prints for this run."""
@@ -69,6 +74,7 @@ class RunMetrics:
             **(self.consensus.to_dict() if self.consensus else {}),
             **({} if self.time_rf is None else {"time_rf": self.time_rf}),
             **({} if self.stages is None else {"stages": self.stages.to_dict()}),
+            **({} if self.norm == self.proved else {"norm": self.norm, "proved_norm": self.proved}),
         }
 
     def against(self, reference: RunMetrics) -> RunMetrics:
@@ -100,8 +106,11 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     found = [
         _measure(columns.at(columns.lane == lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes
     ]
+    if isinstance(source, CohenLog):
+        found = [replace(one, norm=source.norm, proved=PROVED) for one in found]
     if isinstance(source, RunFolder):
-        found = [replace(one, consensus=_consensus(one, source)) for one in found]
+        norm, proved = source.norm, source.config.norm
+        found = [replace(one, consensus=_consensus(one, source), norm=norm, proved=proved) for one in found]
         test = procedure_of(source.config)
         if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
             found = [replace(one, acr=None, median_radius=None) for one in found]
@@ -125,7 +134,8 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     chosen = columns.at(first)
     limit = _limit(columns, run)
     asked = _usual(chosen, limit) if radii is None else checked_radii(radii, limit)
-    return replace(_measure(chosen, asked, "best lane", str(run.path)), seconds=float(columns.seconds.sum()))
+    found = _measure(chosen, asked, "best lane", str(run.path))
+    return replace(found, seconds=float(columns.seconds.sum()), norm=run.norm, proved=run.config.norm)
 
 
 def _consensus(one: RunMetrics, run: RunFolder) -> ConsensusStats | None:
@@ -134,14 +144,19 @@ def _consensus(one: RunMetrics, run: RunFolder) -> ConsensusStats | None:
     return consensus_stats(*found, one.forwards, one.draws) if found and one.draws else None
 
 
-def load_metrics(path: str | Path, radii: Sequence[float] | None, format: Format = "auto") -> list[RunMetrics]:
-    """Metrics of a run folder or a Cohen-style log, one entry per lane; auto decides by what the path is."""
+def load_metrics(
+    path: str | Path, radii: Sequence[float] | None, format: Format = "auto", shown: InNorm | None = None
+) -> list[RunMetrics]:
+    """Metrics of a run folder or a Cohen-style log, one entry per lane; auto decides by what the path is.
+
+    shown: the norm of all radii, those asked for among them; None: the one that was proved.
+    """
     path = Path(path)
     if not os.path.exists(path):  # unlike Path's, it knows no name too long to ask about
         raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
     if not (path.is_dir() if format == "auto" else format == "run"):
-        return metrics_by_lane(read_cohen(path), radii, str(path))
-    run = RunFolder.open(path)
+        return metrics_by_lane(read_cohen(path).in_norm(shown), radii, str(path))
+    run = RunFolder.open(path).in_norm(shown)
     found = metrics_by_lane(run, radii, str(path))
     test = procedure_of(run.config)
     return _with_stages(found, run) if test is not None and test.targets else found
@@ -154,11 +169,14 @@ def _with_stages(found: Sequence[RunMetrics], run: RunFolder) -> list[RunMetrics
     return [replace(one, stages=stage_summary(by_lane.get(one.lane or "", only))) for one in found]
 
 
-def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input") -> str:
-    """What the numbers of a run promise, in one sentence; each: what the promise is about."""
+def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input", lattice: int | None = None) -> str:
+    """What the numbers of a run promise, in one sentence; each: what the promise is about; lattice: of exact noise,
+    whose promise is about its points alone."""
     if not sound:
         return "paper mode: these results reproduce a published procedure and carry no proven guarantee."
     claim = test.claim(norm)
+    if lattice is not None and test.claims_radius:
+        claim += f", among inputs in whole steps of 1/{lattice}"
     return f"for each {each}, with probability at least {1 - test.alpha:.10g} over the noise, {claim}."
 
 
@@ -166,7 +184,7 @@ def default_radii(run: RunFolder) -> list[float]:
     """0, .25, .5, ... as far as the run reaches; a known-radius run knows its targets and 0 alone."""
     test = procedure_of(run.config)
     if test is not None and test.targets:
-        return sorted({0.0, *test.targets})
+        return sorted({0.0, *(run.factor * target for target in test.targets)})
     radius = np.asarray(run.records(["radius"])["radius"])
     largest = float(radius.max()) if len(radius) else 0.0
     return [0.25 * step for step in range(min(MOST_RADII, int(largest / 0.25) + 1))] or [0.0]
@@ -207,7 +225,8 @@ def _limit(rows: Columns, source: Source) -> float:
     if not rows.tried_known_radii:
         return float("inf")
     larger = getattr(procedure_of(source.config), "larger", ()) if isinstance(source, RunFolder) else ()
-    return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *map(float, larger), 0.0)
+    factor = source.factor if isinstance(source, RunFolder) else 1.0
+    return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *(factor * float(one) for one in larger), 0.0)
 
 
 def _usual(rows: Columns, limit: float) -> list[float]:
@@ -221,7 +240,7 @@ def checked_radii(radii: Sequence[float], limit: float) -> list[float]:
     asked = list(dict.fromkeys(float(radius) + 0.0 for radius in radii))
     bad = [radius for radius in asked if not 0 <= radius < np.inf]
     if bad:
-        raise ArgumentError("radii", "must be finite and not negative", bad, "Give l2 radii such as 0,0.25,0.5.")
+        raise ArgumentError("radii", "must be finite and not negative", bad, "Give radii such as 0,0.25,0.5.")
     above = [radius for radius in asked if radius > limit]
     if above:
         rule = f"this run only tried to prove the radius {limit}, so it says nothing about larger ones"

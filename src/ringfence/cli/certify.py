@@ -182,7 +182,7 @@ def run_or_save(
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
     run = certify_folder(job, job.out, given.quiet, unlocked, loggers)
-    print_run(job.certification, run, given.as_json, given.quiet)
+    print_run(job.certification.in_form(run.config.noise.lattice), run, given.as_json, given.quiet)
     Shown(given.as_json, given.quiet, given.csv).answers(run)
 
 
@@ -275,4 +275,5 @@ def guarantee(value: Certification, sound: bool, each: str = "input") -> str:
     """What the numbers mean, in one sentence."""
     from ringfence.analysis.metrics import guarantee
 
-    return ("guarantee: " if sound else "") + guarantee(value.test, value.mechanisms[0].norm, sound, each)
+    about = (value.test, value.mechanisms[0].norm, sound, each, value.noise.law.lattice)
+    return ("guarantee: " if sound else "") + guarantee(*about)

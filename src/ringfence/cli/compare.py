@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ringfence.analysis.bounds import RunBounds
     from ringfence.analysis.compare import Comparison, RunSummary
+    from ringfence.stats.norms import InNorm
 
 
 STEPS = 8
@@ -39,6 +40,8 @@ def compare_command(
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
     radii: o.Radii = None,
+    norm: o.Norm = None,
+    coordinates: o.Coordinates = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the comparisons as CSV.")] = None,
     as_json: o.Json = False,
 ) -> None:
@@ -46,12 +49,14 @@ def compare_command(
     with friendly():
         from ringfence.analysis.bounds import RunBounds
         from ringfence.analysis.compare import as_csv, comparisons, summarise
+        from ringfence.stats.norms import InNorm
         from ringfence.store.atomic import write_atomically
 
+        shown = None if norm is None else InNorm(norm, coordinates)
         if envelope:
-            _envelope(paths, radii, as_json)
+            _envelope(paths, radii, as_json, shown)
             return
-        runs = [RunBounds.load(path, lane) for path in paths]
+        runs = [RunBounds.load(path, lane, shown) for path in paths]
         found = comparisons(runs, mechanism, by, best, alpha, above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
         if csv is not None:
@@ -59,6 +64,7 @@ def compare_command(
         if as_json:
             answer = {
                 "above": above,
+                **_norm(shown, runs),
                 "runs": [asdict(one) for one in summaries],
                 "comparisons": [f.row() for f in found],
             }
@@ -72,26 +78,37 @@ def compare_command(
             if "precision" in one.differing:
                 remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
         for run in runs:
+            if shown is not None and shown.norm != run.config.norm:
+                remark(
+                    f"{run.path}: radii in {shown.norm}, converted from {run.config.norm}, in which they were proved"
+                )
             if not run.has_counts:
                 remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
 
 
-def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool) -> None:
+def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: InNorm | None) -> None:
     """The best certified accuracy per radius, and whose it is."""
     from ringfence.analysis.compare import envelope
     from ringfence.analysis.metrics import load_metrics
     from ringfence.cli.tables import percent, table
 
     asked = written_numbers(radii, "--radii")
-    points = envelope([one for path in paths for one in load_metrics(path, asked)])
+    points = envelope([one for path in paths for one in load_metrics(path, asked, shown=shown)])
     if as_json:
-        document = {"envelope": "chosen per radius", "points": [asdict(one) for one in points]}
+        document = {"envelope": "chosen per radius", **_norm(shown), "points": [asdict(one) for one in points]}
         print_json(document)
         return
     promises = {True: "", False: " (no proven guarantee)"}
     rows = [(f"{p.radius:g}", percent(p.certified_accuracy, "%"), p.run + promises[p.sound]) for p in points]
-    title = "Best certified accuracy, chosen per radius"
+    converted = "" if shown is None else f" in {shown.norm}"
+    title = f"Best certified accuracy, chosen per radius{converted}"
     results.print(table(("radius", "certified", "run"), rows, ("run",), title))
+
+
+def _norm(shown: InNorm | None, runs: Sequence[RunBounds] = ()) -> dict[str, Any]:
+    """What JSON says of the norm of the radii, where one was asked for."""
+    proved = {"proved_norm": {run.path: run.config.norm for run in runs}} if runs else {}
+    return {} if shown is None else {"norm": shown.norm, **proved}
 
 
 def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> None:

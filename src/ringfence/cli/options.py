@@ -24,7 +24,8 @@ SigmaUnlessFile = Annotated[float | None, typer.Option("--sigma", help=SIGMA_HEL
 NoiseForm = Annotated[
     str | None,
     typer.Option(
-        "--noise-form", help="float (default), or exact: whole steps of a lattice, which rounding cannot break."
+        "--noise-form",
+        help="exact: whole steps of a lattice, which rounding cannot break (default for 8-bit inputs), or float.",
     ),
 ]
 Lattice = Annotated[
@@ -81,6 +82,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks
 Radii = Annotated[
     str | None,
     typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1.0, as far as a run can tell)."),
+]
+Norm = Annotated[
+    str | None,
+    typer.Option(help="Show radii in l1, l2 or linf, converted from the norm that was proved (default: that one)."),
+]
+Coordinates = Annotated[
+    int | None, typer.Option(help="Numbers of an input, for --norm where a run does not say how many (e.g. 3072).")
 ]
 OUT_HELP = "The run folder; the same command again continues it."
 Out = Annotated[Path, typer.Option(help=OUT_HELP)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ KINDS = (
     "variance-ratio, variance-success or variance-radius."
 )
 
+if TYPE_CHECKING:
+    from ringfence.stats.norms import InNorm
+
 
 def report_command(
     paths: Named,
@@ -28,17 +31,27 @@ def report_command(
     class_names: Annotated[
         Path | None, typer.Option("--class-names", help="A text file with the name of one class per line.")
     ] = None,
+    norm: o.Norm = None,
+    coordinates: o.Coordinates = None,
     as_json: o.Json = False,
 ) -> None:
     """Write one self-contained page about the runs: curves, tables, every input; no network needed."""
     with friendly():
-        answer = write_report(paths, out, title, class_names, shown=not as_json)
+        from ringfence.stats.norms import InNorm
+
+        in_norm = None if norm is None else InNorm(norm, coordinates)
+        answer = write_report(paths, out, title, class_names, shown=not as_json, in_norm=in_norm)
         if as_json:
             print_json(answer)
 
 
 def write_report(
-    paths: Sequence[Path], out: Path, title: str, class_names: Path | None = None, shown: bool = True
+    paths: Sequence[Path],
+    out: Path,
+    title: str,
+    class_names: Path | None = None,
+    shown: bool = True,
+    in_norm: InNorm | None = None,
 ) -> dict[str, Any]:
     """Write the page, and say what is in it; shown: also as a table, with what there is to remark."""
     from ringfence.cli.tables import metrics_table
@@ -47,7 +60,7 @@ def write_report(
     from ringfence.report.rendering import write
 
     names = None if class_names is None else read_names(class_names)
-    material = load(paths)
+    material = load(paths, shown=in_norm)
     page = report_page(material, title, names).encode()
     write(out, page)
     found = [lane.metrics for lane in material.lanes]
@@ -66,6 +79,8 @@ def plot_command(
     out: Annotated[Path, typer.Option(help="The picture to write, .png, .svg or .pdf.")],
     kind: Annotated[str, typer.Option(help=KINDS)] = "curve",
     width: Annotated[int, typer.Option(help="Width of the plot in pixels.")] = 640,
+    norm: o.Norm = None,
+    coordinates: o.Coordinates = None,
     as_json: o.Json = False,
 ) -> None:
     """Write one figure of the report as a picture; --json also prints the numbers behind it."""
@@ -74,8 +89,9 @@ def plot_command(
         from ringfence.report.other_figures import other_figures
         from ringfence.report.reading import load
         from ringfence.report.rendering import save
+        from ringfence.stats.norms import InNorm
 
-        material = load(paths, without_runs=True)
+        material = load(paths, without_runs=True, shown=None if norm is None else InNorm(norm, coordinates))
         found = figure(kind.replace("_", "-"), material.lanes, other_figures(material))
         save(found, out, width)
         if as_json:

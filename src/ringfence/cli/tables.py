@@ -100,7 +100,8 @@ def _metrics_table(runs: Sequence[RunMetrics], curve: bool, below: bool) -> tupl
         del columns["curve"]
     paths = {run.path for run in runs}
     lanes = len(paths) == 1 and any(run.lane for run in runs)
-    title = "Certified accuracy (%) at radius" + (f", {one_line(paths.pop())}" if lanes else "")
+    norms = sorted({f" in {run.norm} (proved in {run.proved})" for run in runs if run.norm != run.proved})
+    title = "Certified accuracy (%) at radius" + " or".join(norms) + (f", {one_line(paths.pop())}" if lanes else "")
     unsound = not all(run.sound for run in runs)
     label = " *" if below else f"\n{UNSOUND}"
     least = len(UNSOUND) if unsound and not below else 12

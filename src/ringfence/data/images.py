@@ -79,8 +79,14 @@ def image_folder(
     mode = mode or ("L" if open_image(files[0], str(files[0])).mode in ("1", "L") else "RGB")
     first = _pixels(files[0], mode, framing)
 
+    identified: dict[Path, str] = {}
+
     def read(position: int) -> Tensor:
         x = _pixels(files[position], mode, framing)
+        known = identified.get(files[position])
+        if known is not None and known != hashed([files[position].read_bytes()]):
+            rule, remedy = "must stay what it was when the digest of the data was taken", "Certify the new files anew."
+            raise DataError(str(files[position]), rule, "other bytes", remedy)
         if x.shape != first.shape:
             raise DataError(
                 str(files[position]),
@@ -99,7 +105,7 @@ def image_folder(
         read=read,
         name_of=lambda position: relative[position],
         shape=tuple(first.shape),
-        identify=cache(partial(_digest, files, relative, labels, f"{framing}|{mode}")),
+        identify=cache(partial(_digest, files, relative, labels, f"{framing}|{mode}", identified)),
         num_classes=num_classes if num_classes is not None else (len(class_names) if class_names else None),
         class_names=class_names or None,
         lattice=EIGHT_BIT,
@@ -220,10 +226,15 @@ def _pixels(file: Path, mode: str, framing: Framing | None) -> Tensor:
     return pixels_of(open_image(file, str(file)), str(file), mode, framing)
 
 
-def _digest(files: list[Path], relative: list[str], labels: list[int | None], how: str) -> str:
+def _digest(
+    files: list[Path], relative: list[str], labels: list[int | None], how: str, identified: dict[Path, str]
+) -> str:
+    """Of all files, and in identified of each."""
+
     def contents() -> Iterator[bytes]:
         for file, name in zip(files, relative, strict=True):
             content = file.read_bytes()
+            identified[file] = hashed([content])
             yield f"{len(name)} {len(content)} {name}".encode("utf-8", "surrogateescape")
             yield content
 

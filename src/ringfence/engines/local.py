@@ -33,8 +33,8 @@ STRIP = 4
 def start(certification: Certification, out: str | Path, execution: Execution | None = None) -> Started:
     """The run of a certification in a folder: a new one, or the one that is there, if it is of the same."""
     execution = execution or Execution()
-    if (begun := RunFolder.begun(out)) is not None:  # a form of the noise that was left open stays as it was decided
-        certification = certification.in_form(begun.config.noise.lattice)
+    if any((Path(out) / "parts").glob("*")):  # a form of the noise that was left open stays as it was decided
+        certification = certification.in_form(RunFolder.open(out).config.noise.lattice)
     loaded = certification.load(execution.device)
     if execution.batch is not None:
         check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
+from ringfence.classifiers import architectures
 from ringfence.models.grammar import Leaf, Live, Tree, as_tree
 from ringfence.models.registry import SOURCES, named_models, settle
 from ringfence.models.source import Kind, source_of
 
-_OUR_MODULES = re.compile(r"ringfence\.classifiers\.architectures(\.[a-z_]+)*")
-"""Modules of this package, whose networks a spec may name like anybody's."""
+OURS = architectures.__name__
+"""The package whose networks a spec may name like anybody's: those that it declares, and nothing else found there."""
 
 
 def foreign_code(spec: str) -> list[str]:
@@ -37,6 +36,12 @@ def _leaf(text: str, denoiser: bool) -> list[str]:
         return [f"the program in {source.name}"]
     if source.kind is Kind.FILE:
         return [f"{source.place}, and {source.factory}() in it"]
-    if source.kind is Kind.MODULE and not _OUR_MODULES.fullmatch(source.place):
+    if source.kind is Kind.MODULE and not _is_ours(source.place, source.factory):
         return [f"the module {source.place}, and {source.factory}() in it"]
     return []
+
+
+def _is_ours(place: str, factory: str) -> bool:
+    """Whether that is a declared network of ours, named in the package or where it is written."""
+    declared = getattr(architectures, factory, None) if factory in architectures.NETWORKS else None
+    return declared is not None and place in (OURS, declared.__module__)

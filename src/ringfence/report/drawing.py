@@ -67,7 +67,7 @@ def _curve(alt: Any, figure: Figure) -> Any:
     dots = [row for row in figure.rows if row.get("tried")]
     rules = [row for row in figure.rows if "ceiling" in row]
     reach = {} if lines else {"domainMax": 1.05 * max(row["radius"] for row in dots)}  # no dot on the edge
-    x = axis(alt, "X", "radius", "l2 radius", nice=False, zero=True, **reach)
+    x = axis(alt, "X", "radius", figure.radius, nice=False, zero=True, **reach)
     look: dict[str, Any] = by_run(alt, figure)
     ends: dict[str, Any] = {"y": "low:Q", "y2": "high:Q"}
     shown = {"x": x, "y": share_axis(alt, "accuracy", "certified accuracy"), **look}
@@ -170,7 +170,7 @@ def _attacks(alt: Any, figure: Figure) -> Any:
     kinds = alt.Scale(domain=["certified", "empirical"], range=[[1, 0], [6, 4]])
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=400)
     channels = {
-        "x": axis(alt, "X", "radius", "l2 radius", zero=True),
+        "x": axis(alt, "X", "radius", figure.radius, zero=True),
         "y": share_axis(alt, "accuracy", "accuracy"),
         "detail": "kind:N",
         "tooltip": tooltips(alt, run="N", kind="N", radius=".3~f", accuracy=".1%"),

@@ -26,7 +26,8 @@ _LARGEST = 1e6
 class Figure:
     """A figure before it is drawn: kind (one of KINDS), its words, its rows, and the names in them.
 
-    colours: number of each name's colour, so that a lane keeps its own in every figure of a page.
+    colours: number of each name's colour, so that a lane keeps its own in every figure of a page. radius: what an
+    axis of radii is called.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Figure:
     rows: list[Row]
     names: list[str]
     colours: list[int]
+    radius: str = "l2 radius"
 
 
 def drawn(lanes: Sequence[Lane]) -> list[Lane]:

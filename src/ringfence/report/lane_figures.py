@@ -63,7 +63,7 @@ def _curve(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
 def _tried(lane: Lane) -> list[float]:
     """0 and the radii that a known-radius lane tried to prove."""
     targets = {record.target for record in lane.records if record.target is not None}
-    return sorted({0.0, *targets, *(lane.test.targets if lane.test else ())})
+    return sorted({0.0, *targets, *(lane.factor * one for one in (lane.test.targets if lane.test else ()))})
 
 
 def _ceiling(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
@@ -195,7 +195,8 @@ def lane_figures(lanes: Sequence[Lane]) -> dict[str, Figure]:
         runs = list(dict.fromkeys(str(row["run"]) for row in rows))
         colours = [places.get(run, number) for number, run in enumerate(runs)]
         if rows:
-            found[name] = Figure(name, kind.title, kind.caption, rows, runs, colours)
+            radius = " or ".join(dict.fromkeys(lane.radius_in_words for lane in among))
+            found[name] = Figure(name, kind.title, kind.caption, rows, runs, colours, radius)
     return found
 
 

@@ -117,6 +117,17 @@ class Lane:
         return self.source.config if isinstance(self.source, RunFolder) else None
 
     @property
+    def factor(self) -> float:
+        """What radii of the proved norm were multiplied by to be shown."""
+        return self.source.factor if isinstance(self.source, RunFolder) else 1.0
+
+    @property
+    def radius_in_words(self) -> str:
+        """What an axis of radii is called: their norm, and the one they were proved in."""
+        proved = "l2" if self.config is None else self.config.norm
+        return f"{self.source.norm} radius" + ("" if self.source.norm == proved else f" (proved in {proved})")
+
+    @property
     def theta(self) -> float | None:
         """The threshold of ACES that this lane is; None where it is none."""
         return None if self.config is None else self.config.classifier.lane(self.lane).theta
@@ -174,7 +185,7 @@ class Lane:
         if self.test is None or self.config is None or not self.test.claims_radius:
             return None
         given = given_of(self.config)
-        return None if given is None else self.test.best_case(given)
+        return None if given is None else self.test.best_case(given) * self.factor
 
 
 @final

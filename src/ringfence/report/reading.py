@@ -18,6 +18,7 @@ from ringfence.procedures.replay import natural_answers
 from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.report.lanes import Extras, Lane, Material, Stream, Training, streams_of
+from ringfence.stats.norms import InNorm
 from ringfence.store import CohenLog, InputInfo, RunFolder, StoreWarning, read_cohen
 from ringfence.store.atomic import read_file, read_json, reading_errors
 from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
@@ -30,16 +31,19 @@ Light = tuple[Record, tuple[Stream, ...], int | None]
 """A record without counts, its streams, and PREDICT's answer where the counts give one."""
 
 
-def load(paths: Sequence[str | Path], without_runs: bool = False) -> Material:
-    """Read what was named: runs and logs, and trainings, variance studies and attacks beside them."""
+def load(paths: Sequence[str | Path], without_runs: bool = False, shown: InNorm | None = None) -> Material:
+    """Read what was named: runs and logs, and trainings, variance studies and attacks beside them.
+
+    shown: the norm of all radii; None: the one that each run proved.
+    """
     runs, extras = sort_out(paths)
     if not runs and not without_runs:
         rule, remedy = "must name at least one run", "Add a run folder; training logs and attacks come beside one."
         raise StoreError("RUN", rule, ", ".join(map(str, paths)) or "none", remedy)
-    return gather(runs, extras)
+    return gather(runs, extras, shown)
 
 
-def gather(paths: Sequence[str | Path], extras: Extras | None = None) -> Material:
+def gather(paths: Sequence[str | Path], extras: Extras | None = None, shown: InNorm | None = None) -> Material:
     """Read run folders and Cohen-style logs; one that holds no record is refused, damage becomes a remark."""
     names = short_names([str(path) for path in paths])
     lanes: list[Lane] = []
@@ -48,7 +52,7 @@ def gather(paths: Sequence[str | Path], extras: Extras | None = None) -> Materia
     for path, name in followed(list(zip(paths, names, strict=True)), "reading runs"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", StoreWarning)
-            found, pictures, said = _read(Path(path), name, only=len(paths) == 1)
+            found, pictures, said = _read(Path(path), name, len(paths) == 1, shown)
         remarks += [str(one.message) for one in caught if issubclass(one.category, StoreWarning)] + said
         lanes += found
         inputs[name] = pictures
@@ -80,12 +84,12 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def _read(path: Path, name: str, only: bool) -> tuple[list[Lane], Sequence[InputInfo], list[str]]:
+def _read(path: Path, name: str, only: bool, shown: InNorm | None) -> tuple[list[Lane], Sequence[InputInfo], list[str]]:
     """Lanes, pictures and remarks; the lanes of the only run of a page need not repeat its name."""
     if path.is_file():
-        log = read_cohen(path)
+        log = read_cohen(path).in_norm(shown)
         return [Lane(name, name, "", log, _log_records(log), [()] * len(log))], [], list(log.notes)
-    run = RunFolder.open(path)
+    run = RunFolder.open(path).in_norm(shown)
     by_lane = _light_records(run)
     if not by_lane:
         raise no_records(path)

@@ -26,7 +26,8 @@ def lane_guarantee(lane: Lane) -> str:
     """What the lane's numbers promise, in one sentence."""
     if lane.test is None:
         return "An imported log: its radii are taken as printed and could not be checked against counts."
-    told = guarantee(lane.test, lane.records[0].norm, lane.metrics.sound, "input by itself")
+    lattice = None if lane.config is None else lane.config.noise.lattice
+    told = guarantee(lane.test, lane.records[0].norm, lane.metrics.sound, "input by itself", lattice)
     return told[0].upper() + told[1:]
 
 
@@ -59,6 +60,8 @@ def facts(lanes: Sequence[Lane], material: Material) -> list[tuple[str, str]]:
         ("lanes", ", ".join(config.classifier.names) or "main"),
         ("natural", _how_natural(material, lane)),
     ]
+    if run.norm != config.norm:
+        found.append(("radii", f"in {run.norm}, converted from {config.norm}, in which they were proved"))
     if config.lift.norm_bound != 1.0:
         found.append(("lift", f"{config.lift.name}, norm at most {config.lift.norm_bound:.6g}"))
     for place in run.environments():

@@ -20,12 +20,16 @@ from pathlib import Path
 import numpy as np
 
 from ringfence.errors import StoreError
+from ringfence.stats.norms import InNorm
 from ringfence.store.atomic import read_file
 from ringfence.store.schema import RANGES
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray
 
 COMMENT = "#"
 """Begins lines above the header of Cohen's logs, which become notes."""
+
+PROVED = "l2"
+"""The norm of the radii of all logs."""
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 _CLASSES, _WHOLE = 2**31, 2**53
@@ -50,12 +54,19 @@ class CohenLog:
     radius: FloatArray
     seconds: FloatArray
     notes: tuple[str, ...] = ()
+    norm: str = PROVED
 
     @property
     def correct(self) -> BoolArray:
         """Where the prediction is the label; an abstention never is."""
         right: BoolArray = (self.predict == self.label) & (self.predict != ABSTAIN)
         return right
+
+    def in_norm(self, shown: InNorm | None) -> CohenLog:
+        """The same log with its radii in another norm."""
+        if shown is None:
+            return self
+        return replace(self, radius=self.radius * shown.factor(PROVED), norm=shown.norm)
 
     def __len__(self) -> int:
         return len(self.idx)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ringfence.errors import StoreError
 from ringfence.progress import followed
 from ringfence.record import Record
+from ringfence.stats.norms import InNorm
 from ringfence.store.atomic import (
     LOCK,
     TEMPORARY_PREFIX,
@@ -41,7 +42,7 @@ from ringfence.store.parts import (
     read_part,
     sorted_rows,
 )
-from ringfence.store.schema import RECORD_SCHEMA, from_table, refuse_nonsense, to_table
+from ringfence.store.schema import RECORD_SCHEMA, from_table, in_other_norm, refuse_nonsense, to_table
 from ringfence.store.upgrade import read_config, schema_of
 
 _KEYS = ("input_id", "lane", "config_hash")
@@ -53,13 +54,15 @@ class RunFolder:
 
     problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its inputs
     are not done. v1_digest: of the settings of a folder of schema 1, which has no manifest, can be read and migrated,
-    but not continued. unlocked: write although the disk knows no locks.
+    but not continued. unlocked: write although the disk knows no locks. shown: the norm that radii are read in; None:
+    the one they were proved in, which is the one that is stored.
     """
 
     path: Path
     config: RunConfig
     v1_digest: str | None = None
     unlocked: bool = field(default=False, compare=False)
+    shown: InNorm | None = None
     problems: dict[str, str] = field(default_factory=dict, compare=False)
     _told: set[str] = field(default_factory=set, compare=False, repr=False)
     _files: Guarded = field(init=False, compare=False, repr=False)
@@ -119,11 +122,6 @@ class RunFolder:
             raise StoreError(str(self.path / CONFIG), rule, "; ".join(changed), remedy)
 
     @classmethod
-    def begun(cls, path: str | Path) -> Self | None:
-        """The run in path, for reading; None where nothing has been certified."""
-        return cls.open(path) if any((Path(path) / "parts").glob("*")) else None
-
-    @classmethod
     def open(cls, path: str | Path) -> Self:
         """The run in path, for reading."""
         path = Path(path)
@@ -140,6 +138,20 @@ class RunFolder:
         run = cls(path, read_config(file, content))
         run._files.manifest()
         return run
+
+    def in_norm(self, shown: InNorm | None) -> Self:
+        """The same run, for reading its radii in another norm."""
+        return replace(self, shown=shown)
+
+    @property
+    def norm(self) -> str:
+        """The norm of the radii that are read."""
+        return (self.shown or self.config).norm
+
+    @property
+    def factor(self) -> float:
+        """What proved radii are multiplied by to be read."""
+        return 1.0 if self.shown is None else self.shown.factor(self.config.norm, self.config.noise.coordinates)
 
     def _ran_in(self) -> str:
         """The precision of a run of schema 1, whose settings could say another than the forwards had."""
@@ -236,7 +248,7 @@ class RunFolder:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 self._tell(name, f"is damaged ({reason})")
             else:
-                yield table
+                yield table if self.shown is None else in_other_norm(table, self.shown.norm, self.factor)
 
     def _rows(self, columns: Sequence[str]) -> pa.Table:
         """Rows of all parts with the keys, sorted, none twice."""

@@ -188,3 +188,19 @@ def _read_stage_chunk(chunk: pa.ListArray) -> list[tuple[StageTally, ...]]:
     ]
     rows = chunk.offsets.to_numpy().tolist()
     return [tuple(stages[first:last]) for first, last in pairwise(rows)]
+
+
+def in_other_norm(table: pa.Table, norm: str, factor: float) -> pa.Table:
+    """The same rows with every radius multiplied by the factor, said to be of this norm."""
+    import pyarrow.compute as pc
+
+    changed = {name: pc.multiply(table[name], factor) for name in ("radius", "target") if name in table.column_names}
+    if "radii" in table.column_names:
+        whole = table["radii"].combine_chunks()
+        several = pa.MapArray.from_arrays(whole.offsets, whole.keys, pc.multiply(whole.items, factor))
+        changed["radii"] = several
+    if "norm" in table.column_names:
+        changed["norm"] = pa.repeat(norm, len(table))
+    for name, column in changed.items():
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+    return table

@@ -13,6 +13,7 @@ from ringfence.classifiers.architectures.resnet import ResNet, resnet
 __all__ = [
     "ARCHITECTURES",
     "DENOISERS",
+    "NETWORKS",
     "NORMALIZATION",
     "DnCNN",
     "EfficientNetLite0",
@@ -36,6 +37,9 @@ ARCHITECTURES = (
     "efficientnet_lite0",
 )
 """Every name ``build_architecture`` knows."""
+
+NETWORKS = ("DnCNN", "EfficientNetLite0", "LeNet", "ResNet", "resnet", "wide_lenet")
+"""What a model spec may name here, as ``module:factory``; it builds a network and does nothing else."""
 
 DENOISERS = ("dncnn",)
 """Every name ``build_denoiser`` knows."""

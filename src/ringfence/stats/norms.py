@@ -1,0 +1,49 @@
+"""Radii proved in one norm as radii in another, which every certificate has: only results are shown so, never stored.
+
+For q <= p a ball of norm q lies in the ball of norm p with the same radius; for q > p the largest one inside has the
+radius r / d^(1/p - 1/q) in d coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+from ringfence.errors import ArgumentError
+
+NORMS: Final = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+"""Exponents by name."""
+
+
+@final
+@dataclass(frozen=True)
+class InNorm:
+    """The norm in which radii are shown; coordinates: of an input, for runs that do not say how many they have."""
+
+    norm: str
+    coordinates: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise ArgumentError("norm", f"must be one of {', '.join(NORMS)}", repr(self.norm), "Use l2.")
+        if self.coordinates is not None and (type(self.coordinates) is not int or self.coordinates < 1):
+            rule, remedy = "must be a positive number", "Give channels times height times width."
+            raise ArgumentError("coordinates", rule, repr(self.coordinates), remedy)
+
+    def factor(self, proved: str, coordinates: int | None = None) -> float:
+        """What radii of the proved norm are multiplied by; at most 1, rounded down. coordinates: those a run knows."""
+        if proved not in NORMS:
+            raise ArgumentError("norm", f"radii in {', '.join(NORMS)} can be converted", proved, "Leave it out.")
+        if NORMS[self.norm] <= NORMS[proved]:
+            return 1.0
+        if None not in (coordinates, self.coordinates) and coordinates != self.coordinates:
+            rule, remedy = f"must be those of the run, {coordinates}", "Leave them out."
+            raise ArgumentError("coordinates", rule, self.coordinates, remedy)
+        dimension = coordinates or self.coordinates
+        if dimension is None:
+            rule = f"radii in {proved} shrink in {self.norm} by the number of coordinates, which the run does not say"
+            remedy = "Give coordinates, e.g. 3072 for 3 x 32 x 32."
+            raise ArgumentError("coordinates", rule, "none", remedy)
+        exact = dimension ** -(1 / NORMS[proved] - 1 / NORMS[self.norm])
+        return 1.0 if dimension == 1 else exact * (1 - 2.0**-50)
