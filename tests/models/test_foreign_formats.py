@@ -96,7 +96,7 @@ def test_an_onnx_graph_is_known_by_its_files(tmp_path: Path) -> None:
     assert load_model(f"onnx:{other}").digest != first
     # Large weights stand in a file of their own.
     onnx.save_model(
-        onnx.load(path), tmp_path / "big.onnx", save_as_external_data=True, location="big.data", size_threshold=500
+        onnx.load(path), tmp_path / "big.onnx", save_as_external_data=True, location="big.data", size_threshold=100
     )
     before = load_model(f"onnx:{tmp_path / 'big.onnx'}").digest
     data = bytearray((tmp_path / "big.data").read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
@@ -87,10 +88,12 @@ def _level(rest: str, sigma: float | None) -> tuple[str, float]:
     place, _, written = rest.rpartition("@")
     if place and not Path(rest).is_dir():
         try:
-            return place, float(written)
-        except ValueError as error:
-            rule, remedy = "is followed by @ and a noise level", f"Write e.g. {DIFFUSION}{place}@0.25."
-            raise ModelError(f"{DIFFUSION}{rest}", rule, f"'{written}'", remedy) from error
+            sigma, rest = float(written), place
+        except ValueError:
+            sigma = 0.0
+        if not 0 < sigma < math.inf:
+            rule, remedy = "is followed by @ and a noise level above 0", f"Write e.g. {DIFFUSION}{place}@0.25."
+            raise ModelError(f"{DIFFUSION}{place}@{written}", rule, f"'{written}'", remedy)
     if sigma is None:
         rule, remedy = "is told the noise level, which is not known here", f"Write e.g. {DIFFUSION}{rest}@0.25."
         raise ModelError(f"{DIFFUSION}{rest}", rule, "none", remedy)

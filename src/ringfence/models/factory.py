@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,12 +56,10 @@ def _find(spec: str, place: str, name: str) -> Callable[..., Any]:
     except ModelError:
         raise
     except (Exception, SystemExit) as error:
-        raise ModelError(
-            spec,
-            "must name a module that can be imported",
-            f"{type(error).__name__}: {error}",
-            "Give pkg.module:factory or path/to/file.py:factory.",
-        ) from error
+        rule, received = "must name a module that can be imported", f"{type(error).__name__}: {error}"
+        near = get_close_matches(place.lower(), ("default", "zoo", *SOURCES), n=1)
+        remedy = f"Did you mean {near[0]}:{name}?" if near else "Give pkg.module:factory or path/to/file.py:factory."
+        raise ModelError(spec, rule, received, remedy) from error
     factory: Callable[..., Any] | None = vars(module).get(name)
     if not callable(factory):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]

@@ -51,8 +51,7 @@ class HuggingFace(Library):
         """The model in float32; its own configuration says its classes."""
         spec = f"{self.name}:{rest}"
         transformers = needed("transformers", "hf", spec)
-        told = self._read(transformers, spec, rest, "config.json")
-        assert told is not None
+        self._read(transformers, spec, rest, "config.json")  # a mistake in the place is told before transformers tries
         try:
             with _without_bars(transformers):
                 model, report = transformers.AutoModelForImageClassification.from_pretrained(
@@ -74,29 +73,31 @@ class HuggingFace(Library):
 
     def _read(self, transformers: Any, spec: str, place: str, file: str) -> dict[str, Any] | None:
         """What a file of a folder, or of a model in the cache, says; None where only that file is missing."""
-        path = Path(place) / file
-        if not Path(place).is_dir():
-            try:
-                found = transformers.utils.cached_file(
-                    place, file, local_files_only=True, _raise_exceptions_for_missing_entries=False
-                )
-            except Exception as error:
-                rule = "must be a folder, or a model in the cache of Hugging Face (nothing is fetched)"
-                remedy = f"Fetch it where there is a network: hf download {place}. Or give the path of its folder."
-                raise ModelError(spec, rule, f"neither ('{place}')", remedy) from error
-            if found is None:
+        folder, needs_it = Path(place).is_dir(), file == "config.json"
+        path = Path(place) / file if folder else _cached(transformers, place, file)
+        if path is None or not path.is_file():
+            if not needs_it:
                 return None
-            path = Path(found)
-        if not path.is_file():
-            if file != "config.json":
-                return None
-            rule, remedy = "must hold config.json", "Save it by model.save_pretrained(FOLDER)."
-            raise ModelError(spec, rule, "a folder without one", remedy)
+            if folder:
+                rule, remedy = "must hold config.json", "Save it by model.save_pretrained(FOLDER)."
+                raise ModelError(spec, rule, "a folder without one", remedy)
+            rule = "must be a folder, or a model in the cache of Hugging Face (nothing is fetched)"
+            remedy = f"Fetch it where there is a network: hf download {place}. Or give the path of its folder."
+            raise ModelError(spec, rule, f"neither ('{place}')", remedy)
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ModelError(str(path), "must be a JSON file", error, "Save the model again.") from error
         return told if isinstance(told, dict) else {}
+
+
+def _cached(transformers: Any, name: str, file: str) -> Path | None:
+    """A file of a model in the cache."""
+    try:
+        found = transformers.utils.cached_file(name, file, local_files_only=True)
+    except Exception:  # names that are none, models and files that are not there: transformers raises for each
+        return None
+    return None if found is None else Path(found)
 
 
 @contextmanager
