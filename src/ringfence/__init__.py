@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ringfence.models.compose import max_margin as max_margin
     from ringfence.models.compose import normalize as normalize
     from ringfence.models.compose import patches as patches
+    from ringfence.models.compose import resized as resized
     from ringfence.models.compose import soft as soft
     from ringfence.models.compose import softmax as softmax
     from ringfence.models.compose import weighted as weighted
@@ -123,6 +124,7 @@ _HOMES = {
         "max_margin",
         "normalize",
         "patches",
+        "resized",
         "soft",
         "softmax",
         "weighted",
