@@ -1,4 +1,4 @@
-"""Laws of models that others made: whatever form was wanted, what runs is the model that was given, or a plainer one."""
+"""Laws of models that others made: whatever form was wanted, what runs is the model given, or a plainer form of it."""
 
 from __future__ import annotations
 
