@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 from torch import Tensor, nn
 
@@ -51,7 +51,8 @@ class Diffusion(Source):
 
 
 def load_diffusion(rest: str, sigma: float | None) -> tuple[DiffusionDenoiser, bytes]:
-    """The denoiser of ``FOLDER`` for noise of this sigma, or of ``FOLDER@SIGMA`` for another; and what no weight says.
+    """The denoiser of ``FOLDER`` for noise of this sigma, or of ``FOLDER@SIGMA`` for another; and what neither
+    its weights nor its layers say.
 
     FOLDER: a pipeline with unet/ and scheduler/, or a UNet with scheduler_config.json beside it.
     """
@@ -78,9 +79,8 @@ def load_diffusion(rest: str, sigma: float | None) -> tuple[DiffusionDenoiser, b
         raise ModelError(spec, rule, repr(predicts), "Use another model.")
     alphas = schedule.alphas_cumprod.double().tolist()
     denoiser = DiffusionDenoiser(Predicted(unet.float()), alphas, level, _PREDICTIONS[predicts])
-    settings: dict[str, Any] = {key: value for key, value in unet.config.items() if not key.startswith("_")}
-    told = {"unet": settings, "step": denoiser.step, "alpha": denoiser.alpha, "predicts": predicts}
-    return denoiser, json.dumps(told, sort_keys=True, default=str).encode()
+    settings = {key: value for key, value in unet.config.items() if not key.startswith("_")}
+    return denoiser, json.dumps(settings, sort_keys=True, default=str).encode()
 
 
 def _level(rest: str, sigma: float | None) -> tuple[str, float]:

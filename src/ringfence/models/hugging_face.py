@@ -23,6 +23,11 @@ from ringfence.models.normalization import Normalization
 _RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """Numbers of image libraries; the others are nearest to bicubic."""
 
+_STEPS = {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb"}
+"""What image processors do that is known here; cropping is that of the data."""
+_MORE_STEPS = ("include_top", "rescale_offset")
+"""Steps of some that are not named like steps."""
+
 _ABOUT_A_COPY = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
 """Entries of a configuration that say nothing about the function."""
 
@@ -68,7 +73,7 @@ class HuggingFace(Library):
             raise ModelError("--classes", f"{spec} has {classes} classes", num_classes, "Leave --classes away.")
         settings = {key: value for key, value in model.config.to_dict().items() if key not in _ABOUT_A_COPY}
         extra = json.dumps(settings, sort_keys=True, default=str).encode()
-        before = _preprocessing(self._read(transformers, spec, rest, "preprocessor_config.json"), model.config)
+        before = _preprocessing(spec, self._read(transformers, spec, rest, "preprocessor_config.json"), model.config)
         return Built(Classified(model), classes, extra=extra, before=before, structured=True)
 
     def _read(self, transformers: Any, spec: str, place: str, file: str) -> dict[str, Any] | None:
@@ -121,17 +126,22 @@ def _refuse_fresh(spec: str, report: dict[str, Any]) -> None:
         raise ModelError(spec, "must hold all weights of the classifier", received, remedy)
 
 
-def _preprocessing(told: dict[str, Any] | None, config: Any) -> Preprocessing:
+def _preprocessing(spec: str, told: dict[str, Any] | None, config: Any) -> Preprocessing:
     """What an image processor does to pixels in [0, 1]; without one the size alone, as far as the model says it."""
     if told is None:
         side = getattr(config, "image_size", None)
         return Preprocessing(None, _pair(side))
-    normalization: Normalization | None = None
-    if told.get("do_normalize", True) and told.get("image_mean") and told.get("image_std"):
-        # Pixels come as 0 .. 255 to a processor, which multiplies them by this number, usually 1/255.
-        scale = 255 * float(told.get("rescale_factor", 1 / 255)) if told.get("do_rescale", True) else 255.0
-        mean, std = ([float(one) / scale for one in told[name]] for name in ("image_mean", "image_std"))
-        normalization = (mean, std)
+    steps = {key for key, value in told.items() if value is True and (key.startswith("do_") or key in _MORE_STEPS)}
+    if unknown := sorted(steps - _STEPS):
+        rule, remedy = "has a processor with steps that are not known here", "Write a factory: --model file.py:factory."
+        raise ModelError(spec, rule, ", ".join(unknown), remedy)
+    # Pixels come as 0 .. 255 to a processor, which multiplies them by this number, usually 1/255.
+    scale = 255 * float(told.get("rescale_factor", 1 / 255)) if told.get("do_rescale", True) else 255.0
+    normalises = told.get("do_normalize", True) and told.get("image_mean") and told.get("image_std")
+    numbers = (told["image_mean"], told["image_std"]) if normalises else ([0.0], [1.0])
+    mean, std = ([float(one) / scale for one in part] for part in numbers)
+    identity = not normalises and abs(scale - 1) < 1e-6
+    normalization: Normalization | None = None if identity else (mean, std)
     chosen = told.get("crop_size") if told.get("do_center_crop") else told.get("size")
     size = _pair(chosen) if told.get("do_resize", True) or told.get("do_center_crop") else None
     return Preprocessing(normalization, size, _RESAMPLING.get(told.get("resample", 2), "bicubic"))
