@@ -62,7 +62,7 @@ def test_model_outputs_of_transformers_are_read() -> None:
 
     output = needed("transformers.modeling_outputs", "hf", "").ImageClassifierOutput
     scores = torch.rand(2, 3)
-    assert scores_in(output(logits=scores, hidden_states=(scores * 0,))) is scores
+    assert scores_in(output(logits=scores, hidden_states=(scores * 0,)), 2) is scores
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -73,8 +73,10 @@ def test_one_logit_is_two_classes(flat: bool) -> None:
     double.load_state_dict(single.state_dict())
     assert certified(single) == certified(double)
     assert certified(single, num_classes=2) == certified(double)
-    assert scores_in(torch.tensor([-1.0, 2.0])).argmax(1).tolist() == [0, 1]
-    assert scores_in(torch.tensor([[0.7]])).softmax(1)[0, 1].item() == pytest.approx(torch.tensor(0.7).sigmoid().item())
+    assert scores_in(torch.tensor([-1.0, 2.0]), 2).argmax(1).tolist() == [0, 1]
+    assert scores_in(torch.tensor([[0.7]]), 1).softmax(1)[0, 1].item() == pytest.approx(
+        torch.tensor(0.7).sigmoid().item()
+    )
 
 
 def test_members_with_wrapped_scores_are_stacked_as_they_are_looped() -> None:

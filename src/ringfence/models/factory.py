@@ -24,9 +24,7 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
     takes any (``**kwargs``)."""
     factory = _registered(spec) or _find(spec, *spec.rpartition(":")[::2])
     try:
-        accepts = inspect.signature(factory).parameters.values()
-        takes = any(one.name == "num_classes" or one.kind is one.VAR_KEYWORD for one in accepts)
-        module = factory(num_classes=num_classes) if takes and num_classes is not None else factory()
+        module = factory() if num_classes is None else _told(factory, num_classes)
     except ModelError:
         raise
     except (Exception, SystemExit) as error:
@@ -42,6 +40,20 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
         )
     refuse_lazy(module, spec, ModelError)
     return module
+
+
+def _told(factory: Callable[..., Any], num_classes: int) -> Any:
+    """What a factory makes that is told the classes, if it can be: what takes keywords need not take this one."""
+    accepts = inspect.signature(factory).parameters
+    if "num_classes" in accepts:
+        return factory(num_classes=num_classes)
+    if any(one.kind is one.VAR_KEYWORD for one in accepts.values()):
+        try:
+            return factory(num_classes=num_classes)
+        except TypeError as error:
+            if "num_classes" not in str(error):
+                raise
+    return factory()
 
 
 def _registered(spec: str) -> Callable[..., Any] | None:
