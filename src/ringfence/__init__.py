@@ -131,6 +131,7 @@ _HOMES = {
         "normalize",
         "resized",
         "patches",
+        "resized",
         "soft",
         "softmax",
         "weighted",

@@ -16,7 +16,7 @@ EARLIER = "v1"
 SPOKEN = {
     "weights": "weights",
     "code": "model code",
-    "program": "exported program, or kind of denoiser",
+    "program": "exported program, configuration, or kind of denoiser",
     "structure": "layers or attributes of the network",
     "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",

@@ -47,6 +47,25 @@ def test_what_a_processor_multiplies_by_is_part_of_the_normalisation(tmp_path: P
     torch.testing.assert_close(load_model(f"hf:{tmp_path / 'vit'}").module(x), model(pixel_values=2 * x - 1).logits)
 
 
+def test_a_network_of_bytes_is_given_bytes(tmp_path: Path) -> None:
+    told = {"do_normalize": False, "do_rescale": False, "do_resize": False}
+    model = saved_vit(tmp_path / "vit", processor=json.dumps(told))
+    x = torch.rand(2, 3, 16, 16)
+    expected = model(pixel_values=255 * x).logits
+    torch.testing.assert_close(load_model(f"hf:{tmp_path / 'vit'}").module(x), expected, atol=1e-4, rtol=1e-4)
+    plain = {"do_normalize": False, "do_resize": False}
+    (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(plain))
+    torch.testing.assert_close(load_model(f"hf:{tmp_path / 'vit'}").module(x), model(pixel_values=x).logits)
+
+
+@pytest.mark.parametrize("step", ["do_flip_channel_order", "include_top", "rescale_offset", "do_pad"])
+def test_a_processor_with_unknown_steps_is_refused(tmp_path: Path, step: str) -> None:
+    """Left out, the network would see other images than it was trained on."""
+    saved_vit(tmp_path / "vit", processor=json.dumps({**PROCESSOR, step: True}))
+    with pytest.raises(ModelError, match=f"steps that are not known here; got {step}. Write a factory"):
+        load_model(f"hf:{tmp_path / 'vit'}")
+
+
 def test_a_configuration_is_part_of_the_digest(tmp_path: Path) -> None:
     saved_vit(tmp_path / "vit")
     digests = {load_model(f"hf:{tmp_path / 'vit'}").digest}
@@ -96,7 +115,7 @@ def test_an_onnx_graph_is_known_by_its_files(tmp_path: Path) -> None:
     assert load_model(f"onnx:{other}").digest != first
     # Large weights stand in a file of their own.
     onnx.save_model(
-        onnx.load(path), tmp_path / "big.onnx", save_as_external_data=True, location="big.data", size_threshold=500
+        onnx.load(path), tmp_path / "big.onnx", save_as_external_data=True, location="big.data", size_threshold=100
     )
     before = load_model(f"onnx:{tmp_path / 'big.onnx'}").digest
     data = bytearray((tmp_path / "big.data").read_bytes())

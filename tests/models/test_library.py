@@ -44,6 +44,8 @@ def test_weights_of_a_file_run_behind_the_networks_own_numbers(timm: Any, tmp_pa
     spec = f"timm:resnet18@{tmp_path / 'w.pt'}"
     torch.testing.assert_close(scores_of(spec, x, num_classes=5), expected)
     torch.testing.assert_close(scores_of("timm:resnet18", x, weights=tmp_path / "w.pt", num_classes=5), expected)
+    torch.testing.assert_close(scores_of(spec, x), expected)  # the last layer says how many classes there are
+    assert load_model(spec).num_classes == 5
     # The user's weights may have been trained behind the user's numbers.
     own = scores_of(spec, x, num_classes=5, mean=[0.0], std=[1.0])
     torch.testing.assert_close(own, network(x).detach())

@@ -86,9 +86,9 @@ def score(module: nn.Module, x: Tensor) -> Scored:
     if isinstance(module, Classifier):
         return module.score(x)
     if not _Watch.on:
-        return Scored(scores_in(module(x)), 1)
+        return Scored(scores_in(module(x), len(x)), 1)
     before = x.clone()
-    answer = Scored(scores_in(module(x)), 1)
+    answer = Scored(scores_in(module(x), len(x)), 1)
     check_unchanged(x, before)
     return answer
 

@@ -147,7 +147,7 @@ def _stack(members: list[nn.Module]) -> Callable[[Tensor], Tensor]:
     state: dict[str, Any] = {name: value.detach() for name, value in {**parameters, **buffers}.items()}
 
     def one(weights: dict[str, Any], x: Tensor) -> Tensor:
-        return scores_in(functional_call(skeleton, weights, (x,)))
+        return scores_in(functional_call(skeleton, weights, (x,)), len(x))
 
     batched = vmap(one, in_dims=(0, None), randomness="error")
     return lambda x: batched(state, x)

@@ -11,8 +11,8 @@ from torch import Tensor
 from ringfence.errors import ClassifierError
 
 
-def scores_in(answer: Any) -> Tensor:
-    """The scores (B, K) or (B, lanes, K) of an answer; what is no tensor in the end is left to whoever checks shapes.
+def scores_in(answer: Any, rows: int) -> Tensor:
+    """The scores (B, K) or (B, lanes, K) of an answer to so many rows; whoever asks checks their shape.
 
     Of a tuple or list the first entry, of a mapping or an object its ``logits`` (``ModelOutput`` of transformers is
     both). A single logit z, (B,) or (B, 1), is the classes (0, z): z > 0 is class 1, and softmax is the sigmoid of z.
@@ -26,7 +26,7 @@ def scores_in(answer: Any) -> Tensor:
         found = found["logits"]
     if isinstance(found, tuple | list) and found:
         found = found[0]
-    if isinstance(found, Tensor) and (found.dim() == 1 or (found.dim() == 2 and found.shape[1] == 1)):
+    if isinstance(found, Tensor) and tuple(found.shape) in ((rows,), (rows, 1)):
         single = found.reshape(-1)
         return torch.stack([torch.zeros_like(single), single], dim=1)
     return found  # type: ignore[no-any-return]

@@ -38,7 +38,7 @@ def plan_command(
         test = build(ctx.obj["procedure"], settings, unless_known=("radius",))
         answer = foreseen(test, given, radius)
         if model is not None:
-            answer |= _time(model, data, weights, device, answer["most_draws"] * inputs)
+            answer |= _time(model, data, weights, device, sigma, answer["most_draws"] * inputs)
     if as_json:
         print_json(answer)
     else:
@@ -50,13 +50,14 @@ def plan_command(
         )
 
 
-def _time(model: str, data: str, weights: Any, device: str, draws: int) -> dict[str, Any]:
+def _time(model: str, data: str, weights: Any, device: str, sigma: float, draws: int) -> dict[str, Any]:
     """Seconds of so many draws at the measured rate."""
     from ringfence.data import load_dataset
     from ringfence.models import load_model
     from ringfence.sampling import count_classes, forward_rate, pick_device
 
-    loaded, x, place = load_model(model, weights=weights), load_dataset(data, limit=1)[0].x, pick_device(device)
+    loaded = load_model(model, weights=weights, sigma=sigma)
+    x, place = load_dataset(data, limit=1)[0].x, pick_device(device)
     plan, rate = forward_rate(loaded.at_input, tuple(x.shape), count_classes(loaded.at_input, x, place), place)
     return {"batch": plan.batch, "forwards_per_second": rate, "most_seconds": draws / rate}
 

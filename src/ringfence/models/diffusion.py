@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 from torch import Tensor, nn
 
@@ -50,7 +51,8 @@ class Diffusion(Source):
 
 
 def load_diffusion(rest: str, sigma: float | None) -> tuple[DiffusionDenoiser, bytes]:
-    """The denoiser of ``FOLDER`` for noise of this sigma, or of ``FOLDER@SIGMA`` for another; and what no weight says.
+    """The denoiser of ``FOLDER`` for noise of this sigma, or of ``FOLDER@SIGMA`` for another; and what neither
+    its weights nor its layers say.
 
     FOLDER: a pipeline with unet/ and scheduler/, or a UNet with scheduler_config.json beside it.
     """
@@ -77,9 +79,8 @@ def load_diffusion(rest: str, sigma: float | None) -> tuple[DiffusionDenoiser, b
         raise ModelError(spec, rule, repr(predicts), "Use another model.")
     alphas = schedule.alphas_cumprod.double().tolist()
     denoiser = DiffusionDenoiser(Predicted(unet.float()), alphas, level, _PREDICTIONS[predicts])
-    settings: dict[str, Any] = {key: value for key, value in unet.config.items() if not key.startswith("_")}
-    told = {"unet": settings, "step": denoiser.step, "alpha": denoiser.alpha, "predicts": predicts}
-    return denoiser, json.dumps(told, sort_keys=True, default=str).encode()
+    settings = {key: value for key, value in unet.config.items() if not key.startswith("_")}
+    return denoiser, json.dumps(settings, sort_keys=True, default=str).encode()
 
 
 def _level(rest: str, sigma: float | None) -> tuple[str, float]:
@@ -87,10 +88,12 @@ def _level(rest: str, sigma: float | None) -> tuple[str, float]:
     place, _, written = rest.rpartition("@")
     if place and not Path(rest).is_dir():
         try:
-            return place, float(written)
-        except ValueError as error:
-            rule, remedy = "is followed by @ and a noise level", f"Write e.g. {DIFFUSION}{place}@0.25."
-            raise ModelError(f"{DIFFUSION}{rest}", rule, f"'{written}'", remedy) from error
+            sigma, rest = float(written), place
+        except ValueError:
+            sigma = 0.0
+        if not 0 < sigma < math.inf:
+            rule, remedy = "is followed by @ and a noise level above 0", f"Write e.g. {DIFFUSION}{place}@0.25."
+            raise ModelError(f"{DIFFUSION}{place}@{written}", rule, f"'{written}'", remedy)
     if sigma is None:
         rule, remedy = "is told the noise level, which is not known here", f"Write e.g. {DIFFUSION}{rest}@0.25."
         raise ModelError(f"{DIFFUSION}{rest}", rule, "none", remedy)

@@ -72,7 +72,7 @@ def in_pieces(run: Callable[[Tensor], Any], x: Tensor, size: int | None) -> Any:
     if size is None or len(x) == size:
         return run(x)
     padded = pad(x, (0, 0) * (x.dim() - 1) + (0, -len(x) % size))
-    return torch.cat([scores_in(run(piece)) for piece in torch.split(padded, size)])[: len(x)]
+    return torch.cat([scores_in(run(piece), size) for piece in torch.split(padded, size)])[: len(x)]
 
 
 def load_exported(path: Path, device: str | torch.device) -> tuple[Exported, bytes]:

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,9 +24,7 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
     takes any (``**kwargs``)."""
     factory = _registered(spec) or _find(spec, *spec.rpartition(":")[::2])
     try:
-        accepts = inspect.signature(factory).parameters.values()
-        takes = any(one.name == "num_classes" or one.kind is one.VAR_KEYWORD for one in accepts)
-        module = factory(num_classes=num_classes) if takes and num_classes is not None else factory()
+        module = factory() if num_classes is None else _told(factory, num_classes)
     except ModelError:
         raise
     except (Exception, SystemExit) as error:
@@ -43,6 +42,20 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
     return module
 
 
+def _told(factory: Callable[..., Any], num_classes: int) -> Any:
+    """What a factory makes that is told the classes, if it can be: what takes keywords need not take this one."""
+    accepts = inspect.signature(factory).parameters
+    if "num_classes" in accepts:
+        return factory(num_classes=num_classes)
+    if any(one.kind is one.VAR_KEYWORD for one in accepts.values()):
+        try:
+            return factory(num_classes=num_classes)
+        except TypeError as error:
+            if "num_classes" not in str(error):
+                raise
+    return factory()
+
+
 def _registered(spec: str) -> Callable[..., Any] | None:
     """What loads a leaf of a registered source."""
     name, _, rest = spec.partition(":")
@@ -55,12 +68,10 @@ def _find(spec: str, place: str, name: str) -> Callable[..., Any]:
     except ModelError:
         raise
     except (Exception, SystemExit) as error:
-        raise ModelError(
-            spec,
-            "must name a module that can be imported",
-            f"{type(error).__name__}: {error}",
-            "Give pkg.module:factory or path/to/file.py:factory.",
-        ) from error
+        rule, received = "must name a module that can be imported", f"{type(error).__name__}: {error}"
+        near = get_close_matches(place.lower(), ("default", "zoo", *SOURCES), n=1)
+        remedy = f"Did you mean {near[0]}:{name}?" if near else "Give pkg.module:factory or path/to/file.py:factory."
+        raise ModelError(spec, rule, received, remedy) from error
     factory: Callable[..., Any] | None = vars(module).get(name)
     if not callable(factory):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]

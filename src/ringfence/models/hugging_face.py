@@ -23,6 +23,11 @@ from ringfence.models.normalization import Normalization
 _RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """Numbers of image libraries; the others are nearest to bicubic."""
 
+_STEPS = {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb"}
+"""What image processors do that is known here; cropping is that of the data."""
+_MORE_STEPS = ("include_top", "rescale_offset")
+"""Steps of some that are not named like steps."""
+
 _ABOUT_A_COPY = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
 """Entries of a configuration that say nothing about the function."""
 
@@ -51,8 +56,7 @@ class HuggingFace(Library):
         """The model in float32; its own configuration says its classes."""
         spec = f"{self.name}:{rest}"
         transformers = needed("transformers", "hf", spec)
-        told = self._read(transformers, spec, rest, "config.json")
-        assert told is not None
+        self._read(transformers, spec, rest, "config.json")  # a mistake in the place is told before transformers tries
         try:
             with _without_bars(transformers):
                 model, report = transformers.AutoModelForImageClassification.from_pretrained(
@@ -69,34 +73,36 @@ class HuggingFace(Library):
             raise ModelError("--classes", f"{spec} has {classes} classes", num_classes, "Leave --classes away.")
         settings = {key: value for key, value in model.config.to_dict().items() if key not in _ABOUT_A_COPY}
         extra = json.dumps(settings, sort_keys=True, default=str).encode()
-        before = _preprocessing(self._read(transformers, spec, rest, "preprocessor_config.json"), model.config)
+        before = _preprocessing(spec, self._read(transformers, spec, rest, "preprocessor_config.json"), model.config)
         return Built(Classified(model), classes, extra=extra, before=before, structured=True)
 
     def _read(self, transformers: Any, spec: str, place: str, file: str) -> dict[str, Any] | None:
         """What a file of a folder, or of a model in the cache, says; None where only that file is missing."""
-        path = Path(place) / file
-        if not Path(place).is_dir():
-            try:
-                found = transformers.utils.cached_file(
-                    place, file, local_files_only=True, _raise_exceptions_for_missing_entries=False
-                )
-            except Exception as error:
-                rule = "must be a folder, or a model in the cache of Hugging Face (nothing is fetched)"
-                remedy = f"Fetch it where there is a network: hf download {place}. Or give the path of its folder."
-                raise ModelError(spec, rule, f"neither ('{place}')", remedy) from error
-            if found is None:
+        folder, needs_it = Path(place).is_dir(), file == "config.json"
+        path = Path(place) / file if folder else _cached(transformers, place, file)
+        if path is None or not path.is_file():
+            if not needs_it:
                 return None
-            path = Path(found)
-        if not path.is_file():
-            if file != "config.json":
-                return None
-            rule, remedy = "must hold config.json", "Save it by model.save_pretrained(FOLDER)."
-            raise ModelError(spec, rule, "a folder without one", remedy)
+            if folder:
+                rule, remedy = "must hold config.json", "Save it by model.save_pretrained(FOLDER)."
+                raise ModelError(spec, rule, "a folder without one", remedy)
+            rule = "must be a folder, or a model in the cache of Hugging Face (nothing is fetched)"
+            remedy = f"Fetch it where there is a network: hf download {place}. Or give the path of its folder."
+            raise ModelError(spec, rule, f"neither ('{place}')", remedy)
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ModelError(str(path), "must be a JSON file", error, "Save the model again.") from error
         return told if isinstance(told, dict) else {}
+
+
+def _cached(transformers: Any, name: str, file: str) -> Path | None:
+    """A file of a model in the cache."""
+    try:
+        found = transformers.utils.cached_file(name, file, local_files_only=True)
+    except Exception:  # names that are none, models and files that are not there: transformers raises for each
+        return None
+    return None if found is None else Path(found)
 
 
 @contextmanager
@@ -120,17 +126,22 @@ def _refuse_fresh(spec: str, report: dict[str, Any]) -> None:
         raise ModelError(spec, "must hold all weights of the classifier", received, remedy)
 
 
-def _preprocessing(told: dict[str, Any] | None, config: Any) -> Preprocessing:
+def _preprocessing(spec: str, told: dict[str, Any] | None, config: Any) -> Preprocessing:
     """What an image processor does to pixels in [0, 1]; without one the size alone, as far as the model says it."""
     if told is None:
         side = getattr(config, "image_size", None)
         return Preprocessing(None, _pair(side))
-    normalization: Normalization | None = None
-    if told.get("do_normalize", True) and told.get("image_mean") and told.get("image_std"):
-        # Pixels come as 0 .. 255 to a processor, which multiplies them by this number, usually 1/255.
-        scale = 255 * float(told.get("rescale_factor", 1 / 255)) if told.get("do_rescale", True) else 255.0
-        mean, std = ([float(one) / scale for one in told[name]] for name in ("image_mean", "image_std"))
-        normalization = (mean, std)
+    steps = {key for key, value in told.items() if value is True and (key.startswith("do_") or key in _MORE_STEPS)}
+    if unknown := sorted(steps - _STEPS):
+        rule, remedy = "has a processor with steps that are not known here", "Write a factory: --model file.py:factory."
+        raise ModelError(spec, rule, ", ".join(unknown), remedy)
+    # Pixels come as 0 .. 255 to a processor, which multiplies them by this number, usually 1/255.
+    scale = 255 * float(told.get("rescale_factor", 1 / 255)) if told.get("do_rescale", True) else 255.0
+    normalises = told.get("do_normalize", True) and told.get("image_mean") and told.get("image_std")
+    numbers = (told["image_mean"], told["image_std"]) if normalises else ([0.0], [1.0])
+    mean, std = ([float(one) / scale for one in part] for part in numbers)
+    identity = not normalises and abs(scale - 1) < 1e-6
+    normalization: Normalization | None = None if identity else (mean, std)
     chosen = told.get("crop_size") if told.get("do_center_crop") else told.get("size")
     size = _pair(chosen) if told.get("do_resize", True) or told.get("do_center_crop") else None
     return Preprocessing(normalization, size, _RESAMPLING.get(told.get("resample", 2), "bicubic"))

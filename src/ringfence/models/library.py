@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import difflib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ringfence.errors import ModelError
 from ringfence.models.architecture import Built, Preprocessing
@@ -83,9 +83,11 @@ class _ByName(Library):
             listed = "".join(f", {one}" for one in self.weights_named(name))
             rule = f"is followed by the file of its weights, or one of {RANDOM}{listed}"
             raise ModelError(spec, rule, f"no file '{weights}'", "Check the path after the @.")
-        found = read_weights(Path(weights)).state
+        state = read_weights(Path(weights)).state
         module, usual = self._tried(spec, lambda: self.fresh(name, told))
-        fitted = fit_weights(module, found, weights)
+        if num_classes is None and (num_classes := _classes_in(state, module)) is not None:
+            module, usual = self._tried(spec, lambda: self.fresh(name, {"num_classes": num_classes}))
+        fitted = fit_weights(module, state, weights)
         return Built(module, num_classes, fitted, usual=usual, structured=True)
 
     listing: ClassVar[str]
@@ -106,6 +108,12 @@ class _ByName(Library):
         if num_classes not in (None, found):
             rule, remedy = f"was trained on {found} classes", f"Give weights for {num_classes}: {spec}@FILE."
             raise ModelError("--classes", f"{spec} {rule}", num_classes, remedy)
+
+
+def _classes_in(state: Mapping[str, Tensor], module: nn.Module) -> int | None:
+    """How many scores weights are for: the length of the last bias of the network, which is that of its last layer."""
+    last = list(module.state_dict())[-1]
+    return next((len(value) for key, value in state.items() if key.endswith(last) and value.dim() == 1), None)
 
 
 @final

@@ -101,7 +101,7 @@ class Source(ABC):
 
 
 SOURCES: dict[str, Source] = {}
-"""Those of users, by name; the ones of Ringfence are the other kinds below."""
+"""By name: those of users, and of Ringfence those for other libraries."""
 
 Kind = TypeVar("Kind", bound=type[NodeKind])
 Built = TypeVar("Built")
