@@ -63,11 +63,16 @@ class Checked:
     noisy: float
 
 
+def is_picture(shape: Sequence[int]) -> bool:
+    """Whether inputs of this shape have pixels, which have units."""
+    return len(shape) in (3, 4) and math.prod(shape) >= FEWEST
+
+
 def looked_at(dataset: Dataset) -> list[Input]:
-    """Inputs from all over a data set, whose classes often come one after the other; unreadable ones left out."""
+    """Pictures from all over a data set, whose classes often come one after the other; unreadable ones left out."""
     places = sorted({round(float(one)) for one in torch.linspace(0, max(len(dataset) - 1, 0), LOOKED_AT)})
     found = []
-    for place in places if len(dataset) else ():
+    for place in places if len(dataset) and is_picture(dataset.shape) else ():
         try:
             found.append(dataset[place])
         except (RingfenceError, OSError, ValueError):
@@ -76,8 +81,10 @@ def looked_at(dataset: Dataset) -> list[Input]:
 
 
 def peeked(inputs: Iterator[Input]) -> tuple[list[Input], Iterator[Input]]:
-    """The first inputs of a stream, and the whole stream again."""
-    first = list(islice(inputs, LOOKED_AT))
+    """The first pictures of a stream, of other inputs the first alone, and the whole stream again."""
+    first = list(islice(inputs, 1))
+    if first and is_picture(first[0].x.shape):
+        first += islice(inputs, LOOKED_AT - 1)
     return first, chain(first, inputs)
 
 
@@ -94,9 +101,9 @@ def check_units(
     classifier: what stands behind lift and noise. None where nothing could be measured: no labels, or no pictures.
     """
     items = [one for one in items if one.x.shape == items[0].x.shape]
-    if not items or not items[0].x.numel():
+    if not items:
         return None
-    pictures = items[0].x.dim() in (3, 4) and items[0].x.numel() >= FEWEST
+    pictures = is_picture(items[0].x.shape)
     wrong = Collected()
     if pictures:
         wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
