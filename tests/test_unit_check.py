@@ -228,3 +228,22 @@ def test_the_embedded_digits_pass_and_an_npz_in_other_units_does_not(tmp_path: P
         run = ranged.run(tmp_path / "run", FAST)
     assert run.config.data.range == "0..255"
     assert rf.Certification.of(run.config).config() == run.config
+
+
+def test_a_single_nan_is_seen_wherever_it_is() -> None:
+    x, y = coloured()
+    x[5, 1, 2, 3] = torch.nan
+    with pytest.raises(DataError, match="inputs must be finite"):
+        certified(Colours(), (x, y))
+
+
+def test_a_network_that_takes_single_inputs_only_is_left_to_the_run() -> None:
+    class One(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) != 1:
+                raise RuntimeError("a batch of one, please")
+            return Colours()(x)
+
+    x, y = coloured()
+    execution = rf.Execution(device="cpu", batch=1)
+    assert len(certified(One(), (x[:2], y[:2]), execution=execution)) == 2

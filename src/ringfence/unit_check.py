@@ -117,11 +117,17 @@ def check_units(
     _check_labels(items, classes)
     if not pictures:
         return None
-    return _Trial(on_device(classifier, device), items, noise, lift, device, classes).judged()
+    try:
+        return _Trial(on_device(classifier, device), items, noise, lift, device, classes).judged()
+    except (RingfenceError, Warning):
+        raise
+    except Exception:  # what it cannot do with a batch, the run tells, with its reason
+        return None
 
 
 def _check_range(inputs: Sequence[Tensor]) -> None:
-    low, high = min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs)
+    # Of tensors, not of numbers: Python's min passes over a NaN.
+    low, high = (float(ends) for ends in torch.stack([x.detach().float().cpu() for x in inputs]).aminmax())
     found = f"values from {low:.4g} to {high:.4g}"
     if not (math.isfinite(low) and math.isfinite(high)):
         raise DataError("data", "inputs must be finite", found, "Remove the inputs with NaN or infinity.")
