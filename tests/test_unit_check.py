@@ -126,9 +126,9 @@ def test_guesses_are_refused_and_explained_where_a_usual_mistake_explains_them(k
 
 def test_labels_outside_the_classes_are_named() -> None:
     x, y = coloured()
-    with pytest.raises(DataError, match=r"labels must be 0 to 3 .*label 4 .*count from 1"):
-        certified(Colours(), (x, y + 2))
-    with pytest.raises(DataError, match=r"label 9 .*another data set's model"):
+    with pytest.raises(DataError, match=r"labels must be 0 to 3 .*label 4 .*count from 1: subtract 1"):
+        certified(Colours(), (x, torch.arange(32) % 4 + 1))
+    with pytest.raises(DataError, match=r"label 9 .*choose the model that belongs to this data"):
         certified(Colours(), (x, y + 9))
 
 

@@ -19,7 +19,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 from ringfence.data import Dataset, Input
-from ringfence.data.dataset import refuse_channels_last
+from ringfence.data.dataset import refuse_channels_last, refuse_labels
 from ringfence.errors import Collected, DataError, RingfenceError
 from ringfence.lift import Lift
 from ringfence.noise import Noise
@@ -114,7 +114,7 @@ def check_units(
     if not items:
         return None
     classes = count_classes(classifier, lift.at(items[0].x, items[0].id), device, lanes)
-    _check_labels(items, classes)
+    refuse_labels("data", ((one.id, one.label) for one in items), classes)
     if not pictures:
         return None
     try:
@@ -149,18 +149,6 @@ def _check_range(inputs: Sequence[Tensor]) -> None:
     if 0 < high < 0.02:
         remedy = f"Bytes are divided by 255 by themselves: leave out `range`, or a second division. {GO_ON}"
         raise DataError("data", "must lie in [0, 1]; these look divided by 255 twice", found, remedy)
-
-
-def _check_labels(items: Sequence[Input], classes: int) -> None:
-    outside = [one for one in items if not 0 <= (one.label or 0) < classes]
-    if not outside:
-        return
-    labels = [one.label or 0 for one in items]
-    from_one = min(labels) >= 1 and max(labels) == classes
-    likely = "Labels seem to count from 1: subtract 1." if from_one else "Is it another data set's model?"
-    received = f"label {outside[0].label} at index {outside[0].id}"
-    rule = f"labels must be 0 to {classes - 1} ({classes} classes)"
-    raise DataError("data", rule, received, f"{likely} An unknown label is None. {GO_ON}")
 
 
 @final
