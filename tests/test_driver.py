@@ -90,7 +90,7 @@ def test_inputs_that_do_not_belong_together_are_refused() -> None:
         run(Buckets(), twice, rf.Fixed(n=100))
     with pytest.raises(DataError, match=r"input 1: all inputs of a run have one shape, \(2,\); got \(3,\)"):
         run(Buckets(), [X[0], torch.zeros(3)], rf.Fixed(n=100))
-    with pytest.raises(DataError, match=r"each must be an Input, a tensor or a .* got str"):
+    with pytest.raises(DataError, match=r"each must be an Input, a picture, .* got str"):
         run(Buckets(), ["x"], rf.Fixed(n=100))
 
 

@@ -126,9 +126,9 @@ def test_guesses_are_refused_and_explained_where_a_usual_mistake_explains_them(k
 
 def test_labels_outside_the_classes_are_named() -> None:
     x, y = coloured()
-    with pytest.raises(DataError, match=r"labels must be 0 to 3 .*label 4 .*count from 1"):
-        certified(Colours(), (x, y + 2))
-    with pytest.raises(DataError, match=r"label 9 .*another data set's model"):
+    with pytest.raises(DataError, match=r"labels must be 0 to 3 .*label 4 .*count from 1: subtract 1"):
+        certified(Colours(), (x, torch.arange(32) % 4 + 1))
+    with pytest.raises(DataError, match=r"label 9 .*choose the model that belongs to this data"):
         certified(Colours(), (x, y + 9))
 
 
@@ -228,3 +228,25 @@ def test_the_embedded_digits_pass_and_an_npz_in_other_units_does_not(tmp_path: P
         run = ranged.run(tmp_path / "run", FAST)
     assert run.config.data.range == "0..255"
     assert rf.Certification.of(run.config).config() == run.config
+    from ringfence.attacks.target import AttackJob, load_inputs
+
+    assert float(load_inputs(AttackJob(run.path), run)[0].x.max()) <= 1
+
+
+def test_a_single_nan_is_seen_wherever_it_is() -> None:
+    x, y = coloured()
+    x[5, 1, 2, 3] = torch.nan
+    with pytest.raises(DataError, match="inputs must be finite"):
+        certified(Colours(), (x, y))
+
+
+def test_a_network_that_takes_single_inputs_only_is_left_to_the_run() -> None:
+    class One(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) != 1:
+                raise RuntimeError("a batch of one, please")
+            return Colours()(x)
+
+    x, y = coloured()
+    execution = rf.Execution(device="cpu", batch=1)
+    assert len(certified(One(), (x[:2], y[:2]), execution=execution)) == 2

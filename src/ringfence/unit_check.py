@@ -19,7 +19,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 from ringfence.data import Dataset, Input
-from ringfence.data.dataset import refuse_channels_last
+from ringfence.data.dataset import refuse_channels_last, refuse_labels
 from ringfence.errors import Collected, DataError, RingfenceError
 from ringfence.lift import Lift
 from ringfence.noise import Noise
@@ -63,11 +63,16 @@ class Checked:
     noisy: float
 
 
+def is_picture(shape: Sequence[int]) -> bool:
+    """Whether inputs of this shape have pixels, which have units."""
+    return len(shape) in (3, 4) and math.prod(shape) >= FEWEST
+
+
 def looked_at(dataset: Dataset) -> list[Input]:
-    """Inputs from all over a data set, whose classes often come one after the other; unreadable ones left out."""
+    """Pictures from all over a data set, whose classes often come one after the other; unreadable ones left out."""
     places = sorted({round(float(one)) for one in torch.linspace(0, max(len(dataset) - 1, 0), LOOKED_AT)})
     found = []
-    for place in places if len(dataset) else ():
+    for place in places if len(dataset) and is_picture(dataset.shape) else ():
         try:
             found.append(dataset[place])
         except (RingfenceError, OSError, ValueError):
@@ -76,8 +81,10 @@ def looked_at(dataset: Dataset) -> list[Input]:
 
 
 def peeked(inputs: Iterator[Input]) -> tuple[list[Input], Iterator[Input]]:
-    """The first inputs of a stream, and the whole stream again."""
-    first = list(islice(inputs, LOOKED_AT))
+    """The first pictures of a stream, of other inputs the first alone, and the whole stream again."""
+    first = list(islice(inputs, 1))
+    if first and is_picture(first[0].x.shape):
+        first += islice(inputs, LOOKED_AT - 1)
     return first, chain(first, inputs)
 
 
@@ -94,9 +101,9 @@ def check_units(
     classifier: what stands behind lift and noise. None where nothing could be measured: no labels, or no pictures.
     """
     items = [one for one in items if one.x.shape == items[0].x.shape]
-    if not items or not items[0].x.numel():
+    if not items:
         return None
-    pictures = items[0].x.dim() in (3, 4) and items[0].x.numel() >= FEWEST
+    pictures = is_picture(items[0].x.shape)
     wrong = Collected()
     if pictures:
         wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
@@ -107,14 +114,20 @@ def check_units(
     if not items:
         return None
     classes = count_classes(classifier, lift.at(items[0].x, items[0].id), device, lanes)
-    _check_labels(items, classes)
+    refuse_labels("data", ((one.id, one.label) for one in items), classes)
     if not pictures:
         return None
-    return _Trial(on_device(classifier, device), items, noise, lift, device, classes).judged()
+    try:
+        return _Trial(on_device(classifier, device), items, noise, lift, device, classes).judged()
+    except (RingfenceError, Warning):
+        raise
+    except Exception:  # what it cannot do with a batch, the run tells, with its reason
+        return None
 
 
 def _check_range(inputs: Sequence[Tensor]) -> None:
-    low, high = min(float(x.min()) for x in inputs), max(float(x.max()) for x in inputs)
+    # Of tensors, not of numbers: Python's min passes over a NaN.
+    low, high = (float(ends) for ends in torch.stack([x.detach().float().cpu() for x in inputs]).aminmax())
     found = f"values from {low:.4g} to {high:.4g}"
     if not (math.isfinite(low) and math.isfinite(high)):
         raise DataError("data", "inputs must be finite", found, "Remove the inputs with NaN or infinity.")
@@ -136,18 +149,6 @@ def _check_range(inputs: Sequence[Tensor]) -> None:
     if 0 < high < 0.02:
         remedy = f"Bytes are divided by 255 by themselves: leave out `range`, or a second division. {GO_ON}"
         raise DataError("data", "must lie in [0, 1]; these look divided by 255 twice", found, remedy)
-
-
-def _check_labels(items: Sequence[Input], classes: int) -> None:
-    outside = [one for one in items if not 0 <= (one.label or 0) < classes]
-    if not outside:
-        return
-    labels = [one.label or 0 for one in items]
-    from_one = min(labels) >= 1 and max(labels) == classes
-    likely = "Labels seem to count from 1: subtract 1." if from_one else "Is it another data set's model?"
-    received = f"label {outside[0].label} at index {outside[0].id}"
-    rule = f"labels must be 0 to {classes - 1} ({classes} classes)"
-    raise DataError("data", rule, received, f"{likely} An unknown label is None. {GO_ON}")
 
 
 @final

@@ -124,7 +124,7 @@ def test_bad_specs_end_with_a_message_in_every_command(
     from ringfence.classifiers.architectures import DnCNN
 
     if not (colour := work / "colour.safetensors").exists():
-        save_file(DnCNN(3, 3, 4).state_dict(), colour, {"arch": "dncnn"})
+        save_file(DnCNN(5, 3, 4).state_dict(), colour, {"arch": "dncnn"})
     named = model.format(work=work, nets=work / "nets.py")
     common = ["--data", work / "rows.npz", "--sigma", "0.1"]
     for words in (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ringfence.store import RunFolder
 
 MOST_ROWS = 20
-"""Inputs of a run that is short enough to show every answer on the terminal."""
+"""Inputs times lanes of a run that is short enough to show every answer on the terminal."""
 
 
 @final
@@ -33,5 +33,6 @@ class Shown:
             export_csv(run, self.csv)
             if not self.quiet:
                 remark(f"answers: {self.csv}")
-        if not (self.as_json or self.quiet) and (run.expected or MOST_ROWS + 1) <= MOST_ROWS:
+        rows = (run.expected or MOST_ROWS + 1) * len(run.config.classifier.lanes)
+        if not (self.as_json or self.quiet) and rows <= MOST_ROWS:
             results.print(answers_table(answers(run)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -125,14 +125,20 @@ class Dataset:
 
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
-        for identity, label in zip(self.ids, self.labels, strict=True):
-            if label is not None and not 0 <= label < num_classes:
-                raise DataError(
-                    self.name,
-                    f"labels must be 0 to {num_classes - 1} ({num_classes} classes)",
-                    f"label {label} at index {identity}",
-                    "Correct the labels, or choose the model that belongs to this data.",
-                )
+        refuse_labels(self.name, zip(self.ids, self.labels, strict=True), num_classes)
+
+
+def refuse_labels(name: str, labelled: Iterable[tuple[int, int | None]], classes: int) -> None:
+    """Refuse labels outside 0 .. classes - 1, of pairs (id, label), and say what is probably meant."""
+    known = [(one, label) for one, label in labelled if label is not None]
+    outside = next(((one, label) for one, label in known if not 0 <= label < classes), None)
+    if outside is None:
+        return
+    from_one = min(label for _, label in known) == 1 and max(label for _, label in known) == classes
+    usual = "Correct the labels (unknown ones are None), or choose the model that belongs to this data."
+    remedy = "Labels seem to count from 1: subtract 1." if from_one else usual
+    rule = f"labels must be 0 to {classes - 1} ({classes} classes)"
+    raise DataError(name, rule, f"label {outside[1]} at index {outside[0]}", remedy)
 
 
 def span(range: str) -> tuple[float, float]:
