@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from ringfence.data.dataset import refuse_channels_last
 from ringfence.driver import Execution, norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
+from ringfence.loaded import Loaded
 from ringfence.mechanisms import Mechanism, check_together, default_mechanism
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
@@ -33,15 +33,14 @@ from ringfence.named_parts import (
     resolved_precision,
     undivided,
 )
-from ringfence.noise import NOISES, Noise
+from ringfence.noise import Noise
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
 from ringfence.sampling import Precision, count_classes, pick_device
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.config import changed_settings, plain
-from ringfence.unit_check import check_units, looked_at, peeked
+from ringfence.unit_check import check_units, peeked
 from ringfence.work import Origin, Work, engine_named
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class Certification:
         return self.test.sound and lift and root_is_sound(self.classifier)
 
     @property
-    def _beside_tree(self) -> dict[str, Any]:
+    def beside_tree(self) -> dict[str, Any]:
         """What a tree is loaded with."""
         sigma = self.noise.law.scale if self.noise.law.family == GAUSSIAN else None
         return {"num_classes": self.classes, "mean": self.mean, "std": self.std, "sigma": sigma}
@@ -161,7 +160,7 @@ class Certification:
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
         wrong = Collected()
-        model = wrong.ask(partial(load_model, self.classifier, **self._beside_tree))
+        model = wrong.ask(partial(load_model, self.classifier, **self.beside_tree))
         dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
         wrong.tell()
         assert model is not None
@@ -333,76 +332,6 @@ class Certification:
 
     def __hash__(self) -> int:
         return hash(self._key())
-
-
-@final
-@dataclass(frozen=True)
-class Loaded:
-    """A certification with its models and inputs: module is the classifier behind the noise, lift the map before it.
-
-    data: which inputs, in the form that the model takes.
-    """
-
-    certification: Certification
-    model: LoadedModel
-    module: nn.Module
-    lift: Lift
-    data: Data
-    dataset: Dataset
-    classes: int
-
-    def checked(self) -> Loaded:
-        """Itself, if it is what a stored config was made of."""
-        expected = self.certification.expected
-        if expected and (changed := changed_settings(self.config, self.config.with_entries(expected))):
-            rule, remedy = "must be what the config was made of", "Give the same networks, data and lift."
-            raise ModelError("classifier, data, lift", rule, "; ".join(changed), remedy)
-        return self
-
-    def check(self, device: str = "auto") -> None:
-        """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
-        names = tuple(lane.name for lane in self.certification.lanes)
-        parts = (looked_at(self.dataset), self.certification.noise, self.lift)
-        check_units(self.module, *parts, pick_device(device), names)
-
-    @property
-    def origin(self) -> Origin | None:
-        """How a worker elsewhere loads the same classifier; None for networks of the program, which are sent."""
-        value = self.certification
-        if live_places(value.classifier):
-            return None
-        return Origin(value.classifier, value._beside_tree, self.dataset.shape, self.model.digest)
-
-    @property
-    def config(self) -> RunConfig:
-        """The typed config; made here alone, from the value and what was loaded for it."""
-        value, data = self.certification, self.data
-        drawing = NOISES.get(value.noise.law.family)
-        if drawing is not type(value.noise):
-            rule = f"a run folder knows a noise by its family, and {value.noise.law.family} is drawn by {drawing}"
-            remedy = "Register it under a family of its own, or write no folder."
-            raise ArgumentError("noise", rule, repr(value.noise), remedy)
-        exact = {} if value.noise.law.lattice is None else {"coordinates": math.prod(self.dataset.shape)}
-        content = {
-            "classifier": {
-                "tree": self.model.spec,
-                "digest": self.model.digest,
-                "classes": self.classes,
-                "mean": value.mean,
-                "std": value.std,
-                "lanes": [lane.settings() for lane in value.lanes],
-            },
-            "data": {"source": data.name, "digest": self.dataset.digest, **data.choice, "count": len(self.dataset)},
-            "noise": value.noise.settings() | exact,
-            "norm": value.mechanisms[0].norm,
-            "lift": self.lift.settings_in(value.mechanisms[0].norm),
-            "procedure": {"name": value.test.name, **value.test.settings()},
-            "mechanisms": [one.name for one in value.mechanisms],
-            "split_alpha": value.split_alpha,
-            "precision": value.precision,
-            "seed": value.seed,
-        }
-        return RunConfig.model_validate(plain(content))
 
 
 def deciding_of(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:

@@ -18,6 +18,7 @@ import torch
 from scipy.stats import binom
 from torch import Tensor, nn
 
+from ringfence.classifiers import score
 from ringfence.data import Dataset, Input
 from ringfence.data.dataset import refuse_channels_last, refuse_labels
 from ringfence.errors import Collected, DataError, RingfenceError
@@ -189,7 +190,8 @@ class _Trial:
             drawn = torch.empty_like(x)
             self.noise.fill(drawn, KEY)
             x = x + drawn
-        scores = torch.cat([self.classifier(part.to(self.device)).cpu() for part in torch.split(x, 8)])
+        parts = torch.split(x.to(self.device), 8)
+        scores = torch.cat([score(self.classifier, part).scores.cpu() for part in parts])
         labels = torch.tensor([(one.label or 0) + shift for one in self.items])
         lanes = scores.float().nan_to_num(-math.inf).argmax(-1).reshape(len(self.items), -1)
         return int((lanes == labels[:, None]).sum(0).max())

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from ringfence.analysis.metrics import default_radii, metrics_by_lane
-from ringfence.certification import Certification, Loaded
+from ringfence.certification import Certification
 from ringfence.data import Input
 from ringfence.driver import Execution, Progress
 from ringfence.errors import DataError, RingfenceError
+from ringfence.loaded import Loaded
 from ringfence.procedures import Procedure
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device

@@ -18,11 +18,12 @@ from typing import Self, final
 
 from torch import Tensor
 
-from ringfence.certification import Certification, Loaded
+from ringfence.certification import Certification
 from ringfence.data import Input
 from ringfence.driver import CHECKED_ON, Begun, Execution, Progress, begin, confirmed, lifted
 from ringfence.errors import ArgumentError, ModelError, RingfenceError
 from ringfence.job_file import Job, read_job
+from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
 from ringfence.serve.limits import Busy, Gone, Limits, Question

@@ -30,7 +30,7 @@ from ringfence.store.atomic import (
 from ringfence.store.config import RunConfig, changed_settings, content_hash, plain
 from ringfence.store.environment import describe_environment
 from ringfence.store.guarded import Guarded, begin
-from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART, Manifest, digest_of
+from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
 from ringfence.store.parts import (
     DAMAGE,
     InputInfo,
@@ -43,7 +43,7 @@ from ringfence.store.parts import (
     sorted_rows,
 )
 from ringfence.store.schema import RECORD_SCHEMA, from_table, in_other_norm, refuse_nonsense, to_table
-from ringfence.store.upgrade import read_config, schema_of
+from ringfence.store.upgrade import read_config, refuse_downgraded, schema_of
 
 _KEYS = ("input_id", "lane", "config_hash")
 
@@ -132,7 +132,7 @@ class RunFolder:
             raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
         content = read_json(file)
         if schema_of(file, content) == 1:
-            _refuse_downgraded(path)
+            refuse_downgraded(path)
             run = cls(path, read_config(file, content, earlier=True), content_hash(content))
             return replace(run, config=run.config.model_copy(update={"precision": run._ran_in()}))
         run = cls(path, read_config(file, content))
@@ -392,12 +392,3 @@ class RunFolder:
 def no_records(path: str | Path) -> StoreError:
     """What is wrong with a run from which nothing can be told."""
     return StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
-
-
-def _refuse_downgraded(path: Path) -> None:
-    """Settings of schema 1 beside a manifest are those that a migration is about to replace, or an edit."""
-    if (path / MANIFEST).exists():
-        entry = Manifest.read(path).files.get(CONFIG)
-        if entry is None or entry.earlier != digest_of(read_file(path / CONFIG)):
-            rule, found = "must be as it was written", "settings of schema 1 that its manifest does not know"
-            raise StoreError(str(path / CONFIG), rule, found, "Restore it from a copy.")

@@ -16,7 +16,9 @@ from pydantic import ValidationError
 from ringfence.digests import SCHEME
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Lane
+from ringfence.store.atomic import read_file
 from ringfence.store.config import SCHEMA_VERSION, RunConfig
+from ringfence.store.manifest import CONFIG, MANIFEST, Manifest, digest_of
 
 if TYPE_CHECKING:
     from ringfence.models.grammar import Tree
@@ -192,3 +194,12 @@ def _reduced(model: Tree, stored: Any) -> Tree:
             told = {name: value for name, value in {**cut, **place}.items() if value is not None}
             return composed(node, inner, **told)
     return inner
+
+
+def refuse_downgraded(path: Path) -> None:
+    """Settings of schema 1 beside a manifest are those that a migration is about to replace, or an edit."""
+    if (path / MANIFEST).exists():
+        entry = Manifest.read(path).files.get(CONFIG)
+        if entry is None or entry.earlier != digest_of(read_file(path / CONFIG)):
+            rule, found = "must be as it was written", "settings of schema 1 that its manifest does not know"
+            raise StoreError(str(path / CONFIG), rule, found, "Restore it from a copy.")

@@ -1,0 +1,95 @@
+"""Loaded: a certification whose models and inputs are there, and the config that both together have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from torch import nn
+
+from ringfence.data import Dataset
+from ringfence.data.choice import Data
+from ringfence.errors import ArgumentError, ModelError
+from ringfence.lift import Lift
+from ringfence.models import LoadedModel
+from ringfence.models.grammar import live_places
+from ringfence.noise import NOISES
+from ringfence.sampling import pick_device
+from ringfence.store import RunConfig
+from ringfence.store.config import changed_settings, plain
+from ringfence.unit_check import check_units, looked_at
+from ringfence.work import Origin
+
+if TYPE_CHECKING:
+    from ringfence.certification import Certification
+
+
+@final
+@dataclass(frozen=True)
+class Loaded:
+    """A certification with its models and inputs: module is the classifier behind the noise, lift the map before it.
+
+    data: which inputs, in the form that the model takes.
+    """
+
+    certification: Certification
+    model: LoadedModel
+    module: nn.Module
+    lift: Lift
+    data: Data
+    dataset: Dataset
+    classes: int
+
+    def checked(self) -> Loaded:
+        """Itself, if it is what a stored config was made of."""
+        expected = self.certification.expected
+        if expected and (changed := changed_settings(self.config, self.config.with_entries(expected))):
+            rule, remedy = "must be what the config was made of", "Give the same networks, data and lift."
+            raise ModelError("classifier, data, lift", rule, "; ".join(changed), remedy)
+        return self
+
+    def check(self, device: str = "auto") -> None:
+        """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
+        names = tuple(lane.name for lane in self.certification.lanes)
+        parts = (looked_at(self.dataset), self.certification.noise, self.lift)
+        check_units(self.module, *parts, pick_device(device), names)
+
+    @property
+    def origin(self) -> Origin | None:
+        """How a worker elsewhere loads the same classifier; None for networks of the program, which are sent."""
+        value = self.certification
+        if live_places(value.classifier):
+            return None
+        return Origin(value.classifier, value.beside_tree, self.dataset.shape, self.model.digest)
+
+    @property
+    def config(self) -> RunConfig:
+        """The typed config; made here alone, from the value and what was loaded for it."""
+        value, data = self.certification, self.data
+        drawing = NOISES.get(value.noise.law.family)
+        if drawing is not type(value.noise):
+            rule = f"a run folder knows a noise by its family, and {value.noise.law.family} is drawn by {drawing}"
+            remedy = "Register it under a family of its own, or write no folder."
+            raise ArgumentError("noise", rule, repr(value.noise), remedy)
+        exact = {} if value.noise.law.lattice is None else {"coordinates": math.prod(self.dataset.shape)}
+        content = {
+            "classifier": {
+                "tree": self.model.spec,
+                "digest": self.model.digest,
+                "classes": self.classes,
+                "mean": value.mean,
+                "std": value.std,
+                "lanes": [lane.settings() for lane in value.lanes],
+            },
+            "data": {"source": data.name, "digest": self.dataset.digest, **data.choice, "count": len(self.dataset)},
+            "noise": value.noise.settings() | exact,
+            "norm": value.mechanisms[0].norm,
+            "lift": self.lift.settings_in(value.mechanisms[0].norm),
+            "procedure": {"name": value.test.name, **value.test.settings()},
+            "mechanisms": [one.name for one in value.mechanisms],
+            "split_alpha": value.split_alpha,
+            "precision": value.precision,
+            "seed": value.seed,
+        }
+        return RunConfig.model_validate(plain(content))
