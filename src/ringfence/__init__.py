@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from ringfence.procedures import TwoSided as TwoSided
     from ringfence.record import Record as Record
     from ringfence.sampling import Readout as Readout
+    from ringfence.serve.client import Client as Client
     from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
     from ringfence.training.objectives import Objective as Objective
@@ -145,6 +146,7 @@ _HOMES = {
     ),
     "record": ("Record",),
     "sampling": ("Readout",),
+    "serve.client": ("Client",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
     "training.objectives": ("Objective",),

@@ -31,6 +31,9 @@ def serve_command(
     limit: Annotated[
         list[str] | None, typer.Option("--limit", help="NAME=VALUE of a limit, e.g. --limit seconds=5; repeat it.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the code of models that run folders name (a factory, a .pt2).")
+    ] = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
@@ -49,7 +52,7 @@ def serve_command(
         check_address(host, known)
         limits = limits_of(limit or [])
         signing = None if key is None else SigningKey.read(key)
-        models = served_models(certifications, read_secret(secret), limits, device, batch)
+        models = served_models(certifications, trust, read_secret(secret), limits, device, batch)
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
@@ -68,7 +71,9 @@ def serve_command(
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def served_models(specs: list[str], secret: bytes, limits: Any, device: str, batch: str | None) -> list[Any]:
+def served_models(
+    specs: list[str], trust: bool, secret: bytes, limits: Any, device: str, batch: str | None
+) -> list[Any]:
     """Every certification loaded, checked and ready to answer."""
     from ringfence.errors import ArgumentError
     from ringfence.job_file import execution_of
@@ -82,7 +87,7 @@ def served_models(specs: list[str], secret: bytes, limits: Any, device: str, bat
         raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
     return [
         Served(
-            certification_at(path),
+            certification_at(path, trust),
             secret,
             name=name,
             limits=limits,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -61,20 +60,19 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
         raise DataError("input", f"is no image: the model takes {shape}", kind, f"Send an array as {NPY}.")
     from PIL import Image
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            with Image.open(BytesIO(content), formats=[kind.removeprefix("image/").upper()]) as image:
-                if image.size != shape[:0:-1]:
-                    rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
-                    raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
-                if image.mode.startswith(("I", "F")):
-                    raise DataError("input", "must have 8 bits per channel", f"mode {image.mode}", f"Send {NPY}.")
-                pixels = np.array(image.convert("L" if shape[0] == 1 else "RGB"), dtype=np.uint8)
-        except DataError:
-            raise
-        except Exception as error:  # a damaged or hostile file can raise nearly anything
-            raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
+    try:
+        # Its warnings stay warnings: filters are of the whole process, and other requests run beside this one.
+        with Image.open(BytesIO(content), formats=[kind.removeprefix("image/").upper()]) as image:
+            if image.size != shape[:0:-1]:
+                rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
+                raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
+            if image.mode.startswith(("I", "F")):
+                raise DataError("input", "must have 8 bits per channel", f"mode {image.mode}", f"Send {NPY}.")
+            pixels = np.array(image.convert("L" if shape[0] == 1 else "RGB"), dtype=np.uint8)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged or hostile file can raise nearly anything
+        raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
 

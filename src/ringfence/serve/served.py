@@ -23,6 +23,7 @@ from ringfence.data import Input
 from ringfence.driver import CHECKED_ON, Begun, Execution, Progress, begin, confirmed, lifted
 from ringfence.errors import ArgumentError, ModelError, RingfenceError
 from ringfence.job_file import Job, read_job
+from ringfence.models.trust import foreign_code
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
 from ringfence.serve.limits import Busy, Gone, Limits, Question
@@ -40,12 +41,19 @@ PATIENCE = 0.5
 """Of its budget: a request that will have to wait longer is refused at once, while there is time to ask elsewhere."""
 
 
-def certification_at(path: str | Path) -> Certification:
-    """What a job file describes, or what a run folder was made of."""
+def certification_at(path: str | Path, trust: bool = False) -> Certification:
+    """What a job file describes, or what a run folder was made of; trust: run the code that such a folder names."""
     path = Path(path)
     if not path.is_dir():
         return Job.of(read_job(path)).certification
     config = RunFolder.open(path).config
+    told = foreign_code(config.classifier.tree)
+    if told and not trust:
+        rule, remedy = (
+            "names a model that runs code, which no run folder may start by itself",
+            "Look at it; add --trust.",
+        )
+        raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), remedy)
     value = Certification.of(config)
     changed = changed_settings(value.config(), config)
     if changed:
