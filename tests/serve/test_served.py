@@ -88,6 +88,18 @@ def test_the_hash_is_of_values_and_shape() -> None:
     assert input_hash(x) != input_hash(x.reshape(1, 3, 2))
 
 
+def test_several_devices_work_on_one_line(served: Served, digits: list[Tensor]) -> None:
+    value = served.certification
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    limits = Limits(draws=2000, seconds=60.0, usual_seconds=60.0)
+    from_one = [served.ask(x, SHORT).answer.result(60) for x in digits]
+    with Served(value, bytes(range(32)), limits=limits, execution=execution, devices=("cpu", "cpu")) as two:
+        asked = [two.ask(x, SHORT) for x in digits]
+        from_two = [one.answer.result(60) for one in asked]
+        assert all(engine.drawn > 0 for engine in two._engines), "both had work"
+    assert [votes(one) for one in from_two] == [votes(one) for one in from_one]
+
+
 class Gate(nn.Module):
     """Puts everything into class 1 by a margin; its first batches wait until it is opened."""
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ringfence.certification import Certification, Loaded
 from ringfence.data import Input
-from ringfence.driver import CHECKED_ON, Begun, Execution, Progress, begin, confirmed, lifted
+from ringfence.driver import CHECKED_ON, Begun, Execution, begin, confirmed, lifted
 from ringfence.errors import ArgumentError, ModelError, RingfenceError
 from ringfence.job_file import Job, read_job
 from ringfence.models.trust import foreign_code
@@ -156,14 +156,14 @@ class Served:
         self.class_names = self.loaded.dataset.class_names
         self._usual = self._anytime(certification)
         self._waiting = Waiting(self.limits.waiting)
-        self.draws = self.batches = 0
         self._stay = 0.0  # seconds that requests are in work, the mean of late ones
         self.broken: str | None = None
         self._flights: list[Flights] = []
         self._begun = [self._begin(replace(execution, device=one)) for one in (devices or (execution.device,))]
+        self._engines = [Shared(begun.engine) for begun in self._begun]
         self._threads = [
-            threading.Thread(target=self._work, args=(begun,), daemon=True, name=f"{name}-{number}")
-            for number, begun in enumerate(self._begun)
+            threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
+            for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
         ]
         for thread in self._threads:
             thread.start()
@@ -247,6 +247,16 @@ class Served:
         return asked
 
     @property
+    def draws(self) -> int:
+        """Draws until now, of all devices."""
+        return sum(one.drawn for one in self._engines)
+
+    @property
+    def batches(self) -> int:
+        """Forwards until now, of all devices."""
+        return sum(one.batches for one in self._engines)
+
+    @property
     def waiting(self) -> int:
         """Requests that nobody works on yet."""
         return len(self._waiting)
@@ -268,22 +278,14 @@ class Served:
 
     # Answering
 
-    def _work(self, begun: Begun) -> None:
+    def _work(self, begun: Begun, engine: Shared) -> None:
         value, loaded = self.certification, self.loaded
-        engine = Shared(begun.engine)
         flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash)
         self._flights.append(flights)
-        counted = [0, 0]
-
-        def count(progress: Progress) -> None:
-            now = [engine.drawn, engine.batches]
-            self.draws, self.batches = self.draws + now[0] - counted[0], self.batches + now[1] - counted[1]
-            counted[:] = now
-
         try:
             while (first := self._waiting.take(block=True)) is not None:
                 arriving = Arriving(first, self._waiting, flights)
-                for item, records in confirmed(engine, flights, begun.facts, arriving, count):
+                for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
                     self._stay += 0.05 * (time.monotonic() - item.course.began - self._stay)
                     item.answer.set_result(records[0])
