@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +68,9 @@ def serve_command(
             server_header=False,
             timeout_graceful_shutdown=round(limits.drain),
             limit_concurrency=1024,
+            timeout_keep_alive=60,
         )
+        sys.setswitchinterval(0.0005)  # requests must not wait while a model's thread counts
         uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -133,7 +133,7 @@ class Guard:
             await send(message)
 
         client, refused = self._admitted(scope)
-        scope["state"] = {**scope.get("state", {}), "client": client}
+        scope["state"] = {**scope.get("state", {}), "client": client, "came": time.monotonic()}
         try:
             await (refused or self._app)(scope, receive, answer)
         except ClientDisconnect:

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Self, final
 
+import numpy as np
 from torch import Tensor
 
 from ringfence.certification import Certification, Loaded
@@ -38,7 +39,9 @@ BACKGROUND = 8
 N0, LOOK = 50, 25
 """Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
 PATIENCE = 0.5
-"""Of its budget: a request that will have to wait longer is refused at once, while there is time to ask elsewhere."""
+"""Of its budget: a request that would wait longer for a first look is refused at once, to ask elsewhere in time."""
+RECENT = 0.05
+"""Weight of the newest request in the means that say how long others will take."""
 
 
 def certification_at(path: str | Path, trust: bool = False) -> Certification:
@@ -82,6 +85,7 @@ class Waiting:
 
     def __init__(self, most: int) -> None:
         self._most, self._closed, self._changed = most, False, threading.Condition()
+        self.lead = 0.0  # seconds up to a first look, without which there is no answer
         self._urgent: deque[Asked] = deque()
         self._background: deque[Asked] = deque()
 
@@ -110,7 +114,7 @@ class Waiting:
     def _next(self, background: bool) -> Asked | None:
         while self._urgent:
             asked = self._urgent.popleft()
-            if time.monotonic() < asked.deadline and not asked.course.left:
+            if time.monotonic() + self.lead < asked.deadline and not asked.course.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
         return self._background.popleft() if background and self._background else None
@@ -203,6 +207,7 @@ class Served:
         if question.radius is not None and question.radius > best:
             rule = f"cannot be more than {best:.4g}, what {test.n} draws that all agree would prove"
             raise ArgumentError("radius", rule, question.radius, "Ask for less, or for none.")
+        test.start(1, self._begun[0].given)  # whatever it refuses is refused here, not where others wait
         return test
 
     def largest_radius(self, alpha: float) -> float:
@@ -219,6 +224,15 @@ class Served:
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
 
+    def check_room(self, question: Question) -> None:
+        """Refuse what cannot be answered in time, before anything is read or decoded for it."""
+        if self.broken:
+            raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
+        waiting = len(self._waiting)
+        expected = (waiting + 1) / self.limits.together * self._stay
+        if waiting and expected + self._waiting.lead > PATIENCE * (question.seconds or np.inf):
+            raise Busy(f"would wait {expected:.1f} s of its {question.seconds:g}", "one more", max(1.0, expected))
+
     def ask(
         self,
         x: Tensor,
@@ -226,10 +240,14 @@ class Served:
         *,
         watch: Callable[[Bounds], None] | None = None,
         background: bool = False,
+        came: float | None = None,
     ) -> Asked:
-        """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed."""
-        if self.broken:
-            raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
+        """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed.
+
+        came: when the request did, by time.monotonic(); its budget counts from then, where now is not said.
+        """
+        if not background:
+            self.check_room(question)
         lattice = self.certification.noise.law.lattice
         if tuple(x.shape) != self.shape:
             raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
@@ -239,9 +257,7 @@ class Served:
         key = self.noise_key(x, question.alpha)
         test = self.test(question)
         asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)
-        expected = (len(self._waiting) + 1) / self.limits.together * self._stay
-        if len(self._waiting) and not background and expected > PATIENCE * (question.seconds or expected):
-            raise Busy(f"would wait {expected:.1f} s of its {question.seconds:g}", "one more", max(1.0, expected))
+        asked.course.came = time.monotonic() if came is None else came
         asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
         self._waiting.put(asked)
         return asked
@@ -287,7 +303,8 @@ class Served:
                 arriving = Arriving(first, self._waiting, flights)
                 for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
-                    self._stay += 0.05 * (time.monotonic() - item.course.began - self._stay)
+                    self._stay += RECENT * (time.monotonic() - item.course.began - self._stay)
+                    self._waiting.lead += RECENT * (item.course.first - self._waiting.lead)
                     item.answer.set_result(records[0])
         except Exception as error:  # whatever it was, nobody may wait for ever
             self._break(flights, error)

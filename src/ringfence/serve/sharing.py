@@ -42,12 +42,13 @@ class Bounds:
 class Course:
     """How a request fares: when it came, began and was last looked at, the draws it has and those it waits for.
 
-    late: time ended it; left: nobody waits for it any more.
+    first: seconds up to its first look; late: time ended it; left: nobody waits for it any more.
     """
 
     came: float = field(default_factory=time.monotonic)
     began: float = 0.0
     looked: float = 0.0
+    first: float = 0.0
     drawn: int = 0
     wanted: int = 0
     late: bool = False
@@ -85,6 +86,8 @@ class Asked(Input):
         course.drawn, course.wanted = course.drawn + course.wanted, draws
         expected = max(draws * (now - course.began) / max(course.drawn, 1), now - course.looked)
         course.looked = now
+        if not course.first and course.drawn > self.test.n0:
+            course.first = now - course.began
         course.late = draws > 0 and (course.left or now + expected > self.deadline)
         return course.late
 
