@@ -155,7 +155,8 @@ class Shared:
 
     def step(self) -> Finished | None:
         """Run one batch; whole requests that are complete by now."""
-        finished = self._engine.step(ask=self._decided > self._engine.confirmed)
+        # Now and then the engine asks by itself, and then remembers rows of these requests too.
+        finished = self._engine.step(ask=self._decided > self._engine.confirmed and self.batches % 4 > 0)
         if finished is None or not len(finished.slots):
             return finished
         whole: list[int] = []
