@@ -81,6 +81,19 @@ def test_a_pixel_alpha_secret_or_config_draws_again(served: Served, digits: list
     assert all(-(2**63) <= key < 2**63 for key in keys)
 
 
+def test_other_bytes_of_the_same_input_draw_the_same(served: Served, serve: Serve, digits: list[Tensor]) -> None:
+    signed = torch.where(digits[0] == 0, -digits[0], digits[0])
+    assert torch.equal(signed, digits[0])
+    assert signed.numpy().tobytes() != digits[0].numpy().tobytes()
+    assert served.noise_key(signed, 0.001) == served.noise_key(digits[0], 0.001)
+    exact = serve(rf.Certification("default", noise=rf.Gaussian(0.5, form="exact"), procedure=rf.Fixed(n=100)))
+    beside = torch.nextafter(digits[0], torch.tensor(0.5))
+    beside = torch.where(digits[0] == 0, digits[0], beside)
+    assert not torch.equal(beside, digits[0])
+    first, other = (exact.ask(x, Question(0.001, 0.0, 60.0)).answer.result(60) for x in (digits[0], beside))
+    assert first.input_id == other.input_id, "both stand for one lattice point"
+
+
 def test_the_hash_is_of_values_and_shape() -> None:
     x = torch.arange(6.0).reshape(1, 2, 3)
     assert input_hash(x) == input_hash(x.clone())

@@ -74,8 +74,11 @@ def read_secret(path: Path) -> bytes:
 
 
 def input_hash(x: Tensor) -> str:
-    """SHA-256 of an input: its shape, then its float32 values, little-endian; the same for every file it came in."""
-    values = x.contiguous().numpy().astype("<f4", copy=False)
+    """SHA-256 of an input: its shape, then its float32 values, little-endian; the same for every file it came in.
+
+    Equal inputs have equal hashes: a zero has no sign, or its sign would be a way to draw again.
+    """
+    values = (x.contiguous().numpy() + 0.0).astype("<f4", copy=False)
     return sha256(json.dumps(list(x.shape)).encode() + b"\n" + values.tobytes()).hexdigest()
 
 
@@ -217,9 +220,11 @@ class Served:
     def noise_key(self, x: Tensor, alpha: float) -> int:
         """HMAC-SHA256(secret, config, input, alpha and looks): which draws this input gets, a signed 64-bit number.
 
-        Neither the radius asked for nor the budget takes part: both only say when to stop.
+        Neither the radius asked for nor the budget takes part: both only say when to stop. On the lattice of exact
+        noise it is that of the lattice point, which several floats stand for.
         """
-        usual = self._usual
+        usual, lattice = self._usual, self.certification.noise.law.lattice
+        x = x if lattice is None else onto_lattice("input", x, lattice)[0]
         looks = {"n0": usual.n0, "n": usual.n, "look": usual.look, "ratio": usual.ratio}
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
