@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from ringfence.runs import Run as Run
     from ringfence.runs import load as load
     from ringfence.sampling import Readout as Readout
+    from ringfence.serve.client import Client as Client
     from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
     from ringfence.training.objectives import Objective as Objective
@@ -155,6 +156,7 @@ _HOMES = {
     "record": ("Record",),
     "runs": ("Run", "load"),
     "sampling": ("Readout",),
+    "serve.client": ("Client",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
     "training.objectives": ("Objective",),
