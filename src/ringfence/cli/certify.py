@@ -40,6 +40,9 @@ Save = Annotated[
     Path | None, typer.Option("--save", help="Write what is asked for as a file for certify, and certify nothing.")
 ]
 
+SOME_FAILED = 3
+"""Exit code where some inputs could not be read or answered, and all others are certified."""
+
 
 @dataclass(frozen=True)
 class EnsembleOptions:
@@ -124,7 +127,7 @@ def described(
         "noise": noise.settings(),
         "precision": running.precision,
         "seed": running.seed,
-        "execution": {**shared, "autotune": running.autotune, "engine": running.engine},
+        "execution": {**shared, "autotune": running.autotune, "engine": running.engine_settings()},
         "out": None if out is None else str(out),
     }
 
@@ -198,6 +201,8 @@ def run_or_save(job: Job, save: Path | None, shown: Shown, strict: bool = False,
     run = certify_folder(job, job.out, quiet, unlocked, loggers)
     print_run(job.certification, run, shown.as_json, quiet)
     shown.answers(run)
+    if run.failed:
+        raise typer.Exit(SOME_FAILED)
 
 
 def certify_folder(
@@ -209,7 +214,8 @@ def certify_folder(
     from ringfence.loggers import all_of
     from ringfence.models.normalization import preprocessing_in_words
 
-    started = job.certification.start(out, replace(job.execution, unlocked=unlocked))
+    execution = replace(job.execution, unlocked=unlocked)
+    started = job.certification.start(out, execution if quiet else replace(execution, on_remark=remark))
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
     if not quiet:
         norm = job.certification.mechanisms[0].norm

@@ -55,7 +55,17 @@ class RunningOptions:
     autotune: o.Autotune = None
     seed: o.SeedUnlessFile = None
     engine: o.EngineName = None
+    address: o.Address = None
+    workers: o.Workers = None
+    gpus_per_worker: o.GpusPerWorker = None
+    gpus: o.Gpus = None
+    patience: o.Patience = None
     no_check: o.NoCheck = False
+
+    def engine_settings(self) -> dict[str, Any]:
+        """Where the work is done, in the words of a job file."""
+        names = ("address", "workers", "gpus_per_worker", "gpus", "patience")
+        return {"name": self.engine, **{name: getattr(self, name) for name in names}}
 
 
 def _flag(parameter: inspect.Parameter) -> str | None:

@@ -47,8 +47,11 @@ class Ray(Engine):
     def __post_init__(self) -> None:
         for name, low in (("workers", 1), ("gpus", 1), ("gpus_per_worker", 0), ("patience", 0)):
             value = getattr(self, name)
-            if value is not None and (value < low or value != value or (name in ("workers", "gpus") and value % 1)):
-                raise ArgumentError(name, f"must be at least {low}", value, "Leave it out.")
+            kinds, whole = ((int,), "whole number") if name in ("workers", "gpus") else ((int, float), "number")
+            if value is not None and (type(value) not in kinds or not value >= low):
+                raise ArgumentError(name, f"must be a {whole} of at least {low}", repr(value), "Leave it out.")
+        if self.address is not None and not isinstance(self.address, str):
+            raise ArgumentError("address", "must be a text", repr(self.address), "Write auto, or HOST:PORT.")
         if self.gpus is not None and self.address is not None:
             raise ArgumentError("gpus", "is for a Ray that is started here", f"address {self.address}", "Use workers.")
 
