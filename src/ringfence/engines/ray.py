@@ -140,7 +140,7 @@ def _start(ray: Any, address: str | None, gpus: int | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="error", **here)
+        ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
     except (ConnectionError, ValueError, RuntimeError) as error:
         remedy = "Start one with `ray start --head`, or leave out `address`."
         raise ArgumentError("address", "must be a Ray cluster that answers", f"{address}: {error}", remedy) from error
