@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
     from ringfence.engines import certify_into as certify_into
+    from ringfence.engines.ray import Ray as Ray
     from ringfence.extending import load_plugins as load_plugins
     from ringfence.extending import register as register
     from ringfence.lift import Identity as Identity
@@ -115,6 +116,7 @@ _HOMES = {
     ),
     "data": ("Data", "load_dataset"),
     "engines": ("certify_into",),
+    "engines.ray": ("Ray",),
     "extending": ("load_plugins", "register"),
     "lift": ("Identity", "Lift"),
     "mechanisms": ("Mechanism", "neyman_pearson", "neyman_pearson_l1"),
