@@ -230,7 +230,7 @@ class Served:
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
 
     def check_room(self, question: Question) -> None:
-        """Refuse what cannot be answered in time, before anything is read or decoded for it."""
+        """Refuse what cannot be answered in time, before anything is decoded for it."""
         if self.broken:
             raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
         waiting = len(self._waiting)
