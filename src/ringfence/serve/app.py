@@ -182,8 +182,8 @@ def _questions(service: Service) -> APIRouter:
     async def answered(request: Request, model: str | None, question: Question, signed: bool) -> Any:
         served = service.model(model)
         service.check_signed(signed)
-        served.check_room(question)
         content = await body_of(request, service.limits)
+        served.check_room(question)  # before anything is decoded
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         parts = (content, kind, served.shape)
         x = read_input(*parts) if len(content) < SMALL else await run_in_threadpool(read_input, *parts)

@@ -41,6 +41,8 @@ N0, LOOK = 50, 25
 """Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
 PATIENCE = 0.5
 """Of its budget: a request that would wait longer for a first look is refused at once, to ask elsewhere in time."""
+MARGIN = 1.5
+"""Times the usual wait for a first look: so long it may take, and there must be time for."""
 RECENT = 0.05
 """Weight of the newest request in the means that say how long others will take."""
 
@@ -118,7 +120,7 @@ class Waiting:
     def _next(self, background: bool) -> Asked | None:
         while self._urgent:
             asked = self._urgent.popleft()
-            if time.monotonic() + self.lead < asked.deadline and not asked.course.left:
+            if time.monotonic() + MARGIN * self.lead < asked.deadline and not asked.course.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
         return self._background.popleft() if background and self._background else None
@@ -231,7 +233,7 @@ class Served:
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
 
     def check_room(self, question: Question) -> None:
-        """Refuse what cannot be answered in time, before anything is read or decoded for it."""
+        """Refuse what cannot be answered in time, before anything is decoded for it."""
         if self.broken:
             raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
         waiting = len(self._waiting)
