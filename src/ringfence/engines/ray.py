@@ -140,6 +140,7 @@ def _ray() -> Any:
 
 def _start(ray: Any, address: str | None, gpus: int | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would put them behind everything else here
     here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
