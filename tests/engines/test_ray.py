@@ -28,6 +28,7 @@ def cluster() -> Iterator[None]:
     """One for all tests: starting it takes seconds."""
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
     ray.init(
+        "local",
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,

@@ -40,7 +40,7 @@ certify:
 def cluster() -> Iterator[None]:
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
     more: dict[str, Any] = {"runtime_env": environment, "object_store_memory": 100 * 2**20}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", **more)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", **more)
     yield
     ray.shutdown()
 
