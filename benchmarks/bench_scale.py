@@ -31,7 +31,7 @@ from ringfence.engines.worker import Report as Told
 from ringfence.record import Record, StageTally
 from ringfence.store import RecordWriter, RunFolder
 
-SERVICE = {"gaussian-resnet110-0.5": 1, "gaussian-resnet110-0.5-sequential-r1.0": 1}
+SERVICE = {"gaussian-resnet110-0.5": 1, "gaussian-resnet110-0.5-sequential-r1.0": 4}
 """Committed runs whose draws per input are the service times; and how many times 50,000 inputs are done."""
 DEATHS = {"never": 1e9, "every 10 h": 10.0, "every hour": 1.0, "every 6 min": 0.1}
 """Hours after which a worker dies, on average."""
