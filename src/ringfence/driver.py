@@ -54,6 +54,10 @@ class Progress:
     seconds: float
 
 
+def ignore(told: object) -> None:
+    """Nobody listens; by name, so that an execution can be sent to another process."""
+
+
 def refuse_failed(input_id: int, reason: str) -> None:
     """An input that the classifier cannot answer ends the run, unless somebody keeps the reason."""
     raise ClassifierError("classifier", f"must answer input {input_id}", reason, "Leave that input out.")
@@ -80,10 +84,10 @@ class Execution:
     unlocked: bool = False
     engine: Any = "local"
     check: bool = True
-    on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
-    on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
+    on_plan: Callable[[ForwardPlan], None] = field(default=ignore)
+    on_progress: Callable[[Progress], None] = field(default=ignore)
     on_failed: Callable[[int, str], None] = field(default=refuse_failed)
-    on_remark: Callable[[str], None] = field(default=lambda told: None)
+    on_remark: Callable[[str], None] = field(default=ignore)
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:
