@@ -109,12 +109,7 @@ def certify(
     how = _telling(execution or Execution(), check, on_progress, loggers)
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)
-    started = value.start(out, how)
-    for record in _told_of(started.records(how.on_progress), on_record, ()):
-        del record
-    run = Run(started.run)
-    tell_metrics((PythonLogger(), *loggers), run.metrics())
-    return run
+    return _written(value, out, how, on_record, loggers)
 
 
 def _telling(
@@ -124,6 +119,22 @@ def _telling(
     told = [how.on_progress, *(one.progress for one in (PythonLogger(), *loggers))]
     told += [] if on_progress is None else [on_progress]
     return replace(how, check=check and how.check, on_progress=all_of(*told))
+
+
+def _written(
+    value: Certification,
+    out: str | Path,
+    how: Execution,
+    on_record: Callable[[Record], None] | None,
+    loggers: Sequence[Logger],
+) -> Run:
+    """The run in this folder, certified to its end."""
+    started = value.start(out, how)
+    for record in _told_of(started.records(how.on_progress), on_record, ()):
+        del record
+    run = Run(started.run)
+    tell_metrics((PythonLogger(), *loggers), run.metrics())
+    return run
 
 
 def _noise(sigma: float | None, noise: Noise | None) -> Noise:
