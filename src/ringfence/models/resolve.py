@@ -77,7 +77,7 @@ def procedure_for(tree: Tree, name: str) -> tuple[str, dict[str, Any]]:
     if name == AFTER_SMOOTHING and kind is not None:
         kind.procedure(name)  # a node that is certified by procedures of its own says so
     if name == AFTER_SMOOTHING and not (isinstance(tree, Node) and kind and kind.only_members and len(tree.models) > 1):
-        rule = f"{name} smooths every member by itself, and so takes at least two members and no vote"
+        rule = f"{name} smooths every member by itself, and so takes at least two `members` and no vote"
         remedy = "Write lanes(A, B, votes=none, singles=true), or use another procedure."
         raise ModelError("procedure", rule, str(tree), remedy)
     return (name, {}) if kind is None else kind.procedure(name)
