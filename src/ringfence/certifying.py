@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 from torch import nn
 
@@ -14,7 +14,7 @@ from ringfence.certification import Certification, Mechanisms, deciding_of
 from ringfence.driver import Execution, Progress
 from ringfence.errors import ArgumentError, Collected
 from ringfence.lift import Lift
-from ringfence.loggers import Logger, PythonLogger, all_of
+from ringfence.loggers import Logger, PythonLogger, all_of, tell_metrics
 from ringfence.mechanisms import Mechanism
 from ringfence.models.grammar import Tree
 from ringfence.noise import Gaussian, Noise
@@ -23,6 +23,34 @@ from ringfence.record import Record
 from ringfence.runs import Run
 
 
+class Asked(TypedDict, total=False):
+    """What ``certify`` is asked for beside classifier, data and folder, for those who check types."""
+
+    sigma: float | None
+    radius: float | None
+    noise: Noise | None
+    procedure: Procedure | None
+    mechanism: Mechanisms | None
+    also: tuple[Mechanism, ...]
+    lift: Lift | None
+    num_classes: int | None
+    lanes: Sequence[str]
+    precision: str
+    split_alpha: bool
+    seed: int
+    execution: Execution | None
+    check: bool
+    on_record: Callable[[Record], None] | None
+    on_progress: Callable[[Progress], None] | None
+    loggers: Sequence[Logger]
+
+
+@overload
+def certify(
+    classifier: str | Tree | nn.Module, data: Any, *, out: None = None, **asked: Unpack[Asked]
+) -> Iterator[Record]: ...
+@overload
+def certify(classifier: str | Tree | nn.Module, data: Any, *, out: str | Path, **asked: Unpack[Asked]) -> Run: ...
 def certify(
     classifier: str | Tree | nn.Module,
     data: Any,
@@ -78,19 +106,34 @@ def certify(
     )
     wrong.tell()
     assert value is not None
-    how = execution or Execution()
-    told: list[Callable[[Progress], None]] = [how.on_progress, *(one.progress for one in (PythonLogger(), *loggers))]
-    told += [] if on_progress is None else [on_progress]
-    how = replace(how, check=check and how.check, on_progress=all_of(*told))
+    how = _telling(execution or Execution(), check, on_progress, loggers)
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)
+    return _written(value, out, how, on_record, loggers)
+
+
+def _telling(
+    how: Execution, check: bool, on_progress: Callable[[Progress], None] | None, loggers: Sequence[Logger]
+) -> Execution:
+    """The same execution, which tells everybody how far it is."""
+    told = [how.on_progress, *(one.progress for one in (PythonLogger(), *loggers))]
+    told += [] if on_progress is None else [on_progress]
+    return replace(how, check=check and how.check, on_progress=all_of(*told))
+
+
+def _written(
+    value: Certification,
+    out: str | Path,
+    how: Execution,
+    on_record: Callable[[Record], None] | None,
+    loggers: Sequence[Logger],
+) -> Run:
+    """The run in this folder, certified to its end."""
     started = value.start(out, how)
     for record in _told_of(started.records(how.on_progress), on_record, ()):
         del record
     run = Run(started.run)
-    for logger in (PythonLogger(), *loggers):
-        for found in run.metrics():
-            logger.metrics(found)
+    tell_metrics((PythonLogger(), *loggers), run.metrics())
     return run
 
 
@@ -119,6 +162,5 @@ def _told_of(
         if loggers:
             kept.append(record)
         yield record
-    for found in metrics_by_lane(kept, None) if kept else ():
-        for logger in loggers:
-            logger.metrics(found)
+    if kept:
+        tell_metrics(loggers, metrics_by_lane(kept, None))

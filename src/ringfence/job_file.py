@@ -21,10 +21,11 @@ from ringfence.certification import Certification
 from ringfence.data import Data
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError, Collected, RingfenceError, StoreError
+from ringfence.mechanisms import mechanisms_named
 from ringfence.models import lanes_of, procedure_for
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Tree
-from ringfence.named_parts import mechanisms_of, noise_of
+from ringfence.named_parts import noise_of
 from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
@@ -76,7 +77,7 @@ class Job:
         form = {"form": FLOAT} if "schema_version" in content else {}
         noise = wrong.ask(lambda: noise_of(form | _mapping("noise", content.get("noise"))))
         named, family = content.get("mechanisms"), "gaussian" if noise is None else noise.law.family
-        proofs = None if named is None else wrong.ask(lambda: mechanisms_of(_names(named), family))
+        proofs = None if named is None else wrong.ask(lambda: mechanisms_named(_names(named), family))
         data = wrong.ask(lambda: _data(content.get("data", "default")))
         split = wrong.ask(lambda: _typed("split_alpha", content.get("split_alpha", False), bool))
         seed = wrong.ask(lambda: _typed("seed", content.get("seed", 0), int))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ringfence.errors import ArgumentError, Collected, ModelError
-from ringfence.mechanisms import Mechanism, mechanisms_named
+from ringfence.mechanisms import Mechanism
 from ringfence.models import lanes_of, procedure_for
 from ringfence.models.grammar import Live, Tree, live_places
 from ringfence.noise import Gaussian, Noise, noise_with
@@ -20,7 +20,7 @@ from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane
 from ringfence.sampling import ForwardPlan, check_seed
 from ringfence.settings import check_settings
-from ringfence.stats.noise_law import AUTO, GAUSSIAN
+from ringfence.stats.noise_law import AUTO
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification
@@ -104,12 +104,6 @@ def noise_of(settings: Mapping[str, Any]) -> Noise:
         raise ArgumentError("sigma", "must be a positive number", repr(sigma), "Give e.g. 0.25 ([0,1] pixel units).")
     form, lattice = settings.get("form", AUTO), settings.get("lattice")
     return noise_with(family, float(sigma), form, lattice)  # type: ignore[arg-type]
-
-
-def mechanisms_of(names: str | Sequence[str], family: str = GAUSSIAN) -> tuple[Mechanism, ...]:
-    """Mechanisms by name, the deciding one first; ``all`` is that of the noise's family with every other beside it."""
-    each = [names] if isinstance(names, str) else names
-    return tuple(one for name in each for one in mechanisms_named(str(name), family))
 
 
 def undivided(alpha: float, lanes: int) -> float:

@@ -12,10 +12,9 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
-from ringfence.analysis.simplex import contestant
 from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError
-from ringfence.mechanisms import Mechanism, default_mechanism, mechanisms_named, one_sided, one_sided_for
+from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
 from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
 from ringfence.store import RunConfig
@@ -253,7 +252,7 @@ def comparisons(
     if mechanisms and by:
         raise ArgumentError("by", "excludes `mechanism`", by, "Use `mechanism` within runs, `by` across them.")
     if mechanisms:
-        first, second = (contestant(name) for name in mechanisms)
+        first, second = (mechanism(name) for name in mechanisms)
         pairs = [(Radii.of(run, first), Radii.of(run, second)) for run in runs]
     elif len(runs) == 1:
         runs[0].need_counts("to compare mechanisms")
@@ -263,7 +262,7 @@ def comparisons(
         rest = [one for one in mechanisms_named("all", family) if one is not plain] or [plain]
         pairs = [(Radii.of(runs[0], one), Radii.of(runs[0], plain)) for one in rest]
     else:
-        radii = [Radii.of(run, contestant(by) if by else None) for run in runs]
+        radii = [Radii.of(run, mechanism(by) if by else None) for run in runs]
         pairs = [(one, radii[0]) for one in radii[1:]]
     if best:
         if len(runs) < 2:

@@ -171,7 +171,6 @@ def run_or_save(
     from ringfence.loggers import logger_named
 
     loggers = [logger_named(name) for name in log or ()]
-
     if given.save is not None:
         job.save(given.save)
         if not given.quiet:
@@ -197,7 +196,7 @@ def certify_folder(
     """Certify into the folder with progress."""
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.cli.progress import show_progress
-    from ringfence.loggers import all_of
+    from ringfence.loggers import all_of, tell_metrics
     from ringfence.models.normalization import preprocessing_in_words
 
     execution = replace(job.execution, unlocked=unlocked)
@@ -216,8 +215,8 @@ def certify_folder(
     with show_progress(total, done, quiet, doing, draws) as report:
         for _ in started.records(all_of(report, *(one.progress for one in loggers))):
             pass
-    for found in metrics_by_lane(started.run, None) if loggers else ():
-        all_of(*(one.metrics for one in loggers))(found)
+    if loggers:
+        tell_metrics(loggers, metrics_by_lane(started.run, None))
     return started.run
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ringfence.data.dataset import Input
-from ringfence.data.images import is_image, open_image, pixels_of
+from ringfence.data.images import is_image, mode_of, open_image, pixels_of
 from ringfence.errors import DataError
 
 PICTURES = (
@@ -116,7 +116,7 @@ def _together(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
 def _input(number: int, row: Any) -> Input:
     """A row as an Input."""
     if isinstance(row, Input):
-        return replace(row, x=_pixels(row.id, row.x))
+        return replace(row, x=pixels(f"input {row.id}", row.x))
     if isinstance(row, Mapping):
         x, label, name = (_named(row, keys) for keys in (PICTURES, LABELS, NAMES))
         if x is None:
@@ -130,7 +130,8 @@ def _input(number: int, row: Any) -> Input:
     else:
         rule = "each must be an Input, a picture, a (picture, label) pair or a mapping with both"
         raise DataError("inputs", rule, type(row).__name__, "Wrap your data accordingly.")
-    return Input(number, _pixels(number, x), _label(number, label), str(number if name is None else name))
+    found = pixels(f"input {number}", x)
+    return Input(number, found, _label(number, label), str(number if name is None else name))
 
 
 def _named(row: Mapping[Any, Any], keys: Sequence[str]) -> Any:
@@ -141,15 +142,14 @@ def _is_input(x: Any) -> bool:
     return isinstance(x, Tensor | np.ndarray | ENCODED) or is_image(x)
 
 
-def _pixels(number: int, x: Any) -> Tensor:
-    """(*shape) as floats; bytes are divided by 255, pictures decoded."""
-    where = f"input {number}"
+def pixels(where: str, x: Any) -> Tensor:
+    """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages."""
     if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
         x = x["bytes"]
     if isinstance(x, ENCODED):
         x = open_image(BytesIO(x), where)
     if is_image(x):
-        return pixels_of(x, where, "L" if x.mode in ("1", "L") else "RGB")
+        return pixels_of(x, where, mode_of(x))
     if isinstance(x, list):  # Hugging Face's rows without a format
         x = _array(where, x)
     if not isinstance(x, Tensor | np.ndarray):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import islice
 from typing import Any, Literal, final
@@ -11,8 +11,8 @@ from typing import Any, Literal, final
 import torch
 
 from ringfence.data.adapters import inputs_of
-from ringfence.data.dataset import Dataset, Input, in_form, span
-from ringfence.data.load import SPLITS, load_dataset
+from ringfence.data.dataset import SPLITS, Dataset, Input, in_form, span
+from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
 
@@ -80,8 +80,7 @@ class Data:
     @property
     def choice(self) -> dict[str, Any]:
         """What is chosen from the source."""
-        named = ("split", "skip", "limit", "stop", "size", "range", "channels")
-        return {name: getattr(self, name) for name in named}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "source"}
 
     def load(self, num_classes: int | None = None) -> Dataset:
         """The chosen inputs; labels outside the classes are refused."""

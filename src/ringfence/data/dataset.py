@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -16,6 +16,13 @@ from ringfence.digests import hashed
 from ringfence.errors import ArgumentError, DataError, RingfenceError
 from ringfence.noise.exact import onto_lattice
 from ringfence.stats.noise_law import STEPS
+
+SPLITS: Final = {
+    "test": ("test", "val", "validation", "valid"),
+    "train": ("train",),
+    "val": ("val", "validation", "valid"),
+}
+"""Split -> what it may be called; many data sets publish no labelled test pictures, and their val is one."""
 
 EIGHT_BIT: Final = STEPS
 """Steps per unit of the lattice of 8-bit images in [0, 1]."""
@@ -126,6 +133,11 @@ class Dataset:
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
         refuse_labels(self.name, zip(self.ids, self.labels, strict=True), num_classes)
+
+
+def split_among(split: str, there: Collection[str]) -> str | None:
+    """What the split is called among the names that are there."""
+    return next((name for name in SPLITS[split] if name in there), None)
 
 
 def refuse_labels(name: str, labelled: Iterable[tuple[int, int | None]], classes: int) -> None:

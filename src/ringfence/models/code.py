@@ -42,7 +42,7 @@ def code_parts(module: nn.Module, factory: str | None = None) -> dict[str, str]:
     return {**parts, "code": hashed(sorted(foreign))} if foreign else parts
 
 
-def foreign_code(things: Iterable[object]) -> list[str]:
+def code_settings(things: Iterable[object]) -> list[str]:
     """Setting of a digest for the code of classes and objects; none where it is Ringfence's own."""
     kinds = [one if isinstance(one, type) else type(one) for one in things]
     theirs = [kind for kind in kinds if kind.__module__.partition(".")[0] != PACKAGE]
