@@ -102,7 +102,7 @@ class Data:
         if isinstance(self.source, str | Dataset):
             yield from self.load()
         else:
-            chosen = islice(inputs_of(self.source), 0, None, self.skip)
+            chosen = islice(inputs_of(self.source, self.range), 0, None, self.skip)
             for one in chosen if self.most is None else islice(chosen, self.most):
                 yield replace(one, x=in_form(one.x, self.range, self.channels))
 
@@ -112,7 +112,7 @@ class Data:
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source)]
+        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source, self.range)]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,

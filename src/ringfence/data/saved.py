@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ringfence.data.adapters import LABELS, PICTURES
-from ringfence.data.dataset import Dataset, refuse_channels_last
+from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last
 from ringfence.data.images import Framing, open_image, pixels_of
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import DataError
@@ -68,6 +68,7 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
         identify=cache(partial(_digest, column, numbers, f"{framing}|{wanted}")),
         num_classes=len(known) if known else None,
         class_names=known or None,
+        lattice=EIGHT_BIT if encoded else None,
     )
 
 
