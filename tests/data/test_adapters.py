@@ -277,3 +277,9 @@ def test_bytes_are_not_mapped_from_a_range_once_more(kind: str, tmp_path: Path) 
         with pytest.raises(ArgumentError, match="bytes and pictures lie in"):
             list(Data(sources[kind], range=range).stream())
     assert torch.equal(Data(BYTES.float(), range="0..255").load()[0].x, X[0])
+
+
+def test_the_digest_of_inputs_in_memory_knows_their_shape() -> None:
+    """The same bytes in another shape are other pictures, which a fully convolutional network takes as well."""
+    digests = {Data(x).load().digest for x in (X, X.reshape(7, 3, 4, 9), X.double())}
+    assert len(digests) == 3

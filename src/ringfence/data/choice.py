@@ -127,6 +127,10 @@ class Data:
 
 
 def _digest(items: list[Input]) -> str:
-    values = (one.x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in items)
+    def values() -> Iterator[bytes | memoryview]:
+        for one in items:
+            yield f"{one.x.dtype}|{tuple(one.x.shape)}|".encode()
+            yield one.x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
     labels, index = (repr([getattr(one, name) for one in items]).encode() for name in ("label", "id"))
-    return write_digest({"inputs": hashed(values), "labels": hashed([labels]), "index": hashed([index])})
+    return write_digest({"inputs": hashed(values()), "labels": hashed([labels]), "index": hashed([index])})
