@@ -175,7 +175,7 @@ def test_saved_numbers_and_unknown_labels(tmp_path: Path) -> None:
 def test_the_digest_of_a_saved_set_knows_pictures_labels_and_form(tmp_path: Path) -> None:
     one, other = saved(tmp_path / "one"), saved(tmp_path / "other", label=[1, 1, 0, 1])
     digests = [load_dataset(str(one)), load_dataset(str(other)), load_dataset(str(one), size=4)]
-    digests.append(load_dataset(str(one), range="0..2"))
+    digests.append(load_dataset(str(one), channels=3))
     assert len({each.digest for each in digests}) == 4
     assert load_dataset(str(one)).digest == load_dataset(f"hf-data:{one}").digest
 

@@ -17,6 +17,7 @@ from ringfence.errors import AlphaError, ArgumentError
 from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
 from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
+from ringfence.stats.norms import refuse_mixed
 from ringfence.store import RunConfig
 from ringfence.types import FloatArray, IntArray
 
@@ -31,7 +32,8 @@ _EQUAL = 1e-6
 class Radii:
     """Radii (inputs,) of one contestant on the inputs with these ids.
 
-    config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision.
+    config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision;
+    norm: of the radii.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Radii:
     sound: bool = True
     config: RunConfig | None = None
     reading: Mapping[str, object] = field(default_factory=dict)
+    norm: str = "l2"
 
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
@@ -47,7 +50,7 @@ class Radii:
         name, radius = run.path, run.main_radius
         if mechanism is not None:
             name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
-        return cls(name, run.ids, radius, run.sound, run.config, run.reading)
+        return cls(name, run.ids, radius, run.sound, run.config, run.reading, run.norm)
 
 
 @final
@@ -95,6 +98,7 @@ class Comparison:
 def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[float] = GAINS) -> Comparison:
     """Pair two contestants on common input ids; what only one of them has is dropped and counted."""
     check_data(ours, theirs)
+    refuse_mixed({ours.name: ours.norm, theirs.name: theirs.norm})
     common, left, right = np.intersect1d(ours.ids, theirs.ids, assume_unique=True, return_indices=True)
     if not len(common):
         received = f"{len(ours.ids)} and {len(theirs.ids)} inputs without a common id"
@@ -305,7 +309,7 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
     radii = [run.main_radius[np.isin(run.ids, common)] for run in runs]
     name = f"best of {len(runs)} runs (alpha {alpha:g})"
     sound = all(one.sound for one in contestants)
-    return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading)
+    return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading, first.norm)
 
 
 @final
@@ -324,7 +328,8 @@ class EnvelopePoint:
 
 
 def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
-    """The best run of each radius, of those that can tell."""
+    """The best run of each radius, of those that can tell; all radii must be of one norm."""
+    refuse_mixed({run.path: run.norm for run in runs})
     points = []
     for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
         able = [run for run in runs if radius in run.certified_accuracy]

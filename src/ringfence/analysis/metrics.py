@@ -107,6 +107,8 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     ]
     if isinstance(source, CohenLog):
         found = [replace(one, norm=source.norm, proved=PROVED) for one in found]
+    elif not isinstance(source, RunFolder):
+        found = [replace(one, norm=source[0].norm, proved=source[0].norm) for one in found]
     if isinstance(source, RunFolder):
         norm, proved = source.norm, source.config.norm
         found = [replace(one, consensus=_consensus(one, source), norm=norm, proved=proved) for one in found]

@@ -101,7 +101,7 @@ class Data:
         if isinstance(self.source, str | Dataset):
             yield from self.load()
         else:
-            chosen = islice(inputs_of(self.source), 0, None, self.skip)
+            chosen = islice(inputs_of(self.source, self.range), 0, None, self.skip)
             for one in chosen if self.most is None else islice(chosen, self.most):
                 yield replace(one, x=in_form(one.x, self.range, self.channels))
 
@@ -111,7 +111,7 @@ class Data:
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source)]
+        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source, self.range)]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,
@@ -126,6 +126,10 @@ class Data:
 
 
 def _digest(items: list[Input]) -> str:
-    values = (one.x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in items)
+    def values() -> Iterator[bytes | memoryview]:
+        for one in items:
+            yield f"{one.x.dtype}|{tuple(one.x.shape)}|".encode()
+            yield one.x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
     labels, index = (repr([getattr(one, name) for one in items]).encode() for name in ("label", "id"))
-    return write_digest({"inputs": hashed(values), "labels": hashed([labels]), "index": hashed([index])})
+    return write_digest({"inputs": hashed(values()), "labels": hashed([labels]), "index": hashed([index])})

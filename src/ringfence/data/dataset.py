@@ -122,13 +122,14 @@ class Dataset:
         """Values mapped from this range (``0..255``) to [0, 1]; the one channel of grey pictures repeated."""
         if range is None and channels is None:
             return self
+        if self.lattice is not None:
+            refuse_range(self.name, range)
         before, first = self.read, self.shape
         shape = (channels, *first[1:]) if channels is not None and len(first) == 3 and first[0] == 1 else first
         form = hashed([f"{range}|{channels}".encode()])
         digest = cache(lambda: f"{self.digest} form:{form}")
-        lattice = self.lattice if range is None else None  # another range has other steps
         read = lambda at: in_form(before(at), range, channels)  # noqa: E731
-        return replace(self, read=read, shape=shape, identify=digest, lattice=lattice)
+        return replace(self, read=read, shape=shape, identify=digest)
 
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
@@ -164,6 +165,13 @@ def span(range: str) -> tuple[float, float]:
         rule, remedy = "must be LOW..HIGH, the values that become 0 and 1", "Write e.g. 0..255 or -1..1."
         raise ArgumentError("range", rule, repr(range), remedy)
     return ends
+
+
+def refuse_range(name: str, range: str | None) -> None:
+    """Refuse a range of bytes, which are divided by 255 by themselves: mapped once more, radii would be in no unit."""
+    if range is not None:
+        rule = "is for floating numbers: bytes and pictures lie in [0, 1] already"
+        raise ArgumentError("range", rule, f"{range} for {name}", "Leave it out.")
 
 
 def in_form(x: Tensor, range: str | None, channels: int | None) -> Tensor:
