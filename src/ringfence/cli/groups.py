@@ -48,7 +48,8 @@ class RunningOptions:
     batch: o.Batch = None
     device: o.DeviceUnlessFile = None
     precision: o.PrecisionName = None
-    compile: o.Compile = False
+    compile: o.Compile = None
+    fast: o.Fast = False
     autotune: o.Autotune = None
     seed: o.SeedUnlessFile = None
     engine: o.EngineName = None

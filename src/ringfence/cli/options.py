@@ -94,11 +94,17 @@ PrecisionName = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        autocompletion=completing("fp32", "bf16", "auto"),
-        help="fp32 (default), bf16 or auto: what the classifier runs in, part of the claim.",
+        autocompletion=completing("auto", "fp32", "tf32", "bf16"),
+        help="fp32, tf32, bf16 or auto (default: tf32 on CUDA, else fp32): what it runs in, part of the claim.",
     ),
 ]
-Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
+Compile = Annotated[
+    bool | None,
+    typer.Option(
+        "--compile/--no-compile", help="Use torch.compile (default: on CUDA, if the run is long enough to pay for it)."
+    ),
+]
+Fast = Annotated[bool, typer.Option("--fast", help="On CUDA: bf16, compiled, fused where there is a kernel.")]
 Autotune = Annotated[
     bool | None,
     typer.Option("--autotune/--no-autotune", help="With --compile: also try kernels (default: if the run is long)."),
