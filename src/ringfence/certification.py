@@ -84,7 +84,7 @@ class Certification:
         noise: Noise,
         procedure: Procedure | None = None,
         mechanism: Mechanisms | None = None,
-        precision: str = "fp32",
+        precision: str = "auto",
         split_alpha: bool = False,
         seed: int = 0,
         mean: Sequence[float] | None = None,

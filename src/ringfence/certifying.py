@@ -17,6 +17,7 @@ from ringfence.lift import Lift
 from ringfence.loggers import Logger, PythonLogger, all_of, tell_metrics
 from ringfence.mechanisms import Mechanism
 from ringfence.models.grammar import Tree
+from ringfence.named_parts import resolved_precision
 from ringfence.noise import Gaussian, Noise
 from ringfence.procedures import Procedure, Sequential
 from ringfence.record import Record
@@ -64,7 +65,7 @@ def certify(
     lift: Lift | None = None,
     num_classes: int | None = None,
     lanes: Sequence[str] = (),
-    precision: str = "fp32",
+    precision: str = "auto",
     split_alpha: bool = False,
     seed: int = 0,
     execution: Execution | None = None,
@@ -78,7 +79,8 @@ def certify(
 
     classifier: a network (B, *shape) -> scores (B, K) or (B, lanes, K) with names of the lanes, or a tree of models.
     data: a source, Dataset, DataLoader, tensor or array (N, *shape) in [0,1] or of bytes, (inputs, labels), or rows
-    (data/adapters.py). sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
+    (data/adapters.py). precision: fp32, tf32 (on CUDA) or bf16, part of what is claimed; auto is tf32 where the device
+    has it, else fp32. sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
     100,000 draws prove; or noise and procedure themselves. mechanism decides, None is the tight one for the noise; also
     adds further radii from the same bounds at no cost. check: refuse data and classifier that are hardly made for each
     other (unit_check.py).
@@ -96,7 +98,7 @@ def certify(
             noise=drawn or Gaussian(1.0),
             procedure=test,
             mechanism=(*deciding_of(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
-            precision=precision,
+            precision=resolved_precision(precision, "auto" if execution is None else execution.device),
             split_alpha=split_alpha,
             seed=seed,
             classes=num_classes,
