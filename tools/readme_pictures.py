@@ -25,7 +25,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "img"
-COLUMNS, WIDTH, HEIGHT = 100, 1100, 760
+COLUMNS, WIDTH, HEIGHT = 100, 1100, 1000
 SHOWN = (
     "certify --model default --data default --sigma 0.5 --radius 0.5 --out runs/demo",
     "verify runs/demo",
@@ -35,13 +35,14 @@ SHOWN = (
 
 
 def answered(command: str, folder: Path) -> str:
-    """What a command prints in that folder; its progress is left out."""
+    """What a command prints in that folder, and what it guarantees; its progress is left out."""
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT / "src")}
     words = [sys.executable, "-m", "ringfence", *shlex.split(command)]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"ringfence {command}: {done.stderr}")
-    return done.stdout.rstrip()
+    said = [line for line in done.stderr.splitlines() if line.startswith("guarantee:")]
+    return "\n".join([done.stdout.rstrip(), *said])
 
 
 def terminal(seen: Sequence[tuple[str, str]]) -> str:
@@ -55,7 +56,7 @@ def terminal(seen: Sequence[tuple[str, str]]) -> str:
 
 
 def photograph(page: Path, picture: Path) -> None:
-    """The top of the report, as a reader first sees it."""
+    """The top of the report, its settings folded."""
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("RINGFENCE_CHROMIUM") or shutil.which("chromium")
@@ -66,6 +67,7 @@ def photograph(page: Path, picture: Path) -> None:
         view = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         view.goto(page.as_uri())
         view.wait_for_selector("svg, canvas", timeout=60_000)
+        view.evaluate("document.querySelectorAll('details[open]').forEach(one => { one.open = false })")
         view.wait_for_timeout(1000)  # the figures grow into their places
         view.screenshot(path=picture)
         browser.close()
