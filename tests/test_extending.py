@@ -75,7 +75,7 @@ def test_without_its_plugin_a_name_is_unknown(files: Path) -> None:
     words = next(one for one in COMMANDS if "portions.py" in one)[2:]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
-    assert "engine: must be one of local; got 'portions'" in result.output
+    assert "engine: must be one of local, ray; got 'portions'" in result.output
 
 
 def test_plugins_of_the_environment_are_loaded_and_handed_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def terminal(seen: Sequence[tuple[str, str]]) -> str:
         console.print(Text.assemble(("$ ", "dim"), (f"ringfence {command}", "bold green")), soft_wrap=False)
         console.print(Text.from_ansi(answer))
     drawn = console.export_svg(title="ringfence", unique_id="terminal")
-    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+    return re.sub(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", "", drawn, flags=re.DOTALL)
 
 
 def photograph(page: Path, picture: Path) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
     from ringfence.engines import certify_into as certify_into
+    from ringfence.engines.ray import Ray as Ray
     from ringfence.extending import load_plugins as load_plugins
     from ringfence.extending import register as register
     from ringfence.lift import Identity as Identity
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from ringfence.runs import Run as Run
     from ringfence.runs import load as load
     from ringfence.sampling import Readout as Readout
+    from ringfence.serve.client import Client as Client
     from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
     from ringfence.training.objectives import Objective as Objective
@@ -114,6 +116,7 @@ _HOMES = {
     ),
     "data": ("Data", "load_dataset"),
     "engines": ("certify_into",),
+    "engines.ray": ("Ray",),
     "extending": ("load_plugins", "register"),
     "lift": ("Identity", "Lift"),
     "mechanisms": ("Mechanism", "neyman_pearson", "neyman_pearson_l1"),
@@ -155,6 +158,7 @@ _HOMES = {
     "record": ("Record",),
     "runs": ("Run", "load"),
     "sampling": ("Readout",),
+    "serve.client": ("Client",),
     "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
     "training.objectives": ("Objective",),

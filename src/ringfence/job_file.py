@@ -31,7 +31,7 @@ from ringfence.sampling import pick_device
 from ringfence.stats.noise_law import FLOAT
 from ringfence.store import SCHEMA_VERSION
 from ringfence.store.atomic import writing_errors
-from ringfence.work import engine_named
+from ringfence.work import engine_named, engine_written
 
 MOST_BYTES = 1_000_000
 """A description is short; anything longer is something else."""
@@ -120,7 +120,8 @@ class Job:
             "split_alpha": value.split_alpha,
             "precision": value.precision,
             "seed": value.seed,
-            "execution": {name: getattr(self.execution, name) for name in EXECUTED},
+            "execution": {name: getattr(self.execution, name) for name in EXECUTED}
+            | {"engine": engine_written(self.execution.engine)},
             "out": None if self.out is None else str(self.out),
         }
         said: dict[str, Any] = _said(content)
@@ -153,7 +154,7 @@ def read_job(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-MAIN = {"classifier": "tree", "data": "source", "procedure": "name"}
+MAIN = {"classifier": "tree", "data": "source", "procedure": "name", "engine": "name"}
 """The entry that stands for a part which is written as a single word."""
 
 
@@ -173,10 +174,13 @@ def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
             continue
         told = {name: entry for name, entry in value.items() if entry is not None}
         whole = _whole(key, found.get(key))
+        if isinstance(told.get("engine"), dict):  # its settings are entries of their own
+            told |= merged({"engine": whole.get("engine")}, {"engine": told["engine"]})
+            told = {name: entry for name, entry in told.items() if entry is not None}
         changed |= {name for name, entry in told.items() if whole.get(name) != entry}
         before = whole.get("name", "fixed")
-        if key == "procedure" and told.get("name", before) != before:
-            whole = {}  # settings of another procedure are not its own
+        if key in ("procedure", "engine") and told.get("name", before) != before:
+            whole = {}  # settings of another procedure or engine are not its own
         if key == "noise" and told.get("form", whole.get("form")) != whole.get("form"):
             whole = {name: entry for name, entry in whole.items() if name != "lattice"}  # nor is another form's lattice
         both = {name: entry for name, entry in {**whole, **told}.items() if name is not None and entry is not None}
@@ -209,7 +213,8 @@ def execution_of(content: Any) -> Execution:
         batch = None
     elif type(batch) is not int or batch < 1:
         raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
-    engine = engine_named(str(given.get("engine", "local"))).name
+    named = given.get("engine", "local")
+    engine = engine_named(named if isinstance(named, Mapping) else str(named))
     compile = _typed("compile", given.get("compile", False), bool)
     check = _typed("check", given.get("check", True), bool)
     return Execution(device, batch, compile, given.get("autotune"), engine=engine, check=check)

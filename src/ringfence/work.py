@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, ClassVar, final
@@ -97,10 +97,18 @@ ELSEWHERE = {"ray": "ringfence.engines.ray"}
 """Engines of rooms above, which enter themselves when they are imported: nobody pays for one he does not use."""
 
 
-def engine_named(name: str | Engine) -> Engine:
-    """The engine of that name; one that is given itself has settings of its own."""
+def engine_named(name: str | Mapping[str, Any] | Engine) -> Engine:
+    """The engine of that name, or of a mapping of its name and settings; one that is given itself has its own."""
     if isinstance(name, Engine):
         return name
+    if isinstance(name, Mapping):
+        given = dict(name)
+        engine = engine_named(str(given.pop("name", "ray")))  # settings are those of many GPUs or machines
+        known = _settings_of(engine)
+        if unknown := [key for key in given if key not in known]:
+            rule = f"is no setting of the engine {engine.name}, which has {', '.join(known) or 'none'}"
+            raise ArgumentError(str(unknown[0]), rule, repr(given[unknown[0]]), "Leave it out, or name another engine.")
+        return replace(engine, **given) if given else engine  # type: ignore[type-var]
     if name not in ENGINES and name in ELSEWHERE:
         import_module(ELSEWHERE[name])
     if name not in ENGINES:
@@ -110,3 +118,16 @@ def engine_named(name: str | Engine) -> Engine:
             "engine", f"must be one of {', '.join(dict.fromkeys([*ENGINES, *ELSEWHERE]))}", repr(name), remedy
         )
     return ENGINES[name]
+
+
+def engine_written(engine: str | Engine) -> Any:
+    """The name of an engine, with the settings that are not as always: what job files hold."""
+    if isinstance(engine, str):
+        return engine
+    told = {name: value for name, usual in _settings_of(engine).items() if (value := getattr(engine, name)) != usual}
+    return {"name": engine.name, **told} if told else engine.name
+
+
+def _settings_of(engine: Engine) -> dict[str, Any]:
+    """The settings that an engine has, with what they are unless told: the fields of a dataclass."""
+    return {one.name: one.default for one in getattr(engine, "__dataclass_fields__", {}).values()}

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.attack_job import AttackJob
+from ringfence.attacks import ORDERS
 from ringfence.attacks.on_run import attacked_points, run_attack
 from ringfence.cli import app
 from ringfence.data import Input
@@ -172,6 +173,13 @@ def test_a_point_whose_nearest_lattice_point_is_outside_is_rounded_towards_the_c
     point = centre + 0.9 / 255
     for radius, steps in ((10.1 / 255, 1), (9.5 / 255, 0)):
         found = inside(point, centre, radius, 255)
+        assert torch.equal(found, torch.full((100,), 100.0 + steps) * (1 / 255))
+
+
+def test_the_same_in_l1_where_a_hundred_steps_are_a_hundred_steps_away() -> None:
+    centre = torch.full((100,), 100 / 255)
+    for radius, steps in ((100.1 / 255, 1), (10.1 / 255, 0)):
+        found = inside(centre + 0.9 / 255, centre, radius, 255, ORDERS["l1"])
         assert torch.equal(found, torch.full((100,), 100.0 + steps) * (1 / 255))
 
 

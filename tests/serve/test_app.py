@@ -6,13 +6,14 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fastapi.testclient import TestClient
+from fastapi import testclient
 from PIL import Image
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
 
 TOKEN = "a token of some length"
+TestClient = partial(testclient.TestClient, base_url="http://127.0.0.1")
 
 
 def png(x: Tensor) -> bytes:
@@ -321,7 +323,7 @@ def test_the_client_believes_only_what_follows(asker: Any, digits: list[Tensor],
     from ringfence.serve.client import AnswerError, Client
 
     honest: Any = Lying(asker._transport, lambda told: None)
-    client = Client("http://testserver", patience=0.0, transport=honest)
+    client = Client("http://127.0.0.1", patience=0.0, transport=honest)
     answer = client.certify(digits[0], alpha=0.01, radius=0.25)
     assert (answer.prediction, answer.asked.radius) == (7, 0.25)
     assert client.predict((digits[0] * 255).round().byte()).prediction == 7
@@ -334,7 +336,7 @@ def test_the_client_believes_only_what_follows(asker: Any, digits: list[Tensor],
     with pytest.raises(AnswerError, match="between 1e-06 and"):
         client.certify(digits[0], alpha=0.5)
     with pytest.raises(AnswerError, match="not 0123"):
-        Client("http://testserver", config_hash="0123", transport=honest).predict(digits[0])
+        Client("http://127.0.0.1", config_hash="0123", transport=honest).predict(digits[0])
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,7 @@ def test_a_server_that_lies_is_not_believed(
 ) -> None:
     from ringfence.serve.client import AnswerError, Client
 
-    client: Any = Client("http://testserver", transport=Lying(asker._transport, change))  # type: ignore[arg-type]
+    client: Any = Client("http://127.0.0.1", transport=Lying(asker._transport, change))  # type: ignore[arg-type]
     with pytest.raises(AnswerError, match=told):
         client.predict(digits[0])
 

@@ -70,9 +70,25 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
             kept.append(jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"))
             while (state := jobs.state(kept[-1], "me")) is not None and state.state != "done":
                 pass
+        done = jobs.state(kept[-1], "me")
+        jobs._finish(kept[-1], 0, None, "once more")
+        assert jobs.state(kept[-1], "me") == done, "an answer is written once"
         assert [jobs.state(one, "me") is None for one in kept] == [True, False, False, False], "the oldest is dropped"
     finally:
         jobs.close()
+
+
+def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    served = serve(draws=10_000_000)
+    jobs = Jobs(tmp_path, {"default": served}, Limits())
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001), "me")
+    while not any(flights.open_now for flights in served._flights):
+        pass
+    served.close()
+    state = jobs.state(job, "me")
+    jobs.close()
+    assert state is not None
+    assert (state.answered, state.failed) == (0, {})
 
 
 def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:

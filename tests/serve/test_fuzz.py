@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -99,6 +102,35 @@ def test_damaged_files_are_refused_or_read(digits: list[Tensor], form: tuple[str
     cut = data.draw(st.integers(0, len(content)))
     refused_or_read(bytes(content), form[1])
     refused_or_read(bytes(content[:cut]), form[1])
+
+
+def test_headers_are_parsed_one_at_a_time(digits: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that parse literals at once make Python 3.11 raise a SystemError now and then."""
+    parse, inside = np.lib.format.read_array_header_1_0, threading.Semaphore(1)
+
+    def alone(*arguments: Any, **options: Any) -> Any:
+        assert inside.acquire(blocking=False), "another thread parses"
+        try:
+            time.sleep(0.001)
+            return parse(*arguments, **options)
+        finally:
+            inside.release()
+
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", alone)
+    with ThreadPoolExecutor(8) as pool:
+        read = list(pool.map(lambda x: read_input(encoded(x, "npy"), NPY, SHAPE), digits))
+    assert all(bool((one == x).all()) for one, x in zip(read, digits, strict=True))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["u1", "<f2", "<f4", ">f8"])
+def test_arrays_of_every_layout_are_the_same_input(digits: list[Tensor], order: Any, kind: str) -> None:
+    pixels = np.round(digits[0].numpy() * 255)
+    array = pixels.astype(kind) if kind == "u1" else (pixels / 255).astype(kind)
+    np.save(file := io.BytesIO(), np.asarray(array, order=order))
+    found = read_input(file.getvalue(), NPY, SHAPE)
+    assert found.is_contiguous()
+    assert bool(((found - digits[0]).abs() <= (1e-3 if kind == "<f2" else 1e-7)).all())
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,13 @@ def test_answers_are_those_of_a_run_with_the_noise_key_as_id(served: Served, dig
 
 
 def test_repeating_or_asking_otherwise_shows_the_same_draws(served: Served, digits: list[Tensor]) -> None:
-    first, again = (served.ask(digits[0], SHORT).answer.result(60) for _ in range(2))
+    hard = digits[1]  # not all of its draws agree, or other draws would look the same
+    first, again = (served.ask(hard, SHORT).answer.result(60) for _ in range(2))
     assert votes(first) == votes(again)
-    longer = served.ask(digits[0], Question(0.001, None, 60.0)).answer.result(60)
-    shorter = served.ask(digits[0], Question(0.001, 0.0, 5.0)).answer.result(60)
+    longer = served.ask(hard, Question(0.001, None, 60.0)).answer.result(60)
+    shorter = served.ask(hard, Question(0.001, 0.0, 5.0)).answer.result(60)
     counts = votes(longer)
+    assert all(max(one) < sum(one) for one in counts[:2])
     assert votes(first) == counts[: len(first.stages)], "another radius stops elsewhere among the same draws"
     assert votes(shorter) == counts[: len(shorter.stages)]
     assert len(shorter.stages) < len(longer.stages)
@@ -67,7 +69,8 @@ def test_repeating_or_asking_otherwise_shows_the_same_draws(served: Served, digi
 def test_a_pixel_alpha_secret_or_config_draws_again(served: Served, digits: list[Tensor], serve: Serve) -> None:
     changed = digits[0].clone()
     changed[0, 3, 3] += 1 / 255
-    other = serve(rf.Certification("default", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000)))
+    quiet = rf.Certification("default", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000))
+    other = serve(quiet, draws=2000)  # the same looks
     elsewhere = Served.__new__(Served)
     vars(elsewhere).update({**vars(served), "_secret": b"another secret, as long"})
     keys = {
@@ -81,11 +84,36 @@ def test_a_pixel_alpha_secret_or_config_draws_again(served: Served, digits: list
     assert all(-(2**63) <= key < 2**63 for key in keys)
 
 
+def test_other_bytes_of_the_same_input_draw_the_same(served: Served, serve: Serve, digits: list[Tensor]) -> None:
+    signed = torch.where(digits[0] == 0, -digits[0], digits[0])
+    assert torch.equal(signed, digits[0])
+    assert signed.numpy().tobytes() != digits[0].numpy().tobytes()
+    assert served.noise_key(signed, 0.001) == served.noise_key(digits[0], 0.001)
+    exact = serve(rf.Certification("default", noise=rf.Gaussian(0.5, form="exact"), procedure=rf.Fixed(n=100)))
+    beside = torch.nextafter(digits[0], torch.tensor(0.5))
+    beside = torch.where(digits[0] == 0, digits[0], beside)
+    assert not torch.equal(beside, digits[0])
+    first, other = (exact.ask(x, Question(0.001, 0.0, 60.0)).answer.result(60) for x in (digits[0], beside))
+    assert first.input_id == other.input_id, "both stand for one lattice point"
+
+
 def test_the_hash_is_of_values_and_shape() -> None:
     x = torch.arange(6.0).reshape(1, 2, 3)
     assert input_hash(x) == input_hash(x.clone())
     assert input_hash(x) == input_hash(x.permute(0, 2, 1).contiguous().permute(0, 2, 1)), "not of strides"
     assert input_hash(x) != input_hash(x.reshape(1, 3, 2))
+
+
+def test_several_devices_work_on_one_line(served: Served, digits: list[Tensor]) -> None:
+    value = served.certification
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    limits = Limits(draws=2000, seconds=60.0, usual_seconds=60.0)
+    from_one = [served.ask(x, SHORT).answer.result(60) for x in digits]
+    with Served(value, bytes(range(32)), limits=limits, execution=execution, devices=("cpu", "cpu")) as two:
+        asked = [two.ask(x, SHORT) for x in digits]
+        from_two = [one.answer.result(60) for one in asked]
+        assert all(engine.drawn > 0 for engine in two._engines), "both had work"
+    assert [votes(one) for one in from_two] == [votes(one) for one in from_one]
 
 
 class Gate(nn.Module):

@@ -40,7 +40,7 @@ def schedule(program: list[str], tmp_path: Path) -> Callable[..., Schedule]:
     def make(sweep: Sweep, side_by_side: int = 1, only: str = "") -> Schedule:
         work.prepare(tmp_path, None, (), ())
         chosen = [job for job in sweep.jobs if job.name.startswith(only)]
-        return Schedule(chosen, sweep.jobs, work, program, side_by_side)
+        return Schedule(chosen, sweep.jobs, work, [Worker(program, work.path) for _ in range(side_by_side)])
 
     return make
 

@@ -41,6 +41,9 @@ Save = Annotated[
     Path | None, typer.Option("--save", help="Write what is asked for as a file for certify, and certify nothing.")
 ]
 
+SOME_FAILED = 3
+"""Exit code where some inputs could not be read or answered, and all others are certified."""
+
 
 @dataclass(frozen=True)
 class EnsembleOptions:
@@ -82,7 +85,7 @@ class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
             "noise": self.settings(),
             "precision": self.precision,
             "seed": self.seed,
-            "execution": {**shared, "autotune": self.autotune, "engine": self.engine},
+            "execution": {**shared, "autotune": self.autotune, "engine": self.engine_settings()},
             "out": None if self.out is None else str(self.out),
         }
 
@@ -184,6 +187,8 @@ def run_or_save(
     run = certify_folder(job, job.out, given.quiet, unlocked, loggers)
     print_run(job.certification.in_form(run.config.noise.lattice), run, given.as_json, given.quiet)
     Shown(given.as_json, given.quiet, given.csv).answers(run)
+    if run.failed:
+        raise typer.Exit(SOME_FAILED)
 
 
 def certify_folder(
@@ -195,7 +200,8 @@ def certify_folder(
     from ringfence.loggers import all_of
     from ringfence.models.normalization import preprocessing_in_words
 
-    started = job.certification.start(out, replace(job.execution, unlocked=unlocked))
+    execution = replace(job.execution, unlocked=unlocked)
+    started = job.certification.start(out, execution if quiet else replace(execution, on_remark=remark))
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
     if not quiet:
         norm = job.certification.mechanisms[0].norm

@@ -42,7 +42,36 @@ class NoiseOptions:
 
 
 @dataclass(frozen=True)
-class RunningOptions:
+class EngineOptions:
+    """Where the work is done."""
+
+    engine: o.EngineName = None
+    address: o.Address = None
+    workers: o.Workers = None
+    gpus_per_worker: o.GpusPerWorker = None
+    gpus: o.Gpus = None
+    patience: o.Patience = None
+
+    def engine_settings(self) -> dict[str, Any]:
+        """The engine and its settings, in the words of a job file."""
+        named = {one.name: getattr(self, one.name) for one in dataclasses.fields(EngineOptions)}
+        return {"name": named.pop("engine"), **named}
+
+    def on_ray(self) -> Any:
+        """The engine of commands that know this machine and Ray; None for this machine."""
+        from ringfence.engines.ray import Ray
+        from ringfence.errors import ArgumentError
+        from ringfence.work import engine_named
+
+        told = {name: value for name, value in self.engine_settings().items() if value is not None}
+        engine = engine_named(told or "local")
+        if engine.name not in ("local", Ray.name):
+            raise ArgumentError("engine", "must be local or ray here", engine.name, "Use one of these.")
+        return engine if isinstance(engine, Ray) else None
+
+
+@dataclass(frozen=True)
+class RunningOptions(EngineOptions):
     """How the network runs, and from which seed; what is left out is decided by the certification."""
 
     batch: o.Batch = None
@@ -51,7 +80,6 @@ class RunningOptions:
     compile: o.Compile = False
     autotune: o.Autotune = None
     seed: o.SeedUnlessFile = None
-    engine: o.EngineName = None
     no_check: o.NoCheck = False
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, say_facts
+
+if TYPE_CHECKING:
+    from ringfence.store import RunFolder
 
 
 def info_command(
@@ -49,14 +52,43 @@ def _run(path: Path) -> dict[str, Any]:
 
     run = RunFolder.open(path)
     done = run.done_ids()
-    expected = run.config.data.count
+    expected = run.expected
     return {
         "run": str(path),
         "inputs done": f"{len(done)} of {expected}" if expected else len(done),
         "finished": run.summary() is not None,
+        **({"failed": len(run.failed)} if run.failed else {}),
+        **_live(run, 0 if expected is None else expected - len(done) - len(run.failed)),
         **dict(flatten(run.config.model_dump())),
         "config_hash": run.config.digest,
         "forward plans": run.forward_plans(),
         "environments": len(run.environments()),
         "damaged parts": run.damaged,
     }
+
+
+def _live(run: RunFolder, left: int) -> dict[str, Any]:
+    """Who writes into the run now, how fast, and for how long still; nothing where nobody does."""
+    import time
+    from datetime import datetime
+
+    from ringfence.cli.progress import in_words
+    from ringfence.store.atomic import writer_of
+
+    writer = writer_of(run.path)
+    if writer is None:
+        return {}
+    told = {
+        "writing now": "process {pid} on {host} since {start}".format(
+            **{"pid": "?", "host": "?", "start": "?"} | writer
+        )
+    }
+    try:
+        begun = datetime.fromisoformat(str(writer.get("start"))).timestamp()
+    except ValueError:
+        return told
+    inputs = run.written_since(begun)
+    rate = inputs / max(time.time() - begun, 1e-9)
+    if not inputs:
+        return told
+    return told | {"inputs a second": round(rate, 3), "time left": f"about {in_words(max(left, 0) / rate)}"}

@@ -36,7 +36,18 @@ NoiseName = Annotated[
     str | None,
     typer.Option("--noise", help="gaussian (default; radii in l2), uniform or laplace (in l1), or one of a plugin."),
 ]
-EngineName = Annotated[str | None, typer.Option("--engine", help="Where the work is done (default local).")]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="Where the work is done: local (default), ray, or one of a plugin.")
+]
+Address = Annotated[str | None, typer.Option("--address", help="Of a running Ray cluster; auto: this machine's.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Ray: workers (default one per GPU, or per core without GPUs).")
+]
+GpusPerWorker = Annotated[float | None, typer.Option("--gpus-per-worker", help="Ray: a worker's share (default 1).")]
+Gpus = Annotated[int | None, typer.Option("--gpus", help="Use so many GPUs of this machine, by a Ray of its own.")]
+Patience = Annotated[
+    float | None, typer.Option("--patience", help="Ray: seconds after which a worker that does nothing is replaced.")
+]
 Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]
 SkipUnlessFile = Annotated[int | None, typer.Option("--skip", help="Every so many-th input, from index 0 (default 1).")]
 Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after skipping.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,9 @@ def serve_command(
     limit: Annotated[
         list[str] | None, typer.Option("--limit", help="NAME=VALUE of a limit, e.g. --limit seconds=5; repeat it.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the code of models that run folders name (a factory, a .pt2).")
+    ] = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
@@ -49,7 +53,7 @@ def serve_command(
         check_address(host, known)
         limits = limits_of(limit or [])
         signing = None if key is None else SigningKey.read(key)
-        models = served_models(certifications, read_secret(secret), limits, device, batch)
+        models = served_models(certifications, trust, read_secret(secret), limits, device, batch)
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
@@ -64,11 +68,15 @@ def serve_command(
             server_header=False,
             timeout_graceful_shutdown=round(limits.drain),
             limit_concurrency=1024,
+            timeout_keep_alive=60,
         )
+        sys.setswitchinterval(0.0005)  # requests must not wait while a model's thread counts
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def served_models(specs: list[str], secret: bytes, limits: Any, device: str, batch: str | None) -> list[Any]:
+def served_models(
+    specs: list[str], trust: bool, secret: bytes, limits: Any, device: str, batch: str | None
+) -> list[Any]:
     """Every certification loaded, checked and ready to answer."""
     from ringfence.errors import ArgumentError
     from ringfence.job_file import execution_of
@@ -82,7 +90,7 @@ def served_models(specs: list[str], secret: bytes, limits: Any, device: str, bat
         raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
     return [
         Served(
-            certification_at(path),
+            certification_at(path, trust),
             secret,
             name=name,
             limits=limits,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import as_options, friendly, print_json, remark, results, say
+from ringfence.cli.groups import EngineOptions, grouped
 
 if TYPE_CHECKING:
     from ringfence.sweep import Job, Schedule, Sweep, Work
@@ -19,6 +21,7 @@ NOT_FINISHED = 3
 """Exit code where the time was over: the same command goes on."""
 
 
+@grouped
 def sweep_command(
     file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The sweep: what to train and what to certify.")],
     data: Annotated[Path | None, typer.Option(help="Folder of the data; jobs find it as `data`.")] = None,
@@ -33,6 +36,7 @@ def sweep_command(
     pack: Annotated[Path | None, typer.Option(help="Afterwards pack what jobs made into archives there.")] = None,
     pack_mib: Annotated[float, typer.Option(help="Size of an archive at most, in MiB.")] = 14.0,
     unpack: Annotated[Path | None, typer.Option(help="Before, unpack the archives of this folder.")] = None,
+    where: EngineOptions = EngineOptions(),
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -41,7 +45,7 @@ def sweep_command(
     Exit code 0: all is done; 1: a job failed; 3: the budget is over, and the same command goes on.
     """
     with friendly("Run the same command again to go on."):
-        from ringfence.cli.sweep_commands import PROGRAM, SweepCommands
+        from ringfence.cli.sweep_commands import SweepCommands
         from ringfence.cli.sweep_progress import announce, conclude, show_sweep
         from ringfence.store.atomic import locked
         from ringfence.sweep import Schedule, Work, read_sweep, seconds_of
@@ -52,7 +56,7 @@ def sweep_command(
         zoos = work.zoos()
         sweep = read_sweep(file, SweepCommands(), tiny, zoos)
         chosen = sweep.chosen(only or (), phase)
-        seconds, workers = seconds_of(budget), _workers(side_by_side)
+        seconds, count, engine = seconds_of(budget), _workers(side_by_side), where.on_ray()
         if listed:
             _print_list(chosen, as_json)
             return
@@ -61,11 +65,11 @@ def sweep_command(
             return
         if seconds != 0:
             sweep.check_data(data, work)
-        with locked(work.path):
+        with locked(work.path), ExitStack() as connected:
             if unpack is not None:
                 unpack_work(unpack, work)
             work.prepare(file.resolve().parent, data, sweep.given, zoos)
-            schedule = Schedule(chosen, sweep.jobs, work, PROGRAM, workers)
+            schedule = Schedule(chosen, sweep.jobs, work, _hired(engine, connected, work.path, count))
             if not quiet:
                 announce(schedule, sweep.jobs)
             with show_sweep(schedule, quiet) as watch:
@@ -79,6 +83,19 @@ def sweep_command(
             remark("not finished: run the same command again to go on.")
     failed = "failed" in schedule.states.values() or schedule.blocked()
     raise typer.Exit(1 if failed else NOT_FINISHED if more else 0)
+
+
+def _hired(engine: Any, connected: ExitStack, folder: Path, count: int) -> list[Any]:
+    """Workers of this machine, or of a cluster that stays connected."""
+    from ringfence.cli.sweep_commands import PROGRAM
+    from ringfence.sweep import Worker
+
+    if engine is None:
+        return [Worker(PROGRAM, folder) for _ in range(count)]
+    from ringfence.sweep.on_ray import RayWorker
+
+    ray = connected.enter_context(engine.connected())
+    return [RayWorker(ray, engine, PROGRAM, folder) for _ in range(engine.room)]
 
 
 def _workers(text: str) -> int:

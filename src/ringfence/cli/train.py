@@ -12,6 +12,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, parameter
+from ringfence.cli.groups import EngineOptions, grouped
 from ringfence.cli.progress import show_progress, show_training
 from ringfence.cli.ready import ready
 from ringfence.errors import ArgumentError
@@ -40,6 +41,7 @@ class TrainCommand(DerivedCommand):
         return found
 
 
+@grouped
 def train_command(
     context: typer.Context,
     data: Annotated[
@@ -58,6 +60,7 @@ def train_command(
     ] = None,
     mean: o.Mean = None,
     std: o.Std = None,
+    where: EngineOptions = EngineOptions(),
     parallel: Annotated[int, typer.Option(help="Members trained side by side (with --graph in one process).")] = 1,
     device: o.Device = "auto",
     devices: Annotated[int, typer.Option(help="GPUs (or CPU processes) that share each batch.")] = 1,
@@ -85,7 +88,7 @@ def train_command(
         ready(run)
         count_labels(run, quiet)
         with show_training(run, quiet, parallel) as report:
-            files = run_training(run, parallel, all_of(report, *(one.training for one in loggers)))
+            files = run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
         if export is not None:
             from ringfence.store.atomic import write_atomically
 

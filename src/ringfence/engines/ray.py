@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
@@ -47,23 +49,83 @@ class Ray(Engine):
     def __post_init__(self) -> None:
         for name, low in (("workers", 1), ("gpus", 1), ("gpus_per_worker", 0), ("patience", 0)):
             value = getattr(self, name)
-            if value is not None and (value < low or value != value or (name in ("workers", "gpus") and value % 1)):
-                raise ArgumentError(name, f"must be at least {low}", value, "Leave it out.")
+            kinds, whole = ((int,), "whole number") if name in ("workers", "gpus") else ((int, float), "number")
+            if value is not None and (type(value) not in kinds or not value >= low):
+                raise ArgumentError(name, f"must be a {whole} of at least {low}", repr(value), "Leave it out.")
+        if self.address is not None and not isinstance(self.address, str):
+            raise ArgumentError("address", "must be a text", repr(self.address), "Write auto, or HOST:PORT.")
         if self.gpus is not None and self.address is not None:
             raise ArgumentError("gpus", "is for a Ray that is started here", f"address {self.address}", "Use workers.")
 
     def records(self, work: Work) -> Iterator[Record]:
         """As they are decided, wherever that is."""
+        with self.connected(), _Actors(Parcel.of(work), self) as crew:
+            yield from Manager(crew, iter(work.inputs), work.execution, self.patience).records()
+
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        """Ray itself: the cluster that this process is part of already, or one for the time of the block."""
         ray = _ray()
-        begun = not ray.is_initialized()
-        if begun:
-            _start(ray, self.address, self.gpus)
+        if ray.is_initialized():
+            yield ray
+            return
+        _start(ray, self.address, self.gpus)
         try:
-            with _Actors(Parcel.of(work), self) as crew:
-                yield from Manager(crew, iter(work.inputs), work.execution, self.patience).records()
+            yield ray
         finally:
-            if begun:
-                ray.shutdown()
+            ray.shutdown()
+
+    def each(self, work: Callable[[int, Any], None], items: Sequence[int], on_news: Callable[[int, Any], None]) -> Any:
+        """``work(item, queue)`` in a task for each item; the first problem, or None.
+
+        The queue takes (item, news, None), and (item, None, problem) at the end. A task whose machine dies is begun
+        again elsewhere: it must go on where it stopped, in a folder that all machines share.
+        """
+        with self.connected() as ray:
+            from ray.util.queue import Empty, Queue
+
+            task = ray.remote(max_retries=3, **self.options)(_task)
+            news = Queue(actor_options={"num_cpus": 0})
+            waiting, running, problem = list(items), dict[Any, int](), None
+            while running or (waiting and problem is None):
+                while waiting and problem is None and len(running) < self.room:
+                    item = waiting.pop(0)
+                    running[task.remote(str(Path.cwd()), work, item, news)] = item
+                for reference in ray.wait(list(running), timeout=0)[0]:
+                    running.pop(reference)
+                    try:
+                        ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        problem = problem or reason_of(error)
+                with suppress(Empty):
+                    while True:
+                        item, told, wrong = news.get(timeout=0.5)
+                        problem = problem or wrong
+                        if told is not None:
+                            on_news(item, told)
+            news.shutdown()
+            return problem
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What Ray is told of every worker: its share of the machine, and what it must find in its environment."""
+        known = {name: os.environ[name] for name in (PLUGINS, "PYTHONPATH") if name in os.environ}
+        resources = {"num_gpus": share, "num_cpus": 1} if (share := self._share) else {"num_cpus": 1}
+        return {"runtime_env": {"env_vars": known}, **resources}
+
+    @property
+    def room(self) -> int:
+        """Workers: what was asked for, or as many as the cluster has room for now."""
+        if self.workers is not None:
+            return self.workers
+        there, share = _ray().cluster_resources(), self._share
+        return max(1, int(there.get("GPU", 0) / share) if share else int(there.get("CPU", 1)))
+
+    @property
+    def _share(self) -> float:
+        if self.gpus_per_worker is not None:
+            return self.gpus_per_worker
+        return 1.0 if _ray().cluster_resources().get("GPU", 0) else 0.0
 
 
 def _ray() -> Any:
@@ -78,7 +140,7 @@ def _start(ray: Any, address: str | None, gpus: int | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="error", **here)
+        ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
     except (ConnectionError, ValueError, RuntimeError) as error:
         remedy = "Start one with `ray start --head`, or leave out `address`."
         raise ArgumentError("address", "must be a Ray cluster that answers", f"{address}: {error}", remedy) from error
@@ -105,20 +167,11 @@ class _Actors(Crew):
 
     def hire(self) -> str:
         """An actor with a GPU or a core of its own."""
-        ray, name = _ray(), f"{next(self._names)}"
-        share = self._share
-        resources = {"num_gpus": share, "num_cpus": 1} if share else {"num_cpus": 1}
-        known = {name: os.environ[name] for name in (PLUGINS, "PYTHONPATH") if name in os.environ}
-        actor = ray.remote(max_concurrency=4, max_restarts=0, runtime_env={"env_vars": known}, **resources)(_Actor)
+        name = f"{next(self._names)}"
+        actor = _ray().remote(max_concurrency=4, max_restarts=0, **self.settings.options)(_Actor)
         self._actors[name] = actor.remote(self._sent)
         self._asked[self._actors[name].ready.remote()] = name
         return name
-
-    @property
-    def _share(self) -> float:
-        if self.settings.gpus_per_worker is not None:
-            return self.settings.gpus_per_worker
-        return 1.0 if _ray().cluster_resources().get("GPU", 0) else 0.0
 
     def begin(self, worker: str, plan: dict[str, Any] | None, items: list[Input], last: bool) -> None:
         """Also asks for the first report, once it has begun: an actor's calls may overtake each other."""
@@ -144,7 +197,7 @@ class _Actors(Crew):
                 report: Report | None = ray.get(reference)
             except ray.exceptions.RayError as error:
                 self._actors.pop(worker, None)
-                yield Message(worker, death=_told(error))
+                yield Message(worker, death=reason_of(error))
                 continue
             if report is not None and report.ended is None and worker in self._actors:
                 self._asked[self._actors[worker].report.remote(REPORT_PATIENCE)] = worker
@@ -157,12 +210,8 @@ class _Actors(Crew):
         self._asked = {reference: name for reference, name in self._asked.items() if name != worker}
 
     def wanted(self) -> int:
-        """What was asked for, or as many as the cluster has room for now."""
-        if self.settings.workers is not None:
-            return self.settings.workers
-        there = _ray().cluster_resources()
-        share = self._share
-        return max(1, int(there.get("GPU", 0) / share) if share else int(there.get("CPU", 1)))
+        """Workers may come and go."""
+        return self.settings.room
 
 
 class _Actor:
@@ -185,7 +234,15 @@ class _Actor:
         return self._worker.report(patience)
 
 
-def _told(error: BaseException) -> str:
+def _task(folder: str, work: Callable[[int, Any], None], item: int, news: Any) -> None:
+    """One item, in the driver's folder where there is such a one."""
+    load_plugins()
+    if Path(folder).is_dir():
+        os.chdir(folder)
+    work(item, news)
+
+
+def reason_of(error: BaseException) -> str:
     """The last line of what Ray says: the reason itself."""
     cause = getattr(error, "cause", None) or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]

@@ -79,7 +79,7 @@ class Remembered:
         places = self._places(affordable)
         if not now and self._since < max(LEAST_BATCHES, -(-ROWS_FOR_ONE * len(places) // batch)):
             return Filling(places)
-        self._since, self._turn = 0, self._turn + 1
+        self._since, self._turn = self._since if now else 0, self._turn + 1  # being asked early is no reason to wait
         if now or not self._keeps or affordable <= MOST_LATER:
             return Filling(places, len(places))
         kept = FIRST + self._kept % (PADDING - FIRST)

@@ -33,6 +33,8 @@ from ringfence.types import ABSTAIN
 from ringfence.version import __version__
 
 STREAM = "text/event-stream"
+SMALL = 2**16
+"""Bytes that are decoded sooner than a thread would begin with them."""
 Model = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
 Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
 Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
@@ -181,11 +183,13 @@ def _questions(service: Service) -> APIRouter:
         served = service.model(model)
         service.check_signed(signed)
         content = await body_of(request, service.limits)
+        served.check_room(question)  # before anything is decoded
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        x = await run_in_threadpool(read_input, content, kind, served.shape)
+        parts = (content, kind, served.shape)
+        x = read_input(*parts) if len(content) < SMALL else await run_in_threadpool(read_input, *parts)
         if STREAM in request.headers.get("accept", ""):
             return _streamed(service, served, x, question, signed)
-        asked = served.ask(x, question)
+        asked = served.ask(x, question, came=request.state.came)
         return service.said(served, asked, await _result(request, asked), signed)
 
     @routes.post("/certify", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))

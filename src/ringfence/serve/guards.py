@@ -133,7 +133,7 @@ class Guard:
             await send(message)
 
         client, refused = self._admitted(scope)
-        scope["state"] = {**scope.get("state", {}), "client": client}
+        scope["state"] = {**scope.get("state", {}), "client": client, "came": time.monotonic()}
         try:
             await (refused or self._app)(scope, receive, answer)
         except ClientDisconnect:
@@ -158,7 +158,7 @@ class Guard:
             return client, None
         if not self._tokens:
             host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-            if self._loopback and host not in ("localhost", "127.0.0.1", "::1", "testserver"):
+            if self._loopback and host not in ("localhost", "127.0.0.1", "::1"):
                 # A page of somebody else's, whose name leads here, would otherwise be let in by the browser.
                 return client, told(421, "Host", "must be this machine", host[:80], "Ask 127.0.0.1.")
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
+import threading
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ KINDS = (PNG, JPEG, NPY, JSON)
 SUFFIXES = {".png": PNG, ".jpg": JPEG, ".jpeg": JPEG, ".npy": NPY, ".json": JSON}
 MOST_HEADER = 4096
 """Bytes of the header of an array; they are parsed as Python literals."""
+_HEADERS = threading.Lock()
+"""Python 3.11 parses literals in one thread at a time, or raises a SystemError."""
 
 
 class UnknownKind(RingfenceError):
@@ -61,20 +63,19 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
         raise DataError("input", f"is no image: the model takes {shape}", kind, f"Send an array as {NPY}.")
     from PIL import Image
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            with Image.open(BytesIO(content), formats=[kind.removeprefix("image/").upper()]) as image:
-                if image.size != shape[:0:-1]:
-                    rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
-                    raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
-                if image.mode.startswith(("I", "F")):
-                    raise DataError("input", "must have 8 bits per channel", f"mode {image.mode}", f"Send {NPY}.")
-                pixels = np.array(image.convert("L" if shape[0] == 1 else "RGB"), dtype=np.uint8)
-        except DataError:
-            raise
-        except Exception as error:  # a damaged or hostile file can raise nearly anything
-            raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
+    try:
+        # Its warnings stay warnings: filters are of the whole process, and other requests run beside this one.
+        with Image.open(BytesIO(content), formats=[kind.removeprefix("image/").upper()]) as image:
+            if image.size != shape[:0:-1]:
+                rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
+                raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
+            if image.mode.startswith(("I", "F")):
+                raise DataError("input", "must have 8 bits per channel", f"mode {image.mode}", f"Send {NPY}.")
+            pixels = np.array(image.convert("L" if shape[0] == 1 else "RGB"), dtype=np.uint8)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged or hostile file can raise nearly anything
+        raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
 
@@ -91,16 +92,17 @@ def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The array of an .npy file, whose header is compared before anything is allocated."""
     file = BytesIO(content)
     try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        found, _, dtype = read(file, max_header_size=MOST_HEADER)
+        with _HEADERS:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            found, fortran, dtype = read(file, max_header_size=MOST_HEADER)
         _check_shape(found, shape)
         if dtype.kind not in "uf" or (dtype.kind == "u" and dtype.itemsize != 1):
             raise DataError("input", "must be uint8, or floats in [0, 1]", dtype, "Convert it.")
         if len(content) - file.tell() != math.prod(found) * dtype.itemsize:
             raise DataError("input", "must hold as many values as its header says", "others", "Save it again.")
-        file.seek(0)
-        array: np.ndarray[Any, Any] = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MOST_HEADER)
+        values = np.frombuffer(content, dtype, offset=file.tell())
+        array: np.ndarray[Any, Any] = values.reshape(found, order="F" if fortran else "C")
     except RingfenceError:
         raise
     except Exception as error:  # whatever a hostile header makes of its reader
@@ -145,7 +147,7 @@ def _check_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
 
 def _in_range(array: np.ndarray[Any, Any]) -> Tensor:
     """float32, every value of which lies in [0, 1]."""
-    values = np.ascontiguousarray(array, dtype=np.float32)
+    values = np.array(array, dtype=np.float32, order="C")
     if not bool(((values >= 0) & (values <= 1)).all()):
         raise DataError("input", "must hold values from 0 to 1", "others, or none", "Divide pixels by 255.")
     return torch.from_numpy(values)

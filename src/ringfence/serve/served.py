@@ -16,14 +16,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Self, final
 
+import numpy as np
 from torch import Tensor
 
 from ringfence.certification import Certification
 from ringfence.data import Input
-from ringfence.driver import CHECKED_ON, Begun, Execution, Progress, begin, confirmed, lifted
+from ringfence.driver import CHECKED_ON, Begun, Execution, begin, confirmed, lifted
 from ringfence.errors import ArgumentError, ModelError, RingfenceError
 from ringfence.job_file import Job, read_job
 from ringfence.loaded import Loaded
+from ringfence.models.trust import foreign_code
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
 from ringfence.serve.limits import Busy, Gone, Limits, Question
@@ -38,15 +40,26 @@ BACKGROUND = 8
 N0, LOOK = 50, 25
 """Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
 PATIENCE = 0.5
-"""Of its budget: a request that will have to wait longer is refused at once, while there is time to ask elsewhere."""
+"""Of its budget: a request that would wait longer for a first look is refused at once, to ask elsewhere in time."""
+MARGIN = 1.5
+"""Times the usual wait for a first look: so long it may take, and there must be time for."""
+RECENT = 0.05
+"""Weight of the newest request in the means that say how long others will take."""
 
 
-def certification_at(path: str | Path) -> Certification:
-    """What a job file describes, or what a run folder was made of."""
+def certification_at(path: str | Path, trust: bool = False) -> Certification:
+    """What a job file describes, or what a run folder was made of; trust: run the code that such a folder names."""
     path = Path(path)
     if not path.is_dir():
         return Job.of(read_job(path)).certification
     config = RunFolder.open(path).config
+    told = foreign_code(config.classifier.tree)
+    if told and not trust:
+        rule, remedy = (
+            "names a model that runs code, which no run folder may start by itself",
+            "Look at it; add --trust.",
+        )
+        raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), remedy)
     value = Certification.of(config)
     changed = changed_settings(value.config(), config)
     if changed:
@@ -64,8 +77,11 @@ def read_secret(path: Path) -> bytes:
 
 
 def input_hash(x: Tensor) -> str:
-    """SHA-256 of an input: its shape, then its float32 values, little-endian; the same for every file it came in."""
-    values = x.contiguous().numpy().astype("<f4", copy=False)
+    """SHA-256 of an input: its shape, then its float32 values, little-endian; the same for every file it came in.
+
+    Equal inputs have equal hashes: a zero has no sign, or its sign would be a way to draw again.
+    """
+    values = (x.contiguous().numpy() + 0.0).astype("<f4", copy=False)
     return sha256(json.dumps(list(x.shape)).encode() + b"\n" + values.tobytes()).hexdigest()
 
 
@@ -75,6 +91,7 @@ class Waiting:
 
     def __init__(self, most: int) -> None:
         self._most, self._closed, self._changed = most, False, threading.Condition()
+        self.lead = 0.0  # seconds up to a first look, without which there is no answer
         self._urgent: deque[Asked] = deque()
         self._background: deque[Asked] = deque()
 
@@ -103,7 +120,7 @@ class Waiting:
     def _next(self, background: bool) -> Asked | None:
         while self._urgent:
             asked = self._urgent.popleft()
-            if time.monotonic() < asked.deadline and not asked.course.left:
+            if time.monotonic() + MARGIN * self.lead < asked.deadline and not asked.course.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
         return self._background.popleft() if background and self._background else None
@@ -149,14 +166,14 @@ class Served:
         self.class_names = self.loaded.dataset.class_names
         self._usual = self._anytime(certification)
         self._waiting = Waiting(self.limits.waiting)
-        self.draws = self.batches = 0
         self._stay = 0.0  # seconds that requests are in work, the mean of late ones
         self.broken: str | None = None
         self._flights: list[Flights] = []
         self._begun = [self._begin(replace(execution, device=one)) for one in (devices or (execution.device,))]
+        self._engines = [Shared(begun.engine) for begun in self._begun]
         self._threads = [
-            threading.Thread(target=self._work, args=(begun,), daemon=True, name=f"{name}-{number}")
-            for number, begun in enumerate(self._begun)
+            threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
+            for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
         ]
         for thread in self._threads:
             thread.start()
@@ -196,6 +213,7 @@ class Served:
         if question.radius is not None and question.radius > best:
             rule = f"cannot be more than {best:.4g}, what {test.n} draws that all agree would prove"
             raise ArgumentError("radius", rule, question.radius, "Ask for less, or for none.")
+        test.start(1, self._begun[0].given)  # whatever it refuses is refused here, not where others wait
         return test
 
     def largest_radius(self, alpha: float) -> float:
@@ -205,12 +223,23 @@ class Served:
     def noise_key(self, x: Tensor, alpha: float) -> int:
         """HMAC-SHA256(secret, config, input, alpha and looks): which draws this input gets, a signed 64-bit number.
 
-        Neither the radius asked for nor the budget takes part: both only say when to stop.
+        Neither the radius asked for nor the budget takes part: both only say when to stop. On the lattice of exact
+        noise it is that of the lattice point, which several floats stand for.
         """
-        usual = self._usual
+        usual, lattice = self._usual, self.certification.noise.law.lattice
+        x = x if lattice is None else onto_lattice("input", x, lattice)[0]
         looks = {"n0": usual.n0, "n": usual.n, "look": usual.look, "ratio": usual.ratio}
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
+
+    def check_room(self, question: Question) -> None:
+        """Refuse what cannot be answered in time, before anything is decoded for it."""
+        if self.broken:
+            raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
+        waiting = len(self._waiting)
+        expected = (waiting + 1) / self.limits.together * self._stay
+        if waiting and expected + self._waiting.lead > PATIENCE * (question.seconds or np.inf):
+            raise Busy(f"would wait {expected:.1f} s of its {question.seconds:g}", "one more", max(1.0, expected))
 
     def ask(
         self,
@@ -219,10 +248,14 @@ class Served:
         *,
         watch: Callable[[Bounds], None] | None = None,
         background: bool = False,
+        came: float | None = None,
     ) -> Asked:
-        """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed."""
-        if self.broken:
-            raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
+        """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed.
+
+        came: when the request did, by time.monotonic(); its budget counts from then, where now is not said.
+        """
+        if not background:
+            self.check_room(question)
         lattice = self.certification.noise.law.lattice
         if tuple(x.shape) != self.shape:
             raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
@@ -232,12 +265,20 @@ class Served:
         key = self.noise_key(x, question.alpha)
         test = self.test(question)
         asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)
-        expected = (len(self._waiting) + 1) / self.limits.together * self._stay
-        if len(self._waiting) and not background and expected > PATIENCE * (question.seconds or expected):
-            raise Busy(f"would wait {expected:.1f} s of its {question.seconds:g}", "one more", max(1.0, expected))
+        asked.course.came = time.monotonic() if came is None else came
         asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
         self._waiting.put(asked)
         return asked
+
+    @property
+    def draws(self) -> int:
+        """Draws until now, of all devices."""
+        return sum(one.drawn for one in self._engines)
+
+    @property
+    def batches(self) -> int:
+        """Forwards until now, of all devices."""
+        return sum(one.batches for one in self._engines)
 
     @property
     def waiting(self) -> int:
@@ -261,24 +302,17 @@ class Served:
 
     # Answering
 
-    def _work(self, begun: Begun) -> None:
+    def _work(self, begun: Begun, engine: Shared) -> None:
         value, loaded = self.certification, self.loaded
-        engine = Shared(begun.engine)
         flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash)
         self._flights.append(flights)
-        counted = [0, 0]
-
-        def count(progress: Progress) -> None:
-            now = [engine.drawn, engine.batches]
-            self.draws, self.batches = self.draws + now[0] - counted[0], self.batches + now[1] - counted[1]
-            counted[:] = now
-
         try:
             while (first := self._waiting.take(block=True)) is not None:
                 arriving = Arriving(first, self._waiting, flights)
-                for item, records in confirmed(engine, flights, begun.facts, arriving, count):
+                for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
-                    self._stay += 0.05 * (time.monotonic() - item.course.began - self._stay)
+                    self._stay += RECENT * (time.monotonic() - item.course.began - self._stay)
+                    self._waiting.lead += RECENT * (item.course.first - self._waiting.lead)
                     item.answer.set_result(records[0])
         except Exception as error:  # whatever it was, nobody may wait for ever
             self._break(flights, error)

@@ -42,12 +42,13 @@ class Bounds:
 class Course:
     """How a request fares: when it came, began and was last looked at, the draws it has and those it waits for.
 
-    late: time ended it; left: nobody waits for it any more.
+    first: seconds up to its first look; late: time ended it; left: nobody waits for it any more.
     """
 
     came: float = field(default_factory=time.monotonic)
     began: float = 0.0
     looked: float = 0.0
+    first: float = 0.0
     drawn: int = 0
     wanted: int = 0
     late: bool = False
@@ -85,6 +86,8 @@ class Asked(Input):
         course.drawn, course.wanted = course.drawn + course.wanted, draws
         expected = max(draws * (now - course.began) / max(course.drawn, 1), now - course.looked)
         course.looked = now
+        if not course.first and course.drawn > self.test.n0:
+            course.first = now - course.began
         course.late = draws > 0 and (course.left or now + expected > self.deadline)
         return course.late
 
@@ -152,7 +155,8 @@ class Shared:
 
     def step(self) -> Finished | None:
         """Run one batch; whole requests that are complete by now."""
-        finished = self._engine.step(ask=self._decided > self._engine.confirmed)
+        # Now and then the engine asks by itself, and then remembers rows of these requests too.
+        finished = self._engine.step(ask=self._decided > self._engine.confirmed and self.batches % 4 > 0)
         if finished is None or not len(finished.slots):
             return finished
         whole: list[int] = []

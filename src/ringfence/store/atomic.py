@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import stat
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -146,6 +147,7 @@ LOCK = "lock"
 """Name of the file in the folder; it stays there and says who held it last: host, process, start."""
 
 _LONGEST = 1000
+_TRIES = 5
 
 
 def lock(folder: Path, unlocked: bool = False) -> IO[bytes]:
@@ -177,7 +179,14 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool) -> None:
     import fcntl
 
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if not left:
+                    raise
+                time.sleep(0.01)  # held for a moment, it may be somebody who only looks (writer_of)
     except BlockingIOError as error:
         remedy = "Wait for that process to end, or choose another --out."
         raise StoreError(f"--out {folder}", "a run has one writer", _told(file), remedy) from error
@@ -209,6 +218,24 @@ def _told(file: IO[bytes]) -> str:
         return f"process {held['pid']} on {held['host']} writing since {held['start']}"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process writing"
+
+
+def writer_of(folder: Path) -> dict[str, Any] | None:
+    """Who holds the folder now: host, pid and start, as far as he said; None if nobody does, or no lock can tell."""
+    try:
+        with (folder / LOCK).open("rb") as file:
+            if os.name != "posix" or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held = json.loads(file.read(_LONGEST) or b"{}")
+                return held if isinstance(held, dict) else {}
+    except (OSError, ValueError, RecursionError):
+        return None
+    return None
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -290,6 +291,14 @@ class RunFolder:
             for one, lane in zip(table["input_id"].to_pylist(), table["lane"].to_pylist(), strict=True):
                 lanes.setdefault(one, set()).add(lane)
         return {one for one, present in lanes.items() if present.issuperset(self.config.classifier.names)}
+
+    def written_since(self, moment: float) -> int:
+        """Inputs in the parts whose files are of that time or later: how far the session that writes now has come."""
+        rows = 0
+        for name, entry in self._files.manifest().parts.items() if not self.v1_digest else ():
+            with suppress(OSError):  # it may be joined with others just now
+                rows += entry if (self.path / name).stat().st_mtime >= moment else 0
+        return rows // len(self.config.classifier.names)
 
     def merge_parts(self) -> None:
         """Join the small parts of a finished run that were made under the same conditions.

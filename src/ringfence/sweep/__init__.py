@@ -3,7 +3,7 @@
 from ringfence.sweep.job import Checked, Commands, Job, Work
 from ringfence.sweep.packing import pack, unpack
 from ringfence.sweep.read import Sweep, read_sweep
-from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, seconds_of
+from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, Worker, seconds_of
 
 __all__ = [
     "Checked",
@@ -15,6 +15,7 @@ __all__ = [
     "Sweep",
     "Watch",
     "Work",
+    "Worker",
     "pack",
     "read_sweep",
     "seconds_of",

@@ -28,6 +28,22 @@ GRACE = 60.0
 """Seconds that an interrupted command may take to end."""
 
 
+class Runs(Protocol):
+    """A worker as the schedule sees it, wherever it is."""
+
+    def begin(self, commands: Sequence[Sequence[str]], log: Path) -> None:
+        """Run commands at the same time; log, relative to the work folder, takes what they print."""
+
+    def code(self) -> int | None:
+        """The exit code of what it runs, None while it runs."""
+
+    def ask_to_end(self) -> None:
+        """Speak to it no more."""
+
+    def end(self) -> int:
+        """Wait until it ends, and kill it if that takes too long."""
+
+
 class Worker:
     """One such process; it is started by its first command, and anew after one that ended it."""
 
@@ -120,7 +136,7 @@ class _Group:
     """Jobs that one worker runs at the same time."""
 
     jobs: list[Job]
-    worker: Worker
+    worker: Runs
     begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -177,16 +193,14 @@ def seconds_of(budget: str | None) -> float | None:
 
 
 class Schedule:
-    """The chosen jobs of a sweep. every: all of its jobs; program: how a worker is started."""
+    """The chosen jobs of a sweep. every: all of its jobs; workers: those that run them."""
 
-    def __init__(
-        self, chosen: Sequence[Job], every: Sequence[Job], work: Work, program: Sequence[str], side_by_side: int
-    ) -> None:
+    def __init__(self, chosen: Sequence[Job], every: Sequence[Job], work: Work, workers: Sequence[Runs]) -> None:
         self.chosen, self.work = tuple(chosen), work
         self.states: dict[str, State] = {job.key: "done" if work.done(job) else "waiting" for job in chosen}
         self._there = {job.key for job in every if job.key not in self.states and work.there(job)}
         self._estimates = Estimates(every, work)
-        self._idle = [Worker(program, work.path) for _ in range(side_by_side)]
+        self._idle = list(workers)
         self._running: list[_Group] = []
         self._alone: set[str] = set()
         self._finished = 0.0

@@ -9,10 +9,12 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,14 +26,25 @@ from ringfence.training.checkpoints import Status
 from ringfence.training.loop import train_together
 from ringfence.training.run import TrainingRun
 
+if TYPE_CHECKING:
+    from ringfence.engines.ray import Ray
+
 Report = Callable[[int, Status], None]
 """Takes a training's number (that of its member; 0 for members trained together) and how far it is."""
 Message = tuple[int, Status | None, RingfenceError | str | None]
 """(number, how far it is, None), or (number, None, what went wrong); (number, None, None): done."""
 
 
-def run_training(run: TrainingRun, parallel: int = 1, on_status: Report = lambda training, status: None) -> list[Path]:
-    """Train every member into the run's folder, so many at a time; the exported files. Called again, it goes on."""
+def run_training(
+    run: TrainingRun,
+    parallel: int = 1,
+    on_status: Report = lambda training, status: None,
+    engine: Ray | None = None,
+) -> list[Path]:
+    """Train every member into the run's folder, so many at a time; the exported files. Called again, it goes on.
+
+    engine: members that do not wait for each other are tasks of a cluster, whose machines share the folder.
+    """
     if parallel < 1:
         raise ArgumentError("parallel", "must be at least 1", parallel, "Use 1.")
     alone = run.job.objective.grouping == "alone"
@@ -40,7 +53,9 @@ def run_training(run: TrainingRun, parallel: int = 1, on_status: Report = lambda
     at_once = parallel if alone and (parallel == 1 or shares_graph(run)) else 1
     with locked(run.out, unlocked=True):
         run.keep_settings()
-        if alone and min(parallel, len(run.job.members)) > at_once:
+        if engine is not None:
+            _on_ray(run, engine, on_status)
+        elif alone and min(parallel, len(run.job.members)) > at_once:
             _in_processes(run, parallel, on_status)
         for first in range(0, len(run.job.trainings), at_once):
             chosen = [(run, training) for training in run.job.trainings[first : first + at_once]]
@@ -104,6 +119,16 @@ def shares_graph(run: TrainingRun) -> bool:
     return ours and run.job.graph and pick_device(run.device).type == "cuda"
 
 
+def _on_ray(run: TrainingRun, engine: Ray, on_status: Report) -> None:
+    """A task for each training, after those it needs; one whose machine dies goes on elsewhere from its checkpoint."""
+    sent = replace(run, out=run.out.resolve())
+    while waiting := [training for training in run.job.trainings if not run.done(training)]:
+        ready = [training for training in waiting if run.ready(training)]
+        failure = engine.each(partial(_work, sent), ready, on_status)
+        if failure is not None:
+            raise ArgumentError("engine", "every member must be trained", failure, "Run it again to go on.")
+
+
 def _in_processes(run: TrainingRun, parallel: int, on_status: Report) -> None:
     """A process for each training, so many at a time; the first failure ends all of them."""
     spawn = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
@@ -138,7 +163,7 @@ def _in_processes(run: TrainingRun, parallel: int, on_status: Report) -> None:
         raise ArgumentError("parallel", "every member must be trained", failure, "Run it again to go on.")
 
 
-def _work(run: TrainingRun, training: int, messages: Queue[Message]) -> None:
+def _work(run: TrainingRun, training: int, messages: Any) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: the first process ends the others
     try:
