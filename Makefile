@@ -26,9 +26,12 @@ $(VENV)/dev.stamp: $(VENV)/base.stamp
 
 demo: $(VENV)/report.stamp
 	$(BIN)/ringfence certify --model default --data default --sigma 0.5 --radius 0.5 --out runs/demo
-	@echo "The run folder is runs/demo: try  $(BIN)/ringfence verify runs/demo"
-	$(BIN)/ringfence report runs/demo --out runs/demo.html --title "Ringfence demo" --json > /dev/null
-	@echo "The report is $(CURDIR)/runs/demo.html: open it in a browser"
+	@$(BIN)/ringfence report runs/demo --out runs/demo.html --title "Ringfence demo" --json > /dev/null
+	@echo
+	@echo "The report is $(CURDIR)/runs/demo.html: open it in a browser. What next:"
+	@echo "  $(BIN)/ringfence verify runs/demo                          recompute every claim from its counts"
+	@echo "  $(BIN)/ringfence gate runs/demo --certified 0.90@0.5       fail unless 90% are proved at radius 0.5"
+	@echo "  $(BIN)/ringfence certify --sigma 0.5 --n 1000 --skip 10 --out runs/curve    the largest radii, as papers plot them"
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"

@@ -1,4 +1,4 @@
-"""Writes every page that is made from committed runs: the folders' own, and tables in docs/ and README.md.
+"""Writes every page that is made from committed runs: the folders' own, and tables in docs/.
 
     python reproduce/pages.py [--check] [--figures] [FOLDER ...]
 

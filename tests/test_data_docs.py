@@ -99,3 +99,23 @@ def test_what_the_page_says_of_the_bound_is_so() -> None:
     page = " ".join(RELEASES.read_text(encoding="utf-8").split())
     assert f"the bound is {lower_bound(100, 100, 0.95, 0.001):.2f}, with 500 it is" in page
     assert f"with 500 it is {lower_bound(500, 500, 0.95, 0.001):.3f}" in page
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"), [(["--limit", "5"], True), (["--skip", "4"], False)], ids=["limit", "skip"]
+)
+def test_a_limit_that_leaves_one_class_is_told(project: Path, tmp_path: Path, chosen: list[str], told: bool) -> None:
+    words = [
+        "certify",
+        "--data",
+        str(project / "pictures"),
+        "--model",
+        f"{project / 'model.py'}:build",
+        "--classes",
+        "2",
+    ]
+    words += ["--sigma", "0.25", "--radius", "0.25", "--out", str(tmp_path / "run"), *chosen]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert ("all 5 inputs are of class 0: folders come class by class" in done.stderr) is told
+    assert "class by class" in " ".join(DATA.read_text(encoding="utf-8").split())

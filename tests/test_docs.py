@@ -92,3 +92,42 @@ def test_the_references_name_every_source_of_a_report() -> None:
 
     page = (ROOT / "docs" / "references.md").read_text()
     assert [paper.text for paper in papers() if paper.text not in page] == []
+
+
+def test_the_pages_to_begin_with_are_there_and_found_by_the_words_people_search() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("  - Begin:")[1].split("\n  - ")[0]
+    begin = re.findall(r"\S+\.md", nav)
+    assert begin[:6] == ["install.md", "first-certificate.md", "your-model.md", "your-data.md", "report.md", "ci.md"]
+    text = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in begin[:6]}
+    for word in ("timm", "DataLoader", "normalisation"):
+        assert [name for name in begin[:6] if word in text[name]], word
+
+
+def test_the_extras_are_those_of_the_page() -> None:
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    listed = {
+        name
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([a-z]+)`", line.split("|")[1])
+    }
+    assert listed == set(extras) - {"docs"}
+
+
+def test_the_commands_of_the_first_certificate_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shlex
+
+    from typer.testing import CliRunner
+
+    from ringfence.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "first-certificate.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    \$ ringfence (.+)$", page, re.MULTILINE)
+    assert len(lines) >= 5
+    for line in lines:
+        done = CliRunner().invoke(app, shlex.split(line))
+        assert done.exit_code == 0, f"{line}: {done.output}"

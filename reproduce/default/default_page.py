@@ -1,4 +1,4 @@
-"""The tables of the embedded default in README.md, from results/default.
+"""The tables of the embedded default in docs/default.md, from results/default.
 
 Runs are kept by ``tools/keep_runs.py`` under the names below; ``tools/train_default.py --measure`` writes
 accuracy.json: accuracies on the 9,500 test images that are not embedded.
@@ -56,6 +56,6 @@ def digits() -> list[str]:
 
 
 def pages() -> dict[Path, str]:
-    """README.md with its two tables."""
-    page = ROOT / "README.md"
+    """docs/default.md with its two tables."""
+    page = ROOT / "docs" / "default.md"
     return {page: filled(page, {"accuracies": "\n".join(accuracies()), "digits": "\n".join(digits())})}

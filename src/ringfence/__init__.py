@@ -132,7 +132,6 @@ _HOMES = {
         "lifted",
         "max_margin",
         "normalize",
-        "resized",
         "patches",
         "resized",
         "soft",

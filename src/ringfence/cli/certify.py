@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ringfence.analysis.aces_runs import AcesRun
     from ringfence.certification import Certification
     from ringfence.job_file import Job
+    from ringfence.loaded import Loaded
     from ringfence.loggers import Logger
     from ringfence.store import RunFolder
 
@@ -43,6 +44,9 @@ Save = Annotated[
 
 SOME_FAILED = 3
 """Exit code where some inputs could not be read or answered, and all others are certified."""
+
+FEW_OF_A_CLASS = 4
+"""Inputs of one class that chance hardly leaves alone."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,9 @@ def certify_folder(
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
     if not quiet:
         norm = job.certification.mechanisms[0].norm
-        for told in (lift_in_words(started.loaded.lift, norm), preprocessing_in_words(started.loaded.module)):
+        loaded = started.loaded
+        known = (lift_in_words(loaded.lift, norm), preprocessing_in_words(loaded.module), one_class_in_words(loaded))
+        for told in known:
             if told:
                 remark(told)
         if done:
@@ -227,6 +233,16 @@ def certify_folder(
     if loggers:
         tell_metrics(loggers, metrics_by_lane(started.run, None))
     return started.run
+
+
+def one_class_in_words(loaded: Loaded) -> str | None:
+    """That a limit left one class alone, as it does in folders; one line, or None."""
+    few = len(loaded.dataset) < FEW_OF_A_CLASS or loaded.data.limit is None
+    labels = set() if few else set(loaded.dataset.labels)
+    if len(labels) != 1 or None in labels:
+        return None
+    told = f"all {len(loaded.dataset)} inputs are of class {labels.pop()}: folders come class by class, so that --limit"
+    return f"{told} takes the first. --skip 20 takes every 20th input of all classes."
 
 
 def lift_in_words(lift: Any, norm: str) -> str | None:
