@@ -277,10 +277,6 @@ class RunFolder:
             raise no_records(self.path)
         return lanes
 
-    def so_far(self) -> list[Record]:
-        """The same, without a word about inputs that are missing: for who is about to certify those."""
-        return from_table(self._rows(RECORD_SCHEMA.names).select(RECORD_SCHEMA.names))
-
     def done_ids(self) -> set[int]:
         """Inputs that have a record for every lane of the run, and so need no further work.
 
