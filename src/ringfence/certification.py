@@ -239,6 +239,8 @@ class Certification:
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
                 inputs = iter(dataset)
+            else:  # as in a run folder, whose Dataset knows it
+                value = self.in_form(self.data.lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names)

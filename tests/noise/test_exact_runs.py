@@ -264,3 +264,16 @@ def test_inputs_off_the_lattice_fail_one_by_one_with_their_reason(tmp_path: Path
     with pytest.raises(DataError, match=r"must have inputs that can be read; got all/0: exact noise needs"):
         rf.Certification("default", rf.Data(everywhere), noise=EXACT).run(tmp_path / "none", FAST)
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("given", ["array", "tensor", "pair"])
+def test_bytes_in_memory_get_exact_noise_streamed_and_in_a_folder_alike(given: str, tmp_path: Path) -> None:
+    x = EIGHT_BIT[:, None]
+    forms = {"array": x, "tensor": torch.from_numpy(x), "pair": (x, np.array([1, 2, 3]))}
+    net = nn.Sequential(nn.Flatten(), nn.Linear(784, 4))
+    value = rf.Certification(net, forms[given], noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=10, n=60))
+    execution = rf.Execution("cpu", batch=10, check=False)
+    run = value.run(tmp_path / "run", execution)
+    assert run.config.noise.form == "exact"
+    streamed = [[stage.cells["votes"].tolist() for stage in one.stages] for one in value.stream(execution)]
+    assert streamed == [[stage.cells["votes"].tolist() for stage in one.stages] for one in run.read()]

@@ -8,10 +8,11 @@ from functools import cache
 from itertools import islice
 from typing import Any, Literal, final
 
+import numpy as np
 import torch
 
 from ringfence.data.adapters import inputs_of
-from ringfence.data.dataset import SPLITS, Dataset, Input, in_form, span
+from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, span
 from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
@@ -70,6 +71,14 @@ class Data:
         return self.source if isinstance(self.source, str) else f"{IN_MEMORY}{type(self.source).__name__}"
 
     @property
+    def lattice(self) -> int | None:
+        """Steps per unit where all inputs were given as one array of bytes, alone or beside labels."""
+        pair = isinstance(self.source, tuple) and len(self.source) == 2
+        x = self.source[0] if pair else self.source
+        whole = isinstance(x, torch.Tensor | np.ndarray) and str(x.dtype).endswith("uint8")
+        return EIGHT_BIT if whole else None
+
+    @property
     def most(self) -> int | None:
         """How many inputs at most: limit, and those below stop."""
         if self.stop is None:
@@ -122,6 +131,7 @@ class Data:
             name_of=lambda position: items[position].name,
             shape=shape,
             identify=cache(lambda: _digest(items)),
+            lattice=self.lattice,
         )
 
 
