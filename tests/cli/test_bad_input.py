@@ -80,6 +80,7 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--batch", 0], ("--batch", "number of rows", "got 0", "auto")),
     (["--batch", "many"], ("--batch", "number of rows", "'many'", "auto")),
     (["--device", "toaster"], ("error: --device:", "auto, cpu, cuda", "toaster", "Use auto")),
+    (["--fast", "--device", "cpu"], ("error: --fast:", "needs a CUDA device", "device cpu", "Leave it out")),
     (["--precision", "fp8"], ("error: --precision:", "must be one of", "fp8", "Use fp32")),
     (["--skip", 0], ("--skip", "at least 1", "got 0", "Leave it out")),
     (["--limit", 0], ("--limit", "at least 1", "got 0", "Leave it out")),

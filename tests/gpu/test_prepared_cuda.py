@@ -144,3 +144,23 @@ def test_a_network_that_changes_stops_the_run(calls: int) -> None:
     with pytest.raises(ClassifierError, match="must stay the same"):
         found.update((one.input_id, one.p_a) for one in records)
     assert found.items() < whole.items()
+
+
+@needs_kernel
+def test_tf32_is_the_default_its_forms_pass_and_float32_stays_float32() -> None:
+    network, device = trained_like(20), torch.device(DEVICE)
+    said: list[str] = []
+    execution = rf.Execution(DEVICE, batch=64, on_remark=said.append)
+    found = rf.certify(network, IMAGES, sigma=0.25, procedure=rf.Fixed(n=500), execution=execution, check=False)
+    assert len(list(found)) == len(IMAGES)
+    assert any(line.startswith("plan on cuda") and "tf32" in line for line in said)
+    rows = IMAGES.to(device)
+    exact, rounded = (Forward(network, ForwardPlan(4, one), device, 10)(rows).scores for one in ("fp32", "tf32"))
+    again = Forward(network, ForwardPlan(4), device, 10)(rows).scores
+    assert torch.equal(exact, again), "a forward in tf32 leaves no other in it"
+    difference = (exact - rounded).abs().max()
+    assert 0 < difference < 0.05 * exact.abs().max()
+    for form in ({"fold": True}, {"channels_last": True}, {"compile": True, "fold": True}):
+        plan = ForwardPlan(64, "tf32", **form)
+        draw = lambda count: torch.rand(count, 3, 32, 32, device=device)  # noqa: E731
+        assert checked_forward(network, plan, device, 10, draw).forward.plan.refused == (), form
