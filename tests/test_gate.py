@@ -155,3 +155,12 @@ def test_runs_of_logs_and_of_schema_1_are_refused(tmp_path: Path) -> None:
 
 def test_demands_are_values() -> None:
     assert Demand.of("0.60@0.5") == Demand(0.6, 0.5)
+
+
+def test_the_norm_of_the_radius_is_named(tmp_path: Path) -> None:
+    """A demand is met in the norm that was proved: an l1 radius of 0.1 is less than an l2 radius of 0.1."""
+    data = rf.Data("default", limit=2)
+    value = rf.Certification("default", data, noise=rf.Laplace(0.3), procedure=rf.Fixed(n=100))
+    value.run(tmp_path / "run")
+    verdict = rf.load(tmp_path / "run").gate("0.1@0.1")
+    assert verdict.to_dict()["norm"] == "l1"

@@ -50,7 +50,8 @@ class Verdict:
     """What a run shows of one demand.
 
     certified of inputs were right with at least the radius; lower: bound on the certified accuracy of the population
-    that the inputs were drawn from, false with probability at most 1 - confidence; passed: lower >= accuracy.
+    that the inputs were drawn from, false with probability at most 1 - confidence; passed: lower >= accuracy;
+    norm: of the radius, the one that was proved.
     """
 
     accuracy: float
@@ -61,6 +62,7 @@ class Verdict:
     share: float
     lower: float
     passed: bool
+    norm: str = "l2"
 
     def to_dict(self) -> dict[str, Any]:
         """The entry that ``ringfence gate --json`` prints."""
@@ -105,7 +107,7 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
     lower = lower_bound(certified, inputs, confidence, alpha)
     share = certified / inputs
     passed = lower >= demand.accuracy
-    return Verdict(demand.accuracy, demand.radius, confidence, inputs, certified, share, lower, passed)
+    return Verdict(demand.accuracy, demand.radius, confidence, inputs, certified, share, lower, passed, run.config.norm)
 
 
 def _answering(run: RunFolder, radius: float) -> Procedure:

@@ -124,6 +124,27 @@ def test_an_onnx_graph_is_known_by_its_files(tmp_path: Path) -> None:
     assert load_model(f"onnx:{tmp_path / 'big.onnx'}").digest != before
 
 
+class _WithFeatures(nn.Module):
+    """(features (B, 5), scores (B, 3))."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.flatten(1)[:, :5], x.mean((2, 3))
+
+
+def test_features_beside_the_scores_of_a_graph_are_not_taken_for_them(tmp_path: Path) -> None:
+    x = torch.rand(2, 3, 8, 8)
+    for name in ("scores", "logits"):
+        kept = {"input_names": ["x"], "output_names": ["features", name], "dynamo": False}
+        torch.onnx.export(_WithFeatures(), (x,), tmp_path / f"{name}.onnx", **kept)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"one output of them; got features: .*, scores: "):
+        load_model(f"onnx:{tmp_path / 'scores.onnx'}")
+    for loaded in (
+        load_model(f"onnx:{tmp_path / 'scores.onnx'}", num_classes=3),
+        load_model(f"onnx:{tmp_path / 'logits.onnx'}"),
+    ):
+        torch.testing.assert_close(loaded.module(x), x.mean((2, 3)))
+
+
 def test_an_onnx_graph_has_no_gradients_and_is_copied_with_its_session(tmp_path: Path) -> None:
     module = load_model(f"onnx:{saved_onnx(tmp_path / 'n.onnx', small_network())}", mean=[0.5], std=[0.5]).module
     x = torch.rand(2, 3, 16, 16)

@@ -157,6 +157,7 @@ def test_what_trainers_put_around_weights_is_taken_off(tmp_path: Path, content: 
     assert all(torch.equal(value, NETWORK[key]) for key, value in network.state_dict().items())
 
 
+@pytest.mark.filterwarnings("ignore::ringfence.models.weights.WeightsWarning")
 def test_of_several_weights_the_first_in_the_documented_order_are_taken(tmp_path: Path) -> None:
     torch.save({"ema": LeNet(3).state_dict(), "model": NETWORK}, tmp_path / "w.pt")
     assert load_model(f"lenet@{tmp_path / 'w.pt'}").num_classes == 10

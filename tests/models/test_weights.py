@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 
 from ringfence.classifiers.architectures import LeNet
 from ringfence.errors import ModelError
-from ringfence.models.weights import fit_weights, read_weights, split_weights, state_digest
+from ringfence.models.weights import WeightsWarning, fit_weights, read_weights, split_weights, state_digest
 
 
 def test_first_differing_key_is_named() -> None:
@@ -102,3 +103,17 @@ def test_one_word_names_a_network_and_its_weights(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     Path("mine@home.pt").touch()
     assert split_weights("mine@home.pt") == ("mine@home.pt", None)
+
+
+@pytest.mark.parametrize("beside", ["ema", "state_dict_ema", "model_ema"])
+def test_which_of_several_weights_is_certified_is_said(tmp_path: Path, beside: str) -> None:
+    """A running average is another network than the last weights; a certificate is about one of them."""
+    last, average = nn.Linear(2, 2).state_dict(), nn.Linear(2, 2).state_dict()
+    torch.save({"state_dict": last, beside: {**average, "n_averaged": torch.tensor(3)}}, tmp_path / "both.pt")
+    with pytest.warns(WeightsWarning, match=f"under 'state_dict' are taken, not those under '{beside}'"):
+        found = read_weights(tmp_path / "both.pt")
+    assert torch.equal(found.state["weight"], last["weight"])
+    torch.save({"state_dict": last, "optimizer": {"state": {0: average["bias"]}}, "epoch": 3}, tmp_path / "one.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_weights(tmp_path / "one.pt")

@@ -38,7 +38,7 @@ def gate_command(
             for one in verdicts:
                 word, sign = ("passed", ">=") if one.passed else ("failed", "<")
                 lower = math.floor(1e4 * one.lower) / 1e4
-                bound = f"lower bound {lower:.4f} {sign} {one.accuracy:g} at radius {one.radius:g}"
+                bound = f"lower bound {lower:.4f} {sign} {one.accuracy:g} at {one.norm} radius {one.radius:g}"
                 counted = f"{one.certified} of {one.inputs} inputs certified"
                 say(f"{word}: {bound} ({counted}; confidence {one.confidence:g})")
     if not passed:

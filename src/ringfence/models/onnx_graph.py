@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, final
 
@@ -66,11 +66,7 @@ class OnnxFile(Library):
         if len(inputs) != 1 or inputs[0].type not in FLOATS:
             received = ", ".join(f"{one.name}: {one.type}" for one in inputs)
             raise ModelError(spec, "must take one batch of floating-point inputs", received, "Export it so.")
-        floating = [one for one in outputs if one.type in FLOATS and len(one.shape) <= 2]
-        asked = next((one for one in floating if one.name == "logits"), floating[0] if floating else None)
-        if asked is None:
-            received = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in outputs)
-            raise ModelError(spec, "must return scores (B, K)", received, "Export the logits.")
+        asked = _scores(spec, outputs, num_classes)
         shape = inputs[0].shape
         batch = shape[0] if isinstance(shape[0], int) else None
         graph = OnnxGraph(session, inputs[0].name, asked.name, FLOATS[inputs[0].type], batch)
@@ -80,6 +76,20 @@ class OnnxFile(Library):
         if None not in (num_classes, classes) and num_classes != classes:
             raise ModelError("num_classes", f"{spec} returns {classes} scores", num_classes, "Leave it out.")
         return Built(graph, num_classes or classes, extra=_contents(spec, path), usual=Preprocessing(None, sides))
+
+
+def _scores(spec: str, outputs: Sequence[Any], num_classes: int | None) -> Any:
+    """The output that holds the scores: the one called logits, or the only one it can be. Features beside them have as
+    good a shape, and a certificate about those would be about another function."""
+    floating = [one for one in outputs if one.type in FLOATS and len(one.shape) <= 2]
+    named = [one for one in floating if one.name == "logits"]
+    fitting = [one for one in floating if num_classes is not None and one.shape[-1:] == [num_classes]]
+    found = next((some for some in (named, floating, fitting) if len(some) == 1), None)
+    if found is None:
+        received = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in outputs)
+        remedy = "Export the logits alone, call them logits, or give `num_classes`."
+        raise ModelError(spec, "must return scores (B, K), one output of them", received, remedy)
+    return found[0]
 
 
 def _session(spec: str, path: Path) -> Any:

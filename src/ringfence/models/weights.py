@@ -40,6 +40,10 @@ _METRIC = re.compile(
 _STORED_NORMALIZERS = (("mean", "std"), ("0.mean", "0.std"), ("0.means", "0.sds"))
 
 
+class WeightsWarning(UserWarning):
+    """A file with several sets of weights, such as a running average beside the last ones: another network each."""
+
+
 @dataclass(frozen=True)
 class Weights:
     """A file's tensors, and the architecture it names, if any."""
@@ -95,7 +99,7 @@ def _read_checkpoint(path: Path) -> Weights:
     except (RuntimeError, EOFError, OSError, ValueError) as error:
         raise ModelError(str(path), "must be a PyTorch checkpoint", error, "Save model.state_dict() again.") from error
     arch = content.get("arch") if isinstance(content, dict) else None
-    state = _state_in(content)
+    state = _state_in(content, path)
     if isinstance(state, Mapping):
         state = {key: one for key, one in state.items() if isinstance(one, Tensor) or not _METRIC.fullmatch(str(key))}
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()) or not state:
@@ -108,14 +112,24 @@ def _read_checkpoint(path: Path) -> Weights:
     return Weights({str(key): value for key, value in state.items()}, arch if isinstance(arch, str) else None)
 
 
-def _state_in(content: object) -> object:
-    """The innermost mapping below the usual names; a network may have a part that is called like one of them."""
+def _state_in(content: object, path: Path) -> object:
+    """The innermost mapping below the usual names; beside other weights, which were taken is said."""
     while isinstance(content, Mapping):
-        inside = next((content[name] for name in _CONTAINERS if isinstance(content.get(name), Mapping)), None)
-        if inside is None:
+        taken = next((name for name in _CONTAINERS if isinstance(content.get(name), Mapping)), None)
+        if taken is None:
             break
-        content = inside
+        others = [str(name) for name, one in content.items() if name != taken and _like(one, content[taken])]
+        if others:
+            told = f"{path}: the weights under {taken!r} are taken, not those under {', '.join(map(repr, others))};"
+            warnings.warn(f"{told} to certify others save them in a file of their own", WeightsWarning, stacklevel=2)
+        content = content[taken]
     return content
+
+
+def _like(other: object, taken: Mapping[str, object]) -> bool:
+    """Whether something in a file may be weights of the same network: tensors, and not far fewer."""
+    tensors = [one for one in other.values() if isinstance(one, Tensor)] if isinstance(other, Mapping) else []
+    return 2 * len(tensors) > len(taken)
 
 
 def fit_weights(module: nn.Module, state: Mapping[str, Tensor], source: str) -> Fitted:
