@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,13 @@ def resident(process: int) -> float:
 
 
 def workers() -> list[int]:
-    """Processes of the actors."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and b"ray::_Actor" in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return sorted(found)
+    """Processes of the actors of a Ray that this process started: others on this machine are not ours."""
+    import psutil  # comes with Ray
+
+    family = psutil.Process().children(recursive=True)
+    with suppress(psutil.Error):
+        return sorted(one.pid for one in family if "ray::_Actor" in " ".join(one.cmdline()))
+    return []
 
 
 def main() -> int:

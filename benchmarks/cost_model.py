@@ -31,9 +31,14 @@ def draws_of(run: str) -> list[int]:
     return [int(one) for one in table["draws"].to_pylist()]
 
 
+def _gpu() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / "gpu.json").read_text())
+    return found
+
+
 def measured(form: str) -> float:
     """Draws a second of ResNet-110 on CIFAR-10 in the engine, on one H200."""
-    networks = json.loads((RESULTS / "gpu.json").read_text())["measurements"]["networks"]
+    networks = _gpu()["measurements"]["networks"]
     (found,) = [one for one in networks if (one["depth"], one["form"]) == (110, form)]
     return median(found["engine"])
 
@@ -78,8 +83,9 @@ def main() -> int:
         f"{SEQUENTIAL}; the same is taken for ImageNet. An ensemble of k costs k times as much, K-consensus less.",
         "The price is an assumption: pass `--price`.",
     ]
+    origin = {key: _gpu()[key] for key in ("date", "repetitions", "environment")}  # the rates are that machine's
     settings = {"price": options.price, "rates": rates, "sequential": SEQUENTIAL}
-    return finish(Report("cost", settings, [Grid(title, columns, rows)], [], {"costs": costs}, notes), options)
+    return finish(Report("cost", settings, [Grid(title, columns, rows)], [], {"costs": costs}, notes), options, origin)
 
 
 if __name__ == "__main__":

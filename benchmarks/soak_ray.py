@@ -62,6 +62,7 @@ def main() -> int:
     parser = options_parser(__doc__ or "")
     parser.add_argument("--kills", type=int, default=20)
     options = parser.parse_args()
+    os.environ |= {"RAY_worker_niceness": "0"}
     from ray.cluster_utils import Cluster
 
     few = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -71,7 +72,7 @@ def main() -> int:
     begun = 0
     with tempfile.TemporaryDirectory() as folder:
         out, quiet = Path(folder) / "run", Path(folder) / "quiet"
-        work = ["--n", "2000", "--limit", str(20 if options.quick else 200)]
+        work = ["--n", "2000", "--limit", str(20 if options.quick else 120)]
         where = ["--engine", "ray", "--address", cluster.address, "--workers", "2", "--out", str(out)]
         while sum(killed.values()) < options.kills:
             driver = subprocess.Popen([*COMMAND, *work, *where])

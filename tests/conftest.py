@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from ringfence.store import RunFolder
 
 # Before torch is loaded: the suite runs one worker per core, and threads of several workers only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +28,29 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no shared/ folder beside this checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def fake_run() -> Callable[..., RunFolder]:
+    """Make a run folder without a network."""
+    from fake_runs import fake_run
+
+    return fake_run
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless browser: RINGFENCE_CHROMIUM, or the chromium on the path."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the dev extra")
+    path = os.environ.get("RINGFENCE_CHROMIUM") or shutil.which("chromium")
+    if not path:
+        pytest.skip("no browser: install chromium, or name one in RINGFENCE_CHROMIUM")
+    off = ("gpu", "quic", "background-networking", "component-update", "sync")
+    flags = ["--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{one}" for one in off)]
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=path, args=flags)  # with a fresh profile of its own
+        yield running
+        running.close()
 
 
 @pytest.fixture(autouse=True)

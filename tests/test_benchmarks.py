@@ -43,8 +43,9 @@ def test_a_quick_run_writes_valid_json(script: Path, tmp_path: Path) -> None:
         assert bar["passed"] is holds
 
 
-def test_the_page_shows_the_committed_results() -> None:
-    assert run(ROOT / "benchmarks" / "tables.py", "--check").returncode == 0
+@pytest.mark.parametrize("page", ["benchmarks.md", "scaling.md"])
+def test_the_pages_show_the_committed_results(page: str) -> None:
+    assert run(ROOT / "benchmarks" / "tables.py", "--check", "--page", str(ROOT / "docs" / page)).returncode == 0
 
 
 def test_quick_runs_never_reach_the_page(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_without_its_plugin_a_name_is_unknown(files: Path) -> None:
 
 def test_plugins_of_the_environment_are_loaded_and_handed_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLUGINS, "lipschitz.py")
-    assert "lipschitz" in " ".join(run("--plugin", "hoeffding.py", "certify", "--help").split())
+    assert "lipschitz" in " ".join(run("--plugin", "hoeffding.py", "certify", "--help-all").split())
     assert os.environ[PLUGINS] == f"lipschitz.py,{files / 'hoeffding.py'}"
 
 

@@ -6,6 +6,7 @@ import csv
 import logging
 import warnings
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.answers import COLUMNS, export_csv
+from ringfence.certifying import Asked
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, Problems, RingfenceError
 
@@ -43,6 +45,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> rf.Run:
     found = rf.certify(Bright(), LOADER, sigma=0.25, radius=0.5, execution=FAST, out=out)
     assert isinstance(found, rf.Run)
     return found
+
+
+def test_those_who_check_types_may_ask_for_everything() -> None:
+    own = {"classifier", "data", "out"}
+    assert set(Asked.__annotations__) == set(signature(rf.certify).parameters) - own
 
 
 def test_one_line_certifies_a_loader(run: rf.Run) -> None:

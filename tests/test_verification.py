@@ -229,3 +229,28 @@ def test_rows_of_other_settings_do_not_count(tmp_path: Path) -> None:
     assert [one.what for one in rf.verify(run)] == ["parts/part-000001.parquet"]
     with pytest.raises(StoreError, match="own settings"):
         run.append([replace(rows[5], config_hash="0" * 16)])
+
+
+def test_settings_that_say_another_norm_or_a_shrinking_identity_are_found(tmp_path: Path) -> None:
+    """Radii are shown in the norm of the config, and divided by the bound of its lift: both must be those proved."""
+    test = rf.Fixed(n=800)
+    honest = config(test)
+    for told, name, forged in (
+        ({"norm": "linf"}, "norm", 1.0),
+        ({"lift": {"name": "identity", "norm_bound": 0.5}}, "lift.norm_bound", 2.0),
+    ):
+        lying = honest.with_entries(told)
+        rows = [
+            replace(
+                one,
+                config_hash=lying.digest,
+                lift_norm=lying.lift.norm_bound,
+                radius=one.radius * forged,
+                radii={key: radius * forged for key, radius in one.radii.items()},
+            )
+            for one in records(test)
+        ]
+        run = rf.RunFolder.create_or_resume(tmp_path / name, lying)
+        run.append(rows)
+        found = rf.verify(rf.RunFolder.open(tmp_path / name))
+        assert name in [one.what for one in found]

@@ -28,7 +28,7 @@ def reference() -> str:
             lines += [f"Arguments: {', '.join(words)}.", ""]
         lines += ["| option | meaning |", "|---|---|"]
         for option in command.get_params(Context(command)):
-            if option.param_type_name == "option" and option.name != "help":
+            if option.param_type_name == "option" and option.name not in ("help", "help_all"):
                 flags = ", ".join(f"`{flag}`" for flag in option.opts)
                 default = option.default if not callable(option.default) else None
                 shown = "" if default in (None, False, "") or option.required else f" (default `{default}`)"

@@ -18,8 +18,8 @@ from softmax_bounds import SOFT_BOUNDS, redecided
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Comparison, Radii, compare, summarise
-from ringfence.analysis.simplex import contestant, simplex_map, simplex_points
-from ringfence.mechanisms import Mechanism, mechanisms_named, neyman_pearson, one_sided
+from ringfence.analysis.simplex import simplex_map, simplex_points
+from ringfence.mechanisms import Mechanism, mechanism, mechanisms_named, neyman_pearson, one_sided
 
 HERE = Path(__file__).resolve().parent
 RESULTS, DOCS = ROOT / "results" / "simplex", ROOT / "docs"
@@ -68,7 +68,7 @@ _PERCENTS = ("median_gain_percent", "mean_gain_percent")
 def _gained(run: Run, several: bool) -> list[Row]:
     bounds = RunBounds.load(run.folder.path)
     base, network = Radii.of(bounds, one_sided), f", {run.architecture}" if several else ""
-    pairs = (("paper's ensemble", contestant(ENSEMBLE)), ("neyman-pearson", neyman_pearson))
+    pairs = (("paper's ensemble", mechanism(ENSEMBLE)), ("neyman-pearson", neyman_pearson))
     return [[f"{label}{network}", *_tested(compare(Radii.of(bounds, one), base))] for label, one in pairs]
 
 
@@ -122,7 +122,7 @@ def mechanisms() -> list[str]:
 
 def gains() -> list[str]:
     """Table 2 of the paper: its ensemble over one_sided, and what neyman_pearson adds."""
-    ensemble = contestant(ENSEMBLE)
+    ensemble = mechanism(ENSEMBLE)
     pairs: list[tuple[str, Mechanism, Mechanism]] = [
         ("ensemble over one_sided", ensemble, one_sided),
         ("neyman_pearson over one_sided", neyman_pearson, one_sided),
@@ -150,7 +150,7 @@ def gaining() -> list[str]:
     limits = (0.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
     rows = []
     for run in digits("multinomial"):
-        for words, ours in (("ensemble", contestant(ENSEMBLE)), ("neyman_pearson", neyman_pearson)):
+        for words, ours in (("ensemble", mechanism(ENSEMBLE)), ("neyman_pearson", neyman_pearson)):
             found = compare(Radii.of(run, ours), Radii.of(run, one_sided), gains=limits)
             rows.append([f"{run.sigma:g}", words, *(f"{share:.1%}" for share in found.gaining.values())])
     return table(["sigma", "over one_sided", *(f"> {x:g}%" for x in limits)], rows)
@@ -169,7 +169,7 @@ def procedures() -> list[str]:
         cohen = Radii.of(as_fixed(two_sided), one_sided)
         for words, run in (("two-sided over fixed", two_sided), ("multinomial over fixed", multinomial)):
             rows.append(gain_row(f"{run.sigma:g}", words, Radii.of(run, neyman_pearson), cohen))
-        ensemble = Radii.of(multinomial, contestant(ENSEMBLE))
+        ensemble = Radii.of(multinomial, mechanism(ENSEMBLE))
         rows.append(gain_row(f"{multinomial.sigma:g}", "multinomial by the ensemble over fixed", ensemble, cohen))
     return table(GAIN_HEAD, rows)
 

@@ -28,18 +28,17 @@ from ringfence.named_parts import (
     check_numbers,
     check_tree,
     fitted_procedure,
-    mechanisms_of,
     noise_of,
     resolved_precision,
     undivided,
 )
 from ringfence.noise import Noise
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
-from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane, Record
 from ringfence.sampling import Precision, count_classes, pick_device
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
+from ringfence.store.claimed import mechanisms_in, procedure_in
 from ringfence.unit_check import check_units, peeked
 from ringfence.work import Origin, Work, engine_named
 
@@ -85,7 +84,7 @@ class Certification:
         noise: Noise,
         procedure: Procedure | None = None,
         mechanism: Mechanisms | None = None,
-        precision: str = "fp32",
+        precision: str = "auto",
         split_alpha: bool = False,
         seed: int = 0,
         mean: Sequence[float] | None = None,
@@ -139,6 +138,11 @@ class Certification:
         return tuple(map(Lane, self.names)) or lanes_of(self.classifier)
 
     @property
+    def lane_names(self) -> tuple[str, ...]:
+        """The keys of their records."""
+        return tuple(lane.name for lane in self.lanes)
+
+    @property
     def test(self) -> Procedure:
         """The procedure of one lane: with split_alpha each has its share of alpha, so that one may be chosen later."""
         if not self.split_alpha:
@@ -185,8 +189,8 @@ class Certification:
         norm_bound(lift, self.mechanisms[0], value.noise)  # refuses what has no proof
         if not len(dataset):
             return Loaded(value, model, module, lift, data, dataset, self.classes or model.num_classes or 2).checked()
-        names, first = tuple(lane.name for lane in self.lanes), dataset.first_readable
-        found = count_classes(module, lift(first), pick_device(device), names)
+        first = dataset.first_readable
+        found = count_classes(module, lift(first), pick_device(device), self.lane_names)
         facts(module, first[None])  # a core network must fit too, before a run folder is begun
         known = self.classes or model.num_classes
         if known is not None and known != found:
@@ -230,7 +234,7 @@ class Certification:
         if isinstance(self.classifier, Live):
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
-            names = tuple(lane.name for lane in self.lanes) if self.split_alpha else self.names
+            names = self.lane_names if self.split_alpha else self.names
             value, lift, inputs = self, self.lift or Identity(), self.data.stream()
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
@@ -243,8 +247,8 @@ class Certification:
             loaded = self.load(execution.device)
             if execution.check:
                 loaded.check(execution.device)
-            value, names = loaded.certification, tuple(lane.name for lane in self.lanes)
-            parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, names)
+            value = loaded.certification
+            parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, self.lane_names)
             origin = loaded.origin
         yield from value.driven(*parts, execution, origin=origin)
 
@@ -288,7 +292,7 @@ class Certification:
         if len(modules) != places:
             rule, remedy = f"needs the {places} networks of its tree again, in their order", "Give modules=[...]."
             raise ModelError("modules", rule, f"{len(modules)} for {config.classifier.tree}", remedy)
-        test = named_procedure(config.procedure.name, config.procedure.settings)
+        test = procedure_in(config)
         alpha = undivided(test.alpha, len(config.classifier.lanes)) if config.split_alpha else test.alpha
         chosen = {key: getattr(stored, key) for key in Data().choice}
         root = with_live(tree, iter(modules))
@@ -297,7 +301,7 @@ class Certification:
             Data(stored.source if data is None else data, **chosen),
             noise=noise_of(config.noise.model_dump()),
             procedure=replace(test, alpha=alpha),  # type: ignore[type-var]
-            mechanism=mechanisms_of(config.mechanisms),
+            mechanism=mechanisms_in(config),
             precision=config.precision,
             split_alpha=config.split_alpha,
             seed=config.seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 from torch import nn
 
@@ -14,15 +14,44 @@ from ringfence.certification import Certification, Mechanisms, deciding_of
 from ringfence.driver import Execution, Progress
 from ringfence.errors import ArgumentError, Collected
 from ringfence.lift import Lift
-from ringfence.loggers import Logger, PythonLogger, all_of
+from ringfence.loggers import Logger, PythonLogger, all_of, tell_metrics
 from ringfence.mechanisms import Mechanism
 from ringfence.models.grammar import Tree
+from ringfence.named_parts import resolved_precision
 from ringfence.noise import Gaussian, Noise
 from ringfence.procedures import Procedure, Sequential
 from ringfence.record import Record
 from ringfence.runs import Run
 
 
+class Asked(TypedDict, total=False):
+    """What ``certify`` is asked for beside classifier, data and folder, for those who check types."""
+
+    sigma: float | None
+    radius: float | None
+    noise: Noise | None
+    procedure: Procedure | None
+    mechanism: Mechanisms | None
+    also: tuple[Mechanism, ...]
+    lift: Lift | None
+    num_classes: int | None
+    lanes: Sequence[str]
+    precision: str
+    split_alpha: bool
+    seed: int
+    execution: Execution | None
+    check: bool
+    on_record: Callable[[Record], None] | None
+    on_progress: Callable[[Progress], None] | None
+    loggers: Sequence[Logger]
+
+
+@overload
+def certify(
+    classifier: str | Tree | nn.Module, data: Any, *, out: None = None, **asked: Unpack[Asked]
+) -> Iterator[Record]: ...
+@overload
+def certify(classifier: str | Tree | nn.Module, data: Any, *, out: str | Path, **asked: Unpack[Asked]) -> Run: ...
 def certify(
     classifier: str | Tree | nn.Module,
     data: Any,
@@ -36,7 +65,7 @@ def certify(
     lift: Lift | None = None,
     num_classes: int | None = None,
     lanes: Sequence[str] = (),
-    precision: str = "fp32",
+    precision: str = "auto",
     split_alpha: bool = False,
     seed: int = 0,
     execution: Execution | None = None,
@@ -50,7 +79,8 @@ def certify(
 
     classifier: a network (B, *shape) -> scores (B, K) or (B, lanes, K) with names of the lanes, or a tree of models.
     data: a source, Dataset, DataLoader, tensor or array (N, *shape) in [0,1] or of bytes, (inputs, labels), or rows
-    (data/adapters.py). sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
+    (data/adapters.py). precision: fp32, tf32 (on CUDA) or bf16, part of what is claimed; auto is tf32 where the device
+    has it, else fp32. sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
     100,000 draws prove; or noise and procedure themselves. mechanism decides, None is the tight one for the noise; also
     adds further radii from the same bounds at no cost. check: refuse data and classifier that are hardly made for each
     other (unit_check.py).
@@ -68,7 +98,7 @@ def certify(
             noise=drawn or Gaussian(1.0),
             procedure=test,
             mechanism=(*deciding_of(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
-            precision=precision,
+            precision=resolved_precision(precision, "auto" if execution is None else execution.device),
             split_alpha=split_alpha,
             seed=seed,
             classes=num_classes,
@@ -78,19 +108,34 @@ def certify(
     )
     wrong.tell()
     assert value is not None
-    how = execution or Execution()
-    told: list[Callable[[Progress], None]] = [how.on_progress, *(one.progress for one in (PythonLogger(), *loggers))]
-    told += [] if on_progress is None else [on_progress]
-    how = replace(how, check=check and how.check, on_progress=all_of(*told))
+    how = _telling(execution or Execution(), check, on_progress, loggers)
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)
+    return _written(value, out, how, on_record, loggers)
+
+
+def _telling(
+    how: Execution, check: bool, on_progress: Callable[[Progress], None] | None, loggers: Sequence[Logger]
+) -> Execution:
+    """The same execution, which tells everybody how far it is."""
+    told = [how.on_progress, *(one.progress for one in (PythonLogger(), *loggers))]
+    told += [] if on_progress is None else [on_progress]
+    return replace(how, check=check and how.check, on_progress=all_of(*told))
+
+
+def _written(
+    value: Certification,
+    out: str | Path,
+    how: Execution,
+    on_record: Callable[[Record], None] | None,
+    loggers: Sequence[Logger],
+) -> Run:
+    """The run in this folder, certified to its end."""
     started = value.start(out, how)
     for record in _told_of(started.records(how.on_progress), on_record, ()):
         del record
     run = Run(started.run)
-    for logger in (PythonLogger(), *loggers):
-        for found in run.metrics():
-            logger.metrics(found)
+    tell_metrics((PythonLogger(), *loggers), run.metrics())
     return run
 
 
@@ -119,6 +164,5 @@ def _told_of(
         if loggers:
             kept.append(record)
         yield record
-    for found in metrics_by_lane(kept, None) if kept else ():
-        for logger in loggers:
-            logger.metrics(found)
+    if kept:
+        tell_metrics(loggers, metrics_by_lane(kept, None))

@@ -54,6 +54,10 @@ class Progress:
     seconds: float
 
 
+def ignore(told: object) -> None:
+    """Nobody listens; by name, so that an execution can be sent to another process."""
+
+
 def refuse_failed(input_id: int, reason: str) -> None:
     """An input that the classifier cannot answer ends the run, unless somebody keeps the reason."""
     raise ClassifierError("classifier", f"must answer input {input_id}", reason, "Leave that input out.")
@@ -68,22 +72,23 @@ class Execution:
     unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
     check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
     on_failed: told inputs that an engine gave up, and why; on_remark: what a user may want to know on the way.
-    autotune: of a compiled network; None: if ``draws``, expected of the whole run (0: unknown), take long enough.
+    compile, and autotune of a compiled network: None: if ``draws``, expected of the whole run (0: unknown), take long
+    enough on a CUDA device to pay for it.
     """
 
     device: str = "auto"
     batch: int | None = None
-    compile: bool = False
+    compile: bool | None = None
     autotune: bool | None = None
     draws: int = 0
     plan: ForwardPlan | None = None
     unlocked: bool = False
     engine: Any = "local"
     check: bool = True
-    on_plan: Callable[[ForwardPlan], None] = field(default=lambda plan: None)
-    on_progress: Callable[[Progress], None] = field(default=lambda progress: None)
+    on_plan: Callable[[ForwardPlan], None] = field(default=ignore)
+    on_progress: Callable[[Progress], None] = field(default=ignore)
     on_failed: Callable[[int, str], None] = field(default=refuse_failed)
-    on_remark: Callable[[str], None] = field(default=lambda told: None)
+    on_remark: Callable[[str], None] = field(default=ignore)
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:
@@ -104,8 +109,22 @@ class Execution:
                 raise ArgumentError("plan", rule, self.plan.precision, remedy)
             check_memory(self.plan.batch, shape, device)
             return self.plan
+        if precision == "tf32" and device.type != "cuda":
+            rule, remedy = "tf32 is arithmetic of CUDA devices", "Use fp32, or auto, which knows the device."
+            raise ArgumentError("precision", rule, f"tf32 on {device}", remedy)
         how = (precision, self.compile, self.batch, self.autotune, self.draws)
         return fastest_plan(classifier, shape, num_classes, device, *how)
+
+    def in_words(self, plan: ForwardPlan, device: torch.device) -> str:
+        """The plan that runs on a device, and why it is that one, in a line."""
+        if self.plan is not None:
+            why = "as before"
+        elif plan.compile or self.compile is not None:
+            why = "as asked" if self.compile is not None else f"compiling pays for {self.draws:,} draws"
+        else:
+            why = "measured; " + ("too short to compile" if self.draws else "draws unknown, so not compiled")
+        refused = "".join(f"; without {one}" for one in plan.refused)
+        return f"plan on {device}: {plan.in_words} ({why}){refused}"
 
 
 def drive(
@@ -210,6 +229,8 @@ def begin(
         )
         raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", remedy)
     execution.on_plan(engine.plan)
+    if device.type == "cuda":
+        execution.on_remark(execution.in_words(engine.plan, device))
     return Begun(engine, given, Facts(classifier, device))
 
 

@@ -21,10 +21,11 @@ from ringfence.certification import Certification
 from ringfence.data import Data
 from ringfence.driver import Execution
 from ringfence.errors import ArgumentError, Collected, RingfenceError, StoreError
+from ringfence.mechanisms import mechanisms_named
 from ringfence.models import lanes_of, procedure_for
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Tree
-from ringfence.named_parts import mechanisms_of, noise_of
+from ringfence.named_parts import noise_of, resolved_precision
 from ringfence.procedures import Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
@@ -72,11 +73,11 @@ class Job:
         tree = wrong.ask(lambda: _known(tree_of(described.get("tree"))))
         execution = wrong.ask(lambda: execution_of(content.get("execution") or {}))
         test = wrong.ask(lambda: _procedure(tree, content.get("procedure", "fixed")))
-        # Configs from before there were forms name none, and are of float noise.
-        form = {"form": FLOAT} if "schema_version" in content else {}
+        # Configs from before there were forms name none, and are of float noise; none of theirs says auto.
+        form, usual = ({"form": FLOAT}, "fp32") if "schema_version" in content else ({}, "auto")
         noise = wrong.ask(lambda: noise_of(form | _mapping("noise", content.get("noise"))))
         named, family = content.get("mechanisms"), "gaussian" if noise is None else noise.law.family
-        proofs = None if named is None else wrong.ask(lambda: mechanisms_of(_names(named), family))
+        proofs = None if named is None else wrong.ask(lambda: mechanisms_named(_names(named), family))
         data = wrong.ask(lambda: _data(content.get("data", "default")))
         split = wrong.ask(lambda: _typed("split_alpha", content.get("split_alpha", False), bool))
         seed = wrong.ask(lambda: _typed("seed", content.get("seed", 0), int))
@@ -89,7 +90,7 @@ class Job:
                 noise=noise or noise_of({"sigma": 1.0}),
                 procedure=None if noise is None else test,
                 mechanism=proofs,
-                precision=str(content.get("precision", "fp32")),
+                precision=resolved_precision(str(content.get("precision", usual)), (execution or Execution()).device),
                 split_alpha=split or False,
                 seed=seed or 0,
                 mean=mean,
@@ -215,7 +216,7 @@ def execution_of(content: Any) -> Execution:
         raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
     named = given.get("engine", "local")
     engine = engine_named(named if isinstance(named, Mapping) else str(named))
-    compile = _typed("compile", given.get("compile", False), bool)
+    compile = None if given.get("compile") is None else _typed("compile", given["compile"], bool)
     check = _typed("check", given.get("check", True), bool)
     return Execution(device, batch, compile, given.get("autotune"), engine=engine, check=check)
 

@@ -51,9 +51,8 @@ class Loaded:
 
     def check(self, device: str = "auto") -> None:
         """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
-        names = tuple(lane.name for lane in self.certification.lanes)
         parts = (looked_at(self.dataset), self.certification.noise, self.lift)
-        check_units(self.module, *parts, pick_device(device), names)
+        check_units(self.module, *parts, pick_device(device), self.certification.lane_names)
 
     @property
     def origin(self) -> Origin | None:

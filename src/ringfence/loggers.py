@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, final
 
@@ -120,6 +120,13 @@ def all_of(*told: Callable[What, None]) -> Callable[What, None]:
             one(*what, **named)
 
     return tell
+
+
+def tell_metrics(loggers: Sequence[Logger], reached: Iterable[RunMetrics]) -> None:
+    """Tell every logger what each lane of a certification reached."""
+    for found in reached:
+        for one in loggers:
+            one.metrics(found)
 
 
 LOGGERS: dict[str, type[Logger]] = {"logging": PythonLogger, "wandb": WandbLogger, "mlflow": MlflowLogger}

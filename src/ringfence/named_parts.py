@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ringfence.errors import ArgumentError, Collected, ModelError
-from ringfence.mechanisms import Mechanism, mechanisms_named
+from ringfence.mechanisms import Mechanism
 from ringfence.models import lanes_of, procedure_for
 from ringfence.models.grammar import Live, Tree, live_places
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import PROCEDURES, EnsembleAfterSmoothing, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane
-from ringfence.sampling import ForwardPlan, check_seed
+from ringfence.sampling import ForwardPlan, check_seed, pick_device
 from ringfence.settings import check_settings
-from ringfence.stats.noise_law import AUTO, GAUSSIAN
+from ringfence.stats.noise_law import AUTO
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification
+
+TF32_SINCE = (8, 0)
+"""Compute capability of the first devices that have it."""
 
 
 def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
@@ -86,11 +89,12 @@ def check_tree(value: Certification) -> None:
         raise ModelError("mean, std", rule, str(value.classifier), "Wrap it: normalize(net, mean=..., std=...).")
 
 
-def resolved_precision(name: str) -> Any:
-    """``auto`` is bf16 where a CUDA device computes in it, else fp32; other names stay, to be checked."""
+def resolved_precision(name: str, device: str = "auto") -> Any:
+    """``auto`` is tf32 on a CUDA device that computes in it, else fp32; other names stay, to be checked."""
     if name != "auto":
         return name
-    return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
+    where = pick_device(device)
+    return "tf32" if where.type == "cuda" and torch.cuda.get_device_capability(where) >= TF32_SINCE else "fp32"
 
 
 def noise_of(settings: Mapping[str, Any]) -> Noise:
@@ -104,12 +108,6 @@ def noise_of(settings: Mapping[str, Any]) -> Noise:
         raise ArgumentError("sigma", "must be a positive number", repr(sigma), "Give e.g. 0.25 ([0,1] pixel units).")
     form, lattice = settings.get("form", AUTO), settings.get("lattice")
     return noise_with(family, float(sigma), form, lattice)  # type: ignore[arg-type]
-
-
-def mechanisms_of(names: str | Sequence[str], family: str = GAUSSIAN) -> tuple[Mechanism, ...]:
-    """Mechanisms by name, the deciding one first; ``all`` is that of the noise's family with every other beside it."""
-    each = [names] if isinstance(names, str) else names
-    return tuple(one for name in each for one in mechanisms_named(str(name), family))
 
 
 def undivided(alpha: float, lanes: int) -> float:

@@ -126,11 +126,20 @@ class _Claim:
 
     def contradicted(self, records: Sequence[Record]) -> Iterator[Disagreement]:
         """Differences of the records, which are read as arrays; one whose counts are nonsense is named alone."""
+        yield from self._settings()
         sane = [record for record in records if not _beyond(record)]
         yield from (_nonsense(record, f"more than {_MOST}") for record in records if _beyond(record))
         each = _usual_forwards(sane)
         for start in followed(range(0, len(sane), AT_ONCE), "verifying"):
             yield from self._together(sane[start : start + AT_ONCE], each)
+
+    def _settings(self) -> Iterator[Disagreement]:
+        """What the settings themselves say wrongly of the claims: radii are read and converted by their norm."""
+        norm, bound = self.given.mechanism.norm, self.given.norm_bound
+        if self.config.norm != norm:
+            yield Disagreement(None, "", "norm", self.config.norm, norm)
+        if self.config.lift.name == "identity" and bound != 1.0:
+            yield Disagreement(None, "", "lift.norm_bound", bound, 1.0)
 
     def _together(self, records: Sequence[Record], each: int | None) -> Iterable[Disagreement]:
         try:

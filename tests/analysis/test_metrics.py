@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from configs import small_config
 
-from ringfence.analysis import load_metrics, metrics, metrics_by_lane, metrics_json
+from ringfence.analysis import load_metrics, metrics, metrics_by_lane
 from ringfence.analysis.metrics import guarantee
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import AcesPredict, Fixed, Predict, Procedure, Sequential
@@ -106,7 +105,7 @@ def test_lanes_are_measured_apart() -> None:
             metrics(records, [0.25], lane=lane)
 
 
-def test_the_printed_document(tmp_path: Path) -> None:
+def test_the_entry_that_is_printed(tmp_path: Path) -> None:
     config = small_config(model="m", data="d", num_classes=2, sigma=0.5, procedure="fixed", lanes=["", "second"])
     run = RunFolder.create_or_resume(tmp_path / "run", config)
 
@@ -115,17 +114,13 @@ def test_the_printed_document(tmp_path: Path) -> None:
 
     run.append([ours(0, 1, 1, 0.5), ours(1, None, 1, 0.5), ours(2, 1, -1, 0.0)])
     (found,) = load_metrics(run.path, [0, 0.25])
-    assert json.loads(metrics_json([found])) == {
-        "runs": [
-            {
-                "path": str(run.path),
-                "count": 3,
-                "sound": True,
-                "acr": 0.25,
-                "abstention": 1 / 3,
-                "certified_accuracy": {"0.0": 0.5, "0.25": 0.5},
-            }
-        ]
+    assert found.to_dict() == {
+        "path": str(run.path),
+        "count": 3,
+        "sound": True,
+        "acr": 0.25,
+        "abstention": 1 / 3,
+        "certified_accuracy": {"0.0": 0.5, "0.25": 0.5},
     }
     run.append([ours(0, 1, 0, 0.5, "second")])
     assert [one.to_dict()["lane"] for one in load_metrics(run.path, [0])] == ["", "second"]

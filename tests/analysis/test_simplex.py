@@ -9,9 +9,9 @@ import pytest
 from simulated_runs import simulated_run, spread
 
 from ringfence.analysis.bounds import RunBounds
-from ringfence.analysis.simplex import SimplexMap, contestant, simplex_map, simplex_points
+from ringfence.analysis.simplex import SimplexMap, simplex_map, simplex_points
 from ringfence.errors import ArgumentError, StoreError
-from ringfence.mechanisms import best_of, neyman_pearson, one_sided, pixeldp, renyi
+from ringfence.mechanisms import best_of, mechanism, neyman_pearson, one_sided, pixeldp, renyi
 from ringfence.procedures import Multinomial, Softmax
 from ringfence.store import import_cohen
 
@@ -60,9 +60,9 @@ def test_figure_3_analytic_dp_wins_most_of_the_simplex() -> None:
 
 
 def test_a_set_is_the_best_of_its_members() -> None:
-    assert contestant("renyi+one-sided").name == best_of(renyi, one_sided).name
-    assert contestant("best-of:renyi+one-sided").name == best_of(renyi, one_sided).name
-    assert contestant("Neyman-Pearson") is neyman_pearson
+    assert mechanism("renyi+one-sided").name == best_of(renyi, one_sided).name
+    assert mechanism("best-of:renyi+one-sided").name == best_of(renyi, one_sided).name
+    assert mechanism("Neyman-Pearson") is neyman_pearson
     found = simplex_map("renyi+pixeldp", "one-sided", step=0.05)
     np.testing.assert_array_equal(found.left_radius, np.maximum(found.members["renyi"], found.members["pixeldp"]))
 

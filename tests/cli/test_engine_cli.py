@@ -84,6 +84,13 @@ def test_without_ray_the_command_that_installs_it_is_told(
     assert "pip install 'ringfence[ray]'" in told
 
 
+def test_a_finished_run_asks_for_no_cluster(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("certify", *FLAGS, "--out", tmp_path / "run")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    told = call("certify", *FLAGS, "--engine", "ray", "--out", tmp_path / "run").stderr
+    assert "all 4 inputs are already there" in told
+
+
 def test_workers_that_are_gone_are_told_on_the_way(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dying = Threads(2, lambda worker, reports: "dies" if worker == "0" else None)
     monkeypatch.setitem(ENGINES, "threads", dying)

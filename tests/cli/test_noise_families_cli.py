@@ -152,3 +152,15 @@ def test_a_job_file_names_the_family(call: Call, tmp_path: Path, content: str) -
     assert run.config.noise.family in content
     call("certify", tmp_path / "job.yaml", "--save", tmp_path / "again.yaml")
     assert "neyman_pearson_l1" in (tmp_path / "again.yaml").read_text()
+
+
+def test_radii_of_two_norms_are_never_set_beside_each_other(call: Call, tmp_path: Path) -> None:
+    """An l1 radius of 1 is a smaller claim than an l2 radius of 1: neither pairs nor envelopes may mix them."""
+    for noise in ("gaussian", "laplace"):
+        call("certify", *SMALL, "--noise", noise, "--sigma", "0.3", "--n", "200", "--out", tmp_path / noise)
+    runs = (tmp_path / "gaussian", tmp_path / "laplace")
+    for words in ((), ("--envelope", "--radii", "0.25")):
+        refused = call("compare", *runs, *words, code=2)
+        assert "radii must be of one norm to be compared" in refused.stderr
+        assert "gaussian in l2" in " ".join(refused.stderr.split())
+        assert call("compare", *runs, *words, "--norm", "l1").stdout

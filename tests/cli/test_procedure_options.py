@@ -51,7 +51,7 @@ def planned(call: Call, *words: object) -> dict[str, Any]:
 
 
 def test_a_field_of_a_new_procedure_is_an_option(call: Call, careful: None) -> None:
-    told = " ".join(call("plan", "--help").stdout.split())
+    told = " ".join(call("plan", "--help-all").stdout.split())
     assert "--least-margin" in told
     assert "careful: 0.1" in told
     wide, narrow = (planned(call, "--procedure", "careful", "--least-margin", margin) for margin in (0.3, 0.01))
@@ -62,7 +62,7 @@ def test_a_field_of_a_new_procedure_is_an_option(call: Call, careful: None) -> N
 
 
 def test_certify_takes_it_too_and_the_run_keeps_it(call: Call, careful: None, tmp_path: Path) -> None:
-    told = " ".join(call("certify", "--help").stdout.split())
+    told = " ".join(call("certify", "--help-all").stdout.split())
     assert "--least-margin" in told
     assert "careful" in told
     words = ["certify", "--procedure", "careful", "--sigma", 0.5, "--limit", 2, "--least-margin", 0.3, "--quiet"]
@@ -89,7 +89,7 @@ def test_a_word_for_a_setting_completes() -> None:
 
 
 def test_settings_of_predict_are_its_own(call: Call) -> None:
-    told = call("predict", "--help").stdout
+    told = call("predict", "--help-all").stdout
     assert "--N" in told
     assert "--n0" not in told
     assert "--procedure" not in told

@@ -256,3 +256,30 @@ def test_floats_of_every_width_are_certified(kind: torch.dtype) -> None:
     assert [(one.prediction, one.radius) for one in found] == [(one.prediction, one.radius) for one in expected]
     arrays = list(rf.certify(Bright(), X.double().numpy(), **options))
     assert len(arrays) == len(X)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "loader", "pictures", "npz", "folder"])
+def test_bytes_are_not_mapped_from_a_range_once_more(kind: str, tmp_path: Path) -> None:
+    """They are divided by 255 by themselves; mapped from -1..1 they would be pale, and radii in units of 2."""
+    np.savez(tmp_path / "bytes.npz", x=BYTES.numpy())
+    (tmp_path / "folder").mkdir()
+    PILLOW[0].save(tmp_path / "folder" / "a.png")
+    sources = {
+        "tensor": BYTES,
+        "loader": DataLoader(TensorDataset(BYTES), batch_size=2),
+        "pictures": PILLOW,
+        "npz": str(tmp_path / "bytes.npz"),
+        "folder": str(tmp_path / "folder"),
+    }
+    for range in ("-1..1", "0..255"):
+        with pytest.raises(ArgumentError, match="bytes and pictures lie in"):
+            Data(sources[kind], range=range).load()
+        with pytest.raises(ArgumentError, match="bytes and pictures lie in"):
+            list(Data(sources[kind], range=range).stream())
+    assert torch.equal(Data(BYTES.float(), range="0..255").load()[0].x, X[0])
+
+
+def test_the_digest_of_inputs_in_memory_knows_their_shape() -> None:
+    """The same bytes in another shape are other pictures, which a fully convolutional network takes as well."""
+    digests = {Data(x).load().digest for x in (X, X.reshape(7, 3, 4, 9), X.double())}
+    assert len(digests) == 3

@@ -148,6 +148,14 @@ def test_saved_data_sets_are_read_by_name_and_by_sight(tmp_path: Path) -> None:
     assert load_dataset(str(folder), size=4)[0].x.shape == (3, 4, 4)
 
 
+def test_saved_pictures_get_exact_noise_as_those_of_folders_do(tmp_path: Path) -> None:
+    paint(tmp_path / "folder" / "a.png")
+    sources = [tmp_path / "folder", saved(tmp_path / "set"), saved(tmp_path / "numbers", image=[[0.1]] * 4)]
+    assert [load_dataset(str(one)).lattice for one in sources] == [255, 255, None]
+    value = rf.Certification(Colour(), str(sources[1]), noise=rf.Gaussian(0.05))
+    assert value.load("cpu").certification.noise.law.form == "exact"
+
+
 def test_saved_splits(tmp_path: Path) -> None:
     folder = saved(tmp_path / "set", splits=True)
     assert shades(folder, split="train") == [10, 20]
@@ -167,7 +175,7 @@ def test_saved_numbers_and_unknown_labels(tmp_path: Path) -> None:
 def test_the_digest_of_a_saved_set_knows_pictures_labels_and_form(tmp_path: Path) -> None:
     one, other = saved(tmp_path / "one"), saved(tmp_path / "other", label=[1, 1, 0, 1])
     digests = [load_dataset(str(one)), load_dataset(str(other)), load_dataset(str(one), size=4)]
-    digests.append(load_dataset(str(one), range="0..2"))
+    digests.append(load_dataset(str(one), channels=3))
     assert len({each.digest for each in digests}) == 4
     assert load_dataset(str(one)).digest == load_dataset(f"hf-data:{one}").digest
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_processes import descendants
 
 import ringfence as rf
 from ringfence.data.choice import Data
@@ -27,6 +28,7 @@ def cluster() -> Iterator[None]:
     """One for all tests: starting it takes seconds."""
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
     ray.init(
+        "local",
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,
@@ -67,20 +69,6 @@ def test_a_network_of_the_program_travels_itself() -> None:
     assert certified(mine, Ray(workers=1)) == certified(mine, "local")
 
 
-def _workers() -> list[int]:
-    """Processes of our actors."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"ray::_Actor" in words:
-                found.append(int(entry.name))
-    return found
-
-
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 def test_a_killed_worker_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     remarks: list[str] = []
@@ -89,7 +77,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None
     def kill_one() -> None:
         while not killed:
             time.sleep(0.05)
-            for process in _workers()[:1]:
+            for process in descendants(b"ray::_Actor")[:1]:
                 time.sleep(0.5)
                 os.kill(process, signal.SIGKILL)
                 killed.append(process)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ray_processes import descendants
 
 import ringfence as rf
 
@@ -36,18 +37,6 @@ def cluster() -> Iterator[Any]:
     made.add_node(num_cpus=1, object_store_memory=80 * 2**20)
     yield made
     made.shutdown()
-
-
-def processes(kind: bytes) -> list[int]:
-    """Those whose command line says so."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and kind in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 def started(cluster: Any, out: Path, *more: str) -> subprocess.Popen[str]:
@@ -118,7 +107,7 @@ def test_killed_drivers_and_a_killed_machine(cluster: Any, whole: dict[int, Any]
 def test_a_worker_that_is_stopped_is_replaced_and_named(cluster: Any, whole: dict[int, Any], tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = started(cluster, out, "--patience", "4", "--limit", "100")
-    stopped = until(process, lambda: parts(out) > 1 and len(processes(b"ray::_Actor")) > 1 and busiest())
+    stopped = until(process, lambda: parts(out) > 1 and len(descendants(b"ray::_Actor")) > 1 and busiest())
     os.kill(stopped, signal.SIGSTOP)
     try:
         _, remarks = process.communicate(timeout=400)
@@ -132,7 +121,9 @@ def test_a_worker_that_is_stopped_is_replaced_and_named(cluster: Any, whole: dic
 
 def busiest() -> int:
     """The actor that has worked most."""
-    spent = {one: sum(map(int, Path(f"/proc/{one}/stat").read_text().split()[13:15])) for one in processes(b"ray::_A")}
+    spent = {
+        one: sum(map(int, Path(f"/proc/{one}/stat").read_text().split()[13:15])) for one in descendants(b"ray::_A")
+    }
     return max(spent, key=lambda one: spent[one])
 
 
@@ -175,13 +166,39 @@ def test_where_this_machines_own_ray_is_killed_the_same_command_goes_on(whole: d
     """Ray ends a driver whose own machine's node process died; what came before is in the folder."""
     out = tmp_path / "run"
     words = [sys.executable, "-m", "ringfence", *WORDS, "--limit", "100", "--engine", "ray", "--workers", "2"]
-    there = set(processes(b"raylet/raylet"))
+    there = set(descendants(b"raylet/raylet"))
     process = subprocess.Popen([*words, "--out", str(out)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(process, lambda: parts(out) > 0)
-    (raylet,) = set(processes(b"raylet/raylet")) - there
+    (raylet,) = set(descendants(b"raylet/raylet")) - there
     os.kill(raylet, signal.SIGKILL)
     _, remarks = process.communicate(timeout=400)
     assert process.returncode != 0
     assert "is gone" in remarks
     subprocess.run([*words, "--out", str(out), "--quiet"], check=True, timeout=400)
     assert {key: value for key, value in told(out).items() if key in whole} == whole
+
+
+SEES = """
+import os, pathlib, torch
+
+def make(num_classes=10):
+    here = pathlib.Path(__file__).parent
+    (here / f"saw-{os.getpid()}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+"""
+
+
+@pytest.mark.slow
+def test_gpus_start_a_ray_with_so_many_and_each_worker_sees_its_own(tmp_path: Path) -> None:
+    """Simulated ones: Ray believes in them, and the network runs on the CPU."""
+    (tmp_path / "net.py").write_text(SEES)
+    words = [sys.executable, "-m", "ringfence", *WORDS, "--quiet", "--model", f"{tmp_path / 'net.py'}:make"]
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([*words, "--out", str(tmp_path / "here")], check=True, timeout=240, env=env)
+    for seen in tmp_path.glob("saw-*"):
+        seen.unlink()
+    env.pop("CUDA_VISIBLE_DEVICES")
+    subprocess.run([*words, "--gpus", "2", "--out", str(tmp_path / "gpus")], check=True, timeout=240, env=env)
+    assert {"0", "1"} <= {seen.read_text() for seen in tmp_path.glob("saw-*")}
+    assert told(tmp_path / "gpus") == told(tmp_path / "here")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ringfence.store.cohen import read_cohen
 from typer.testing import CliRunner
 
 import ringfence as rf
@@ -22,6 +21,7 @@ from ringfence.report.reading import load
 from ringfence.report.summary import lane_guarantee
 from ringfence.sampling import ForwardPlan
 from ringfence.stats.norms import NORMS, InNorm
+from ringfence.store.logs import read_cohen
 from ringfence.types import FloatArray
 
 FAST = rf.Execution(device="cpu", plan=ForwardPlan(100))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -151,3 +154,39 @@ def test_code_without_a_file_has_one_digest_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["array", "scalar", "dict", "tensors", "set", "namespace", "partial", "closure", "hook"]
+)
+def test_what_the_instances_of_a_program_hold_is_part_of_it(kind: str) -> None:
+    """A run continued with a network of other attributes would mix two classifiers."""
+
+    def built(factor: float) -> nn.Module:
+        kinds = {
+            "array": np.array([factor]),
+            "scalar": np.float32(factor),
+            "dict": {"scale": {"by": [np.array(factor)]}},
+            "tensors": [torch.tensor(factor)],
+            "set": {factor},
+            "namespace": SimpleNamespace(scale=factor),
+            "partial": partial(torch.mul, other=factor),
+            "closure": lambda x: x * factor,
+        }
+        net = nn.Identity()
+        if kind == "hook":
+            net.register_forward_hook(lambda module, x, y: y * factor)
+        else:
+            net.scale = kinds[kind]  # type: ignore[assignment]
+        return net
+
+    assert model_digest(built(2.0), structured=True) == model_digest(built(2.0), structured=True)
+    found = changes(model_digest(built(3.0), structured=True), model_digest(built(2.0), structured=True))
+    assert found == "layers or attributes of the network"
+
+
+def test_containers_that_hold_themselves_end() -> None:
+    net, inside = nn.Identity(), list[object]()
+    inside.append(inside)
+    net.inside = inside  # type: ignore[assignment]
+    assert model_digest(net, structured=True) == model_digest(net, structured=True)

@@ -135,14 +135,14 @@ def test_weights_given_apart_belong_to_the_classifier(tmp_path: Path) -> None:
     torch.save(classifier.state_dict(), tmp_path / "lenet.pt")
     apart = load_model(f"denoised(cdncnn@{path}, lenet)", weights=tmp_path / "lenet.pt")
     assert apart.digest == load_model(f"denoised(cdncnn@{path}, lenet@{tmp_path / 'lenet.pt'})").digest
-    with pytest.raises(ModelError, match=r"--weights: does not go with --model default"):
+    with pytest.raises(ModelError, match=r"weights: does not go with default"):
         load_model(f"denoised(cdncnn@{path}, default)", weights=tmp_path / "lenet.pt")
 
 
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("denoised:dncnn@a.pt+default", r"is written as a node now.*Write denoised\(dncnn@a\.pt, default\)"),
+        ("denoised:dncnn@a.pt+default", r"must be written as a node.*Write denoised\(dncnn@a\.pt, default\)"),
         ("denoised()", r"takes 2 models; got 0"),
         ("denoised(dncnn@{file})", r"takes 2 models; got 1"),
         ("denoised(, default)", r"must name a model here"),

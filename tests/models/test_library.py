@@ -117,9 +117,9 @@ def test_torchvision_networks_have_named_weights(tmp_path: Path, monkeypatch: py
         resized = torch.nn.functional.interpolate(x, loaded.module.size, mode="bilinear", antialias=True)
         expected = network((resized - inner.mean) / inner.std)  # type: ignore[union-attr, operator]
         torch.testing.assert_close(loaded.module(x), expected)
-        with pytest.raises(ModelError, match=r"brings its own normalisation.*Leave --mean and --std away"):
+        with pytest.raises(ModelError, match=r"brings its own normalisation.*Leave `mean` and `std` out"):
             load_model(spec, mean=[0.5], std=[0.5])
-        with pytest.raises(ModelError, match=r"--classes: torchvision:.* was trained on 1000 classes; got 10.*@FILE"):
+        with pytest.raises(ModelError, match=r"num_classes: torchvision:.* was trained on 1000 classes; got 10.*@FILE"):
             load_model(spec, num_classes=10)
     assert all(one["weights_only"] and one["check_hash"] for one in asked)
 

@@ -68,7 +68,7 @@ def test_one_word_can_name_architecture_and_weights(tmp_path: Path) -> None:
     loaded = load_model(f"lenet@{path}")
     assert loaded.spec == f"lenet@{path}"
     assert loaded.digest == load_model("lenet", weights=path).digest
-    with pytest.raises(ModelError, match=r"--weights: does not go with --model lenet@.*Leave --weights away"):
+    with pytest.raises(ModelError, match=r"weights: does not go with lenet@.*Leave it out"):
         load_model(f"lenet@{path}", weights=path)
     with pytest.raises(ModelError, match="no such file"):
         load_model(f"lenet@{path}.no")
@@ -154,7 +154,7 @@ def test_stored_normalisation_is_used(tmp_path: Path) -> None:
 
 def test_unknown_normalisation_is_asked_for(tmp_path: Path) -> None:
     path = cohen_checkpoint(tmp_path / "c.pth", "1.", LeNet(), "lenet")
-    with pytest.raises(ModelError, match="--mean and --std"):
+    with pytest.raises(ModelError, match="Give `mean` and `std`"):
         load_model(str(path))
 
 

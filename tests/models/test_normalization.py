@@ -72,7 +72,7 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
-REFUSED = r"--mean, --std: .*brings its own normalisation, mean 0\.2 and std 0\.7; got mean 0\.5 and std 0\.25.*Leave"
+REFUSED = r"mean, std: .*brings its own normalisation, mean 0\.2 and std 0\.7; got mean 0\.5 and std 0\.25.*Leave"
 
 
 @pytest.mark.parametrize("name", ["ours", "deep", "cohen", "listed"])

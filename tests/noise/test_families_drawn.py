@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from ringfence.training.batch import Batch, TrainingNoise
 from scipy.stats import kstest
 from torch import Tensor
 
 import ringfence as rf
 from ringfence import laws
 from ringfence.errors import ArgumentError
-from ringfence.noise import NOISES, Noise, noise_of, noise_with, philox
+from ringfence.named_parts import noise_of
+from ringfence.noise import NOISES, Noise, noise_with, philox
 from ringfence.stats import NoiseLaw
+from ringfence.training.data import Batch, TrainingNoise
 from ringfence.training.job import TrainingJob
 
 FAMILIES = (rf.Gaussian, rf.Uniform, rf.Laplace)
@@ -65,7 +66,7 @@ def test_names_and_parameters() -> None:
     assert rf.Laplace(2.0).scale == pytest.approx(2**0.5)
     for kind in FAMILIES:
         exact = kind(0.5, "exact")
-        assert noise_of(exact.law) == exact == noise_with(kind.name, 0.5, "exact", 255)
+        assert noise_of(exact.settings()) == exact == noise_with(kind.name, 0.5, "exact", 255)
         with pytest.raises(ArgumentError, match="sigma: must be a positive number"):
             kind(-1.0)
 

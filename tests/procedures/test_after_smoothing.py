@@ -1,4 +1,4 @@
-"""EnsembleAfterSmoothing: METHODS' formula, its failure rate, and the pass through the engine."""
+"""EnsembleAfterSmoothing: its formula, its failure rate, and the pass through the engine."""
 
 from __future__ import annotations
 

@@ -96,10 +96,10 @@ def test_it_loads_without_a_complaint_or_a_request(opened: Opened, report: Path)
 
 
 def test_charts_have_marks_for_each_run(opened: Opened) -> None:
-    curve = opened.page.locator("#chart-accuracy-0")
+    curve = opened.page.locator("#chart-answer-0")
     assert curve.locator("g.mark-line path").count() == 5, "fixed, two and three thetas"
     assert curve.locator("g.mark-symbol.role-mark path").count() == 2, "the radii 0 and 0.3 that were tried"
-    assert opened.page.locator("#chart-accuracy-1 g.mark-line path").count() == 6
+    assert opened.page.locator("#chart-accuracy-1 g.mark-line path").count() == 6, "beside the outcomes of known radii"
     drawn = opened.page.locator(".chart svg.marks").count()
     assert drawn == opened.page.locator(".chart").count() >= 8
 
@@ -119,7 +119,10 @@ def test_copying_the_table(opened: Opened) -> None:
     rows = len(opened.texts("#table tbody tr"))
     csv, latex, markdown = (opened.page.evaluate(f"ringfenceTable('{form}')") for form in ("csv", "latex", "markdown"))
     assert len(csv.strip().split("\n")) == rows + 1
-    assert latex.count(r"\\") == rows + 1
+    assert latex.count(r"\\") == rows + 2, "radii stand under one heading"
+    assert r"\multicolumn{6}{c}{Certified accuracy (\%) at radius}" in latex
+    assert "draws" not in latex, "what the sampling cost is in no paper's table"
+    assert "draws/s" in csv
     assert len(markdown.strip().split("\n")) == rows + 2
     opened.page.locator("[data-copy=csv]").click()
     opened.page.locator("#copied:not(:empty)").wait_for()
@@ -213,16 +216,45 @@ def test_dark_and_light(browser: Any, report: Path) -> None:
     dark = Opened(browser, report, color_scheme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
     before = dark.page.evaluate(background)
-    assert dark.page.get_attribute("#theme", "aria-pressed") == "true"
+    assert dark.page.inner_text("#theme") == "Switch to light", "the button says what it does"
     dark.page.click("#theme")
     assert dark.page.evaluate(background) != before
+    assert dark.page.inner_text("#theme") == "Switch to dark"
     dark.page.context.close()
 
 
-def test_a_phone_needs_no_sideways_scrolling(browser: Any, report: Path) -> None:
-    phone = Opened(browser, report, viewport={"width": 375, "height": 700})
-    assert phone.page.evaluate("document.documentElement.scrollWidth") <= 375
-    phone.page.context.close()
+@pytest.mark.parametrize("width", [375, 700, 1280])
+def test_nothing_is_cut_off_or_scrolls_sideways(browser: Any, report: Path, width: int) -> None:
+    opened = Opened(browser, report, viewport={"width": width, "height": 700})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    for cell in opened.page.locator("#table tbody tr:first-child > *").all():
+        box = cell.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    assert ("stacked" in opened.page.locator(".fit").first.get_attribute("class")) == (width < 1000)
+    opened.page.locator(".card").first.click()
+    inside = "(() => { const one = document.querySelector('dialog'); return one.scrollWidth - one.clientWidth; })()"
+    assert opened.page.evaluate(inside) <= 0
+    opened.page.context.close()
+
+
+def test_a_saved_figure_is_named_after_run_and_figure(opened: Opened) -> None:
+    opened.page.locator("#chart-answer-0 summary").click()
+    with opened.page.expect_download() as saved:
+        opened.page.locator("#chart-answer-0 .vega-actions a", has_text="SVG").click()
+    assert saved.value.suggested_filename == "fixed-and-3-more-certified-accuracy-against-radius.svg"
+
+
+def test_bands_of_many_lanes_stay_see_through(browser: Any, fake_run: FakeRun, tmp_path: Path) -> None:
+    fake_run(tmp_path / "a", 20, lanes=[f"lane-{k:02d}" for k in range(11)])
+    out = tmp_path / "report.html"
+    out.write_text(report_page(load([tmp_path / "a"])))
+    opened = Opened(browser, out)
+    bands = opened.page.locator("#chart-answer-0 g.mark-area path").all()
+    opaque = [float(band.get_attribute("opacity") or band.get_attribute("fill-opacity") or 1) for band in bands]
+    assert len(opaque) == 11
+    assert 1 - np.prod([1 - one for one in opaque]) < 0.4, "even where all of them lie on each other"
+    opened.page.context.close()
 
 
 def test_the_keyboard_reaches_an_input_and_comes_back(opened: Opened) -> None:

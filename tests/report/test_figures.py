@@ -55,6 +55,19 @@ def test_runs_with_known_radii_stand_beside_others(fake_run: FakeRun, tmp_path: 
     assert len([row for row in found.rows if row.get("tried") is False]) > 10
 
 
+def test_known_radii_alone_are_outcomes_and_no_curve(fake_run: FakeRun, tmp_path: Path) -> None:
+    run = fake_run(tmp_path / "known", procedure=Sequential(radius=0.3, n=2000, larger=(0.6,)))
+    lanes = gather([run.path]).lanes
+    assert "curve" not in lane_figures(lanes)
+    shares = {row["outcome"]: row["share"] for row in figure("outcomes", lanes).rows}
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    found = metrics(run, [0.3, 0.6])
+    assert shares["right, radius 0.6"] == pytest.approx(found.certified_accuracy[0.6], abs=1e-6)
+    both = shares["right, radius 0.6"] + shares["right, radius 0.3"]
+    assert both == pytest.approx(found.certified_accuracy[0.3], abs=1e-5)
+    assert shares["abstained"] == pytest.approx(found.abstention, abs=1e-6)
+
+
 def test_the_distribution_of_p_a_ends_at_one(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
     (lane,) = gather([tmp_path / "a"]).lanes

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +19,7 @@ from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
 
 pytestmark = pytest.mark.slow
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 TOKEN = "a token of some length"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the dev extra")
-    path = os.environ.get("RINGFENCE_CHROMIUM") or shutil.which("chromium")
-    if not path:
-        pytest.skip("no browser: install chromium, or name one in RINGFENCE_CHROMIUM")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

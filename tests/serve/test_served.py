@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.data import Input
-from ringfence.errors import ArgumentError, ModelError
+from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer
@@ -293,7 +293,7 @@ def test_inputs_must_fit(served: Served, serve: Serve, digits: list[Tensor]) -> 
         served.ask(digits[0], Question(0.001, 9.0, 1.0))
     exact = serve(rf.Certification("default", noise=rf.Gaussian(0.5, form="exact"), procedure=rf.Fixed(n=100)))
     assert answer_of(exact, exact.ask(digits[0], Question(0.001, 0.0, 60.0))).wrong() == []
-    with pytest.raises(ArgumentError, match="lattice"):
+    with pytest.raises(DataError, match="on the lattice of step 1/255"):
         exact.ask(digits[0] * 0.999, SHORT)
 
 
@@ -322,5 +322,23 @@ def test_a_run_folder_is_served_by_what_it_was_certified_with(tmp_path: Path, di
     with Served(certification_at(tmp_path / "run"), bytes(32)) as served:
         assert served.config_hash == run.digest
     safe.save_file({key: entry + 0.01 for key, entry in state.items()}, weights)
-    with pytest.raises(ModelError, match=r"served by what it was certified with.*weights"):
+    with pytest.raises(ModelError, match=r"what the config was made of.*weights"):
         certification_at(tmp_path / "run")
+
+
+def test_what_is_drawn_is_what_the_config_says(serve: Serve, served: Served, digits: list[Tensor]) -> None:
+    """An open form is float here, because requests may lie anywhere; one that was named is the one drawn."""
+    assert (served.config.noise.form, served.certification.noise.law.form) == ("float", "float")
+    noise = rf.Gaussian(0.5, form="exact")
+    exact = serve(rf.Certification("default", noise=noise, procedure=rf.Fixed(n=1000)))
+    assert (exact.config.noise.form, exact.certification.noise.law.lattice) == ("exact", 255)
+    record = exact.ask(digits[0], SHORT).answer.result(60)
+    inputs = [Input(exact.noise_key(digits[0], 0.001), digits[0], None, "")]
+    test = replace(exact.test(SHORT), seconds=None)
+    how = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    (again,) = rf.certify("default", inputs, noise=noise, procedure=test, execution=how)
+    assert votes(record) == votes(again)
+    below = digits[0].clone()
+    below[0, 20:] = 0  # another picture, with the same first rows
+    assert exact.noise_key(below, 0.001) != exact.noise_key(digits[0], 0.001)
+    assert exact.noise_key(digits[0] * (1 - 2**-20), 0.001) == exact.noise_key(digits[0], 0.001)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_processes import descendants
 from safetensors.torch import load_file
 
 from ringfence.engines.ray import Ray
@@ -39,7 +40,7 @@ certify:
 def cluster() -> Iterator[None]:
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
     more: dict[str, Any] = {"runtime_env": environment, "object_store_memory": 100 * 2**20}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", **more)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", **more)
     yield
     ray.shutdown()
 
@@ -75,7 +76,7 @@ def test_a_job_whose_worker_is_killed_is_begun_again(program: list[str], tmp_pat
     while not (tmp_path / "order").exists():
         assert worker.code() is None
         time.sleep(0.1)
-    (process,) = [int(entry.name) for entry in Path("/proc").iterdir() if b"ray::_Runner" in words_of(entry)]
+    (process,) = descendants(b"ray::_Runner")
     os.kill(process, signal.SIGKILL)
     while (tmp_path / "order").read_text() != "first\nfirst\n":
         assert worker.code() is None
@@ -85,13 +86,6 @@ def test_a_job_whose_worker_is_killed_is_begun_again(program: list[str], tmp_pat
         time.sleep(0.1)
     assert code == 130
     worker.end()
-
-
-def words_of(entry: Path) -> bytes:
-    try:
-        return (entry / "cmdline").read_bytes() if entry.name.isdecimal() else b""
-    except OSError:
-        return b""
 
 
 def trained(out: Path, **more: Any) -> list[dict[str, list[Any]]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from ringfence.training import DeviceData
 
@@ -19,9 +19,12 @@ def build(num_classes=3):
 '''
 
 
-def tiny(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 3))
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    """References and objectives in float64, so that agreement means the formula and not luck."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 def blobs(count: int = 96) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,15 +14,8 @@ from ringfence.errors import ArgumentError, DataError
 from ringfence.training.data import Batch, TrainingNoise
 from ringfence.training.objectives import Catrs, Gaussian, Macer, Objective, Reweight
 
+pytestmark = pytest.mark.usefixtures("doubles")
 SIGMA, INPUTS, CLASSES, COPIES = 0.4, 6, 3, 4
-
-
-@pytest.fixture(autouse=True)
-def doubles() -> Iterator[None]:
-    """References and objectives in float64, so that agreement means the formula and not luck."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 class Modes(nn.Module):

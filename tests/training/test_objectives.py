@@ -30,16 +30,9 @@ from ringfence.training.objectives import (
     build_objective,
 )
 
+pytestmark = pytest.mark.usefixtures("doubles")
 SIGMA, INPUTS, CLASSES = 0.4, 5, 3
 Net = nn.Module
-
-
-@pytest.fixture(autouse=True)
-def doubles():
-    """References and objectives in float64, so that agreement means the formula and not luck."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def number(value: Tensor) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.analysis.metrics import RunMetrics, load_metrics, metrics, metrics_by_lane, metrics_json
+from ringfence.analysis.metrics import RunMetrics, load_metrics, metrics, metrics_by_lane
 from ringfence.analysis.stages import StageShares, StageSummary, stage_summary
 
 __all__ = [
@@ -12,6 +12,5 @@ __all__ = [
     "load_metrics",
     "metrics",
     "metrics_by_lane",
-    "metrics_json",
     "stage_summary",
 ]

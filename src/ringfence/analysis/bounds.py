@@ -28,12 +28,13 @@ _MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
 @dataclass(frozen=True)
 class RunBounds:
     """One lane of a run as arrays (inputs,), in the order of the input ids; factor: by which radii were converted into
-    the norm they are shown in."""
+    the norm they are shown in; shown: that norm, None for the one that was proved."""
 
     path: str
     config: RunConfig
     records: list[Record]
     factor: float = 1.0
+    shown: InNorm | None = None
 
     @classmethod
     def load(cls, path: str | Path, lane: str | None = None, shown: InNorm | None = None) -> RunBounds:
@@ -54,10 +55,15 @@ class RunBounds:
         if chosen not in lanes:
             known, told = ", ".join(lanes), "none" if lane is None else repr(lane)
             raise ArgumentError("lane", f"must be one of {known}", told, "Name one lane of the run.")
-        return cls(str(path), run.config, by_lane[chosen], run.factor)
+        return cls(str(path), run.config, by_lane[chosen], run.factor, shown)
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def norm(self) -> str:
+        """Of all radii here."""
+        return (self.shown or self.config).norm
 
     @property
     def sigma(self) -> float:

@@ -12,12 +12,12 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
-from ringfence.analysis.simplex import contestant
 from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError
-from ringfence.mechanisms import Mechanism, default_mechanism, mechanisms_named, one_sided, one_sided_for
+from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
 from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
+from ringfence.stats.norms import refuse_mixed
 from ringfence.store import RunConfig
 from ringfence.types import FloatArray, IntArray
 
@@ -32,7 +32,8 @@ _EQUAL = 1e-6
 class Radii:
     """Radii (inputs,) of one contestant on the inputs with these ids.
 
-    config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision.
+    config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision;
+    norm: of the radii.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Radii:
     sound: bool = True
     config: RunConfig | None = None
     reading: Mapping[str, object] = field(default_factory=dict)
+    norm: str = "l2"
 
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
@@ -48,7 +50,7 @@ class Radii:
         name, radius = run.path, run.main_radius
         if mechanism is not None:
             name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
-        return cls(name, run.ids, radius, run.sound, run.config, run.reading)
+        return cls(name, run.ids, radius, run.sound, run.config, run.reading, run.norm)
 
 
 @final
@@ -96,6 +98,7 @@ class Comparison:
 def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[float] = GAINS) -> Comparison:
     """Pair two contestants on common input ids; what only one of them has is dropped and counted."""
     check_data(ours, theirs)
+    refuse_mixed({ours.name: ours.norm, theirs.name: theirs.norm})
     common, left, right = np.intersect1d(ours.ids, theirs.ids, assume_unique=True, return_indices=True)
     if not len(common):
         received = f"{len(ours.ids)} and {len(theirs.ids)} inputs without a common id"
@@ -253,7 +256,7 @@ def comparisons(
     if mechanisms and by:
         raise ArgumentError("by", "excludes `mechanism`", by, "Use `mechanism` within runs, `by` across them.")
     if mechanisms:
-        first, second = (contestant(name) for name in mechanisms)
+        first, second = (mechanism(name) for name in mechanisms)
         pairs = [(Radii.of(run, first), Radii.of(run, second)) for run in runs]
     elif len(runs) == 1:
         runs[0].need_counts("to compare mechanisms")
@@ -263,7 +266,7 @@ def comparisons(
         rest = [one for one in mechanisms_named("all", family) if one is not plain] or [plain]
         pairs = [(Radii.of(runs[0], one), Radii.of(runs[0], plain)) for one in rest]
     else:
-        radii = [Radii.of(run, contestant(by) if by else None) for run in runs]
+        radii = [Radii.of(run, mechanism(by) if by else None) for run in runs]
         pairs = [(one, radii[0]) for one in radii[1:]]
     if best:
         if len(runs) < 2:
@@ -306,7 +309,7 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
     radii = [run.main_radius[np.isin(run.ids, common)] for run in runs]
     name = f"best of {len(runs)} runs (alpha {alpha:g})"
     sound = all(one.sound for one in contestants)
-    return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading)
+    return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading, first.norm)
 
 
 @final
@@ -325,7 +328,8 @@ class EnvelopePoint:
 
 
 def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
-    """The best run of each radius, of those that can tell."""
+    """The best run of each radius, of those that can tell; all radii must be of one norm."""
+    refuse_mixed({run.path: run.norm for run in runs})
     points = []
     for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
         able = [run for run in runs if radius in run.certified_accuracy]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -108,6 +107,8 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     ]
     if isinstance(source, CohenLog):
         found = [replace(one, norm=source.norm, proved=PROVED) for one in found]
+    elif not isinstance(source, RunFolder):
+        found = [replace(one, norm=source[0].norm, proved=source[0].norm) for one in found]
     if isinstance(source, RunFolder):
         norm, proved = source.norm, source.config.norm
         found = [replace(one, consensus=_consensus(one, source), norm=norm, proved=proved) for one in found]
@@ -188,11 +189,6 @@ def default_radii(run: RunFolder) -> list[float]:
     radius = np.asarray(run.records(["radius"])["radius"])
     largest = float(radius.max()) if len(radius) else 0.0
     return [0.25 * step for step in range(min(MOST_RADII, int(largest / 0.25) + 1))] or [0.0]
-
-
-def metrics_json(runs: Sequence[RunMetrics]) -> str:
-    """The document that ``ringfence metrics --json`` prints."""
-    return json.dumps({"runs": [one.to_dict() for one in runs]}, indent=2, allow_nan=False)
 
 
 def _measure(rows: Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:

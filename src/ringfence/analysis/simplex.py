@@ -9,7 +9,7 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import Mechanism, best_of, mechanism
+from ringfence.mechanisms import Mechanism, mechanism
 from ringfence.mechanisms.registry import BestOf
 from ringfence.progress import followed
 from ringfence.types import BoolArray, FloatArray, IntArray
@@ -21,12 +21,6 @@ AT_ONCE = 1000
 
 _EQUAL = 1e-6
 """Radii that differ by less than this share are called equal."""
-
-
-def contestant(text: str) -> Mechanism:
-    """A mechanism by name, or the best of a set: ``renyi+analytic-dp``."""
-    names = text.strip().lower().replace("-", "_").removeprefix("best_of:").split("+")
-    return mechanism(names[0]) if len(names) == 1 else best_of(*(mechanism(name) for name in names))
 
 
 def members(one: Mechanism) -> tuple[Mechanism, ...]:
@@ -102,7 +96,7 @@ def simplex_map(
         raise ArgumentError("statistic", "must be ratio or difference", repr(statistic), "Use ratio.")
     if not 0.0005 <= step <= 0.1:
         raise ArgumentError("step", "must lie between 0.0005 and 0.1", step, "The usual value is 0.005.")
-    first, second = contestant(left), contestant(right)
+    first, second = mechanism(left), mechanism(right)
     axis: FloatArray = np.arange(1, round(1 / step) + 1, dtype=np.float64) * step
     e0, e1 = axis[axis <= 1], axis[axis < 0.5 + step / 2]
     inside = (e0[None, :] > e1[:, None] + 1e-12) & (e0[None, :] + e1[:, None] <= 1 + 1e-12)
@@ -156,7 +150,7 @@ class SimplexPoints:
 def simplex_points(run: RunBounds, left: str, right: str) -> SimplexPoints:
     """Where the run's inputs lie, with their radii by both contestants."""
     run.need_counts("to be placed on the simplex")
-    first, second = contestant(left), contestant(right)
+    first, second = mechanism(left), mechanism(right)
     every = followed((*members(first), *members(second)), "placing inputs")
     singles = {one.name: run.radius(one) for one in every}
     ours, theirs = (np.max([singles[one.name] for one in members(side)], axis=0) for side in (first, second))

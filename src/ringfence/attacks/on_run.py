@@ -28,7 +28,8 @@ from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
 from ringfence.driver import Execution, on_lattice
 from ringfence.errors import Collected, DataError, StoreError
-from ringfence.noise import Noise, noise_of
+from ringfence.named_parts import noise_of
+from ringfence.noise import Noise
 from ringfence.noise.exact import inside
 from ringfence.procedures import Predict
 from ringfence.progress import followed
@@ -36,7 +37,6 @@ from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
-from ringfence.store.claimed import given_in
 
 INSIDE = 1 - 1e-4
 """Share of a certified radius that is attacked: rounding of float32 inputs must not carry a point outside."""
@@ -76,7 +76,7 @@ def run_attack(
     Also returns the attacked points (*shape) of broken certificates, by input id.
     """
     run = RunFolder.open(job.run)
-    test, noise, lane = attacked_procedure(run), noise_of(given_in(run.config).law), chosen_lane(job, run)
+    test, noise, lane = attacked_procedure(run), noise_of(run.config.noise.model_dump()), chosen_lane(job, run)
     named: Any = chosen_attack(job, run).name
     job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii

@@ -14,6 +14,7 @@ from ringfence.cli.conditions import conditions_command
 from ringfence.cli.console import friendly
 from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.gate import gate_command
+from ringfence.cli.help import HelpfulCommand
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import metrics_command
 from ringfence.cli.plan import plan_command
@@ -62,25 +63,25 @@ def _root(
 
 app.command("certify", cls=ProcedureCommand)(certify_command)
 app.command("predict", cls=PredictCommand)(predict_command)
-app.command("metrics")(metrics_command)
-app.command("compare")(compare_command)
-app.command("report")(report_command)
-app.command("plot")(plot_command)
+app.command("metrics", cls=HelpfulCommand)(metrics_command)
+app.command("compare", cls=HelpfulCommand)(compare_command)
+app.command("report", cls=HelpfulCommand)(report_command)
+app.command("plot", cls=HelpfulCommand)(plot_command)
 app.command("plan", cls=ProcedureCommand)(plan_command)
 app.command("train", cls=TrainCommand)(train_command)
-app.command("sweep")(sweep_command)
+app.command("sweep", cls=HelpfulCommand)(sweep_command)
 app.command("attack", cls=AttackCommand)(attack_command)
-app.command("rank")(rank_command)
-app.command("variance")(variance_command)
-app.command("weights")(weights_command)
-app.command("conditions")(conditions_command)
-app.command("verify")(verify_command)
-app.command("gate")(gate_command)
-app.command("serve")(serve_command)
-app.command("keygen")(keygen_command)
-app.command("seal")(seal_command)
-app.command("migrate")(migrate_command)
-app.command("info")(info_command)
+app.command("rank", cls=HelpfulCommand)(rank_command)
+app.command("variance", cls=HelpfulCommand)(variance_command)
+app.command("weights", cls=HelpfulCommand)(weights_command)
+app.command("conditions", cls=HelpfulCommand)(conditions_command)
+app.command("verify", cls=HelpfulCommand)(verify_command)
+app.command("gate", cls=HelpfulCommand)(gate_command)
+app.command("serve", cls=HelpfulCommand)(serve_command)
+app.command("keygen", cls=HelpfulCommand)(keygen_command)
+app.command("seal", cls=HelpfulCommand)(seal_command)
+app.command("migrate", cls=HelpfulCommand)(migrate_command)
+app.command("info", cls=HelpfulCommand)(info_command)
 app.add_typer(aces_app, name="aces")
 app.add_typer(simplex_app, name="simplex")
 app.add_typer(zoo_app, name="zoo")

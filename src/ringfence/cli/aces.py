@@ -9,6 +9,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, written_numbers
+from ringfence.cli.help import HelpfulCommand
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -18,7 +19,7 @@ aces_app = typer.Typer(help="Accurate and certified: decide per input between a 
 Radii = Annotated[str | None, typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1).")]
 
 
-@aces_app.command("compose")
+@aces_app.command("compose", cls=HelpfulCommand)
 def compose_command(
     certification: Annotated[Path, typer.Option(help="The certification network's results: a run folder or a log.")],
     selection: Annotated[
@@ -44,7 +45,7 @@ def compose_command(
             print_points(points)
 
 
-@aces_app.command("frontier")
+@aces_app.command("frontier", cls=HelpfulCommand)
 def frontier_command(
     run: Annotated[Path, typer.Argument(help="A run folder of an aces(...) tree.")],
     radii: Radii = None,

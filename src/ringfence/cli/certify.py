@@ -81,17 +81,26 @@ class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
         std = wrong.ask(lambda: written_numbers(self.std, "--std"))
         tree = wrong.ask(lambda: chosen_tree(self, after))
         chosen = {"skip": self.skip, "limit": self.limit, "stop": self.stop_index, "split": self.split}
-        shared: dict[str, Any] = {"device": self.device, "batch": self.batch, "compile": self.compile or None}
+        wrong.ask(self.check_fast)
+        shared: dict[str, Any] = {"device": self.device, "batch": self.batch}
+        shared["compile"] = True if self.fast and self.compile is None else self.compile
         shared["check"] = False if self.no_check else None
         return {
             "classifier": {"tree": tree, "mean": mean, "std": std, "classes": self.classes},
             "data": {"source": self.data, **chosen, "size": self.size, "range": self.range},
             "noise": self.settings(),
-            "precision": self.precision,
+            "precision": "bf16" if self.fast and self.precision is None else self.precision,
             "seed": self.seed,
             "execution": {**shared, "autotune": self.autotune, "engine": self.engine_settings()},
             "out": None if self.out is None else str(self.out),
         }
+
+    def check_fast(self) -> None:
+        """Refuse --fast where it would be slow: half precision on a processor is."""
+        from ringfence.sampling import pick_device
+
+        if self.fast and (device := pick_device(self.device or "auto")).type != "cuda":
+            raise ArgumentError("fast", "needs a CUDA device", f"device {device}", "Leave it out.")
 
 
 @grouped
@@ -175,7 +184,6 @@ def run_or_save(
     from ringfence.loggers import logger_named
 
     loggers = [logger_named(name) for name in log or ()]
-
     if given.save is not None:
         job.save(given.save)
         if not given.quiet:
@@ -201,11 +209,11 @@ def certify_folder(
     """Certify into the folder with progress."""
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.cli.progress import show_progress
-    from ringfence.loggers import all_of
+    from ringfence.loggers import all_of, tell_metrics
     from ringfence.models.normalization import preprocessing_in_words
 
-    execution = replace(job.execution, unlocked=unlocked)
-    started = job.certification.start(out, execution if quiet else replace(execution, on_remark=remark))
+    told_on = (lambda told: None) if quiet else remark
+    started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=told_on))
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
     if not quiet:
         norm = job.certification.mechanisms[0].norm
@@ -222,8 +230,8 @@ def certify_folder(
     with show_progress(total, done, quiet, doing, draws) as report:
         for _ in started.records(all_of(report, *(one.progress for one in loggers))):
             pass
-    for found in metrics_by_lane(started.run, None) if loggers else ():
-        all_of(*(one.metrics for one in loggers))(found)
+    if loggers:
+        tell_metrics(loggers, metrics_by_lane(started.run, None))
     return started.run
 
 

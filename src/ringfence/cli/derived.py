@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.main
-from typer.core import TyperCommand
 
+from ringfence.cli.help import HelpfulCommand, completing
 from ringfence.extending import load_plugins
 
 if TYPE_CHECKING:
     from ringfence.settings import Setting
 
 
-class DerivedCommand(TyperCommand, ABC):
+class DerivedCommand(HelpfulCommand, ABC):
     """A command with further options; what they got is the context's object, a dictionary by their names.
 
     They are made when somebody asks for them, not when the program starts: reading the fields imports more than all
@@ -37,7 +37,7 @@ class DerivedCommand(TyperCommand, ABC):
         if not self._derived:
             load_plugins()  # a shell that completes calls no command before
             own = {one.name for one in self._params}  # a field that is called like one of them keeps its default
-            self._derived = _options([one for one in self.derived() if one.name not in own])
+            self._derived = options_of([one for one in self.derived() if one.name not in own])
             self._params += self._derived
         return self._params
 
@@ -61,7 +61,7 @@ def parameter(
     words: Sequence[str] = (),
 ) -> Parameter:
     """An option without a default of its own, so that what stands behind it keeps its; words: completes to these."""
-    completed = (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
+    completed = completing(*words) if words else None
     told = typer.Option(*flags, help=help, metavar=metavar, autocompletion=completed, rich_help_panel=panel)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, told])
 
@@ -78,7 +78,7 @@ def field_option(name: str, one: Setting, panel: str | None = None, help: str | 
     return parameter(name, str if one.many else one.kind, flag, help=told, panel=panel, words=one.choices)
 
 
-def _options(parameters: Sequence[Parameter]) -> list[Any]:
+def options_of(parameters: Sequence[Parameter]) -> list[Any]:
     """Options as typer makes them of a signature."""
 
     def fields(**given: Any) -> None:

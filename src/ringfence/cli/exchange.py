@@ -10,12 +10,13 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, remark
+from ringfence.cli.help import HelpfulCommand
 
 import_app = typer.Typer(help="Make a run folder from somebody else's log.", no_args_is_help=True)
 export_app = typer.Typer(help="Write a run in somebody else's format.", no_args_is_help=True)
 
 
-@import_app.command("cohen")
+@import_app.command("cohen", cls=HelpfulCommand)
 def import_cohen_command(
     log: Annotated[Path, typer.Argument(help="A log with columns idx label predict radius correct time.")],
     sigma: o.Sigma,
@@ -32,7 +33,7 @@ def import_cohen_command(
         remark(f"{log} -> {run.path}")
 
 
-@export_app.command("cohen")
+@export_app.command("cohen", cls=HelpfulCommand)
 def export_cohen_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path | None, typer.Option(help="The log to write; standard output without it.")] = None,
@@ -47,7 +48,7 @@ def export_cohen_command(
             remark(f"{run} has no proven guarantee, so its log is {written}")
 
 
-@export_app.command("csv")
+@export_app.command("csv", cls=HelpfulCommand)
 def export_csv_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path | None, typer.Option(help="The table to write; standard output without it.")] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, say
+from ringfence.cli.console import friendly, print_json, say
 
 
 def gate_command(
@@ -34,8 +33,7 @@ def gate_command(
         verdicts = [gate(folder, one, confidence, lane) for one in demands]
         passed = all(one.passed for one in verdicts)  # to need all of them makes no error likelier
         if as_json:
-            answer = {"run": str(run), "passed": passed, "demands": [one.to_dict() for one in verdicts]}
-            typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+            print_json({"run": str(run), "passed": passed, "demands": [one.to_dict() for one in verdicts]})
         else:
             for one in verdicts:
                 word, sign = ("passed", ">=") if one.passed else ("failed", "<")

@@ -77,7 +77,8 @@ class RunningOptions(EngineOptions):
     batch: o.Batch = None
     device: o.DeviceUnlessFile = None
     precision: o.PrecisionName = None
-    compile: o.Compile = False
+    compile: o.Compile = None
+    fast: o.Fast = False
     autotune: o.Autotune = None
     seed: o.SeedUnlessFile = None
     no_check: o.NoCheck = False

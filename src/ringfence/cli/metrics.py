@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, results, written_numbers
+from ringfence.cli.console import friendly, print_json, results, written_numbers
 
 
 def metrics_command(
@@ -30,7 +30,7 @@ def metrics_command(
 ) -> None:
     """Certified accuracy, average certified radius and abstention of runs and logs."""
     with friendly():
-        from ringfence.analysis.metrics import best_lane_metrics, load_metrics, metrics_json
+        from ringfence.analysis.metrics import best_lane_metrics, load_metrics
         from ringfence.cli.tables import metrics_table, stages_table
         from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
@@ -54,7 +54,7 @@ def metrics_command(
                 raise ArgumentError("--reference", rule, f"{len(base)} lanes", "Certify the full ensemble alone.")
             found = [one.against(base[0]) for one in found]
         if as_json:
-            typer.echo(metrics_json(found))
+            print_json({"runs": [one.to_dict() for one in found]})
         else:
             results.print(metrics_table(found, results.width, curve=True))
             if any(one.stages for one in found):

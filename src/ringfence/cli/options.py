@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from ringfence.cli.help import completing
+
 MODEL_HELP = (
-    "default, zoo:NAME, pkg.module:factory, file.py:factory, program.pt2, checkpoint.pth.tar, an architecture "
-    "(also arch@FILE), or a tree of these: 'soft(A, B)', 'denoised(DENOISER, A)'."
+    "default, zoo:NAME, timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, pkg.module:factory, file.py:factory, "
+    "program.pt2, checkpoint.pth.tar, an architecture (also arch@FILE), or a tree of these: "
+    "'soft(A, B)', 'denoised(DENOISER, A)'."
 )
 ModelUnlessMembers = Annotated[
     str | None, typer.Option("--model", help=f"{MODEL_HELP} Without it and --members: default.")
@@ -25,6 +28,7 @@ NoiseForm = Annotated[
     str | None,
     typer.Option(
         "--noise-form",
+        autocompletion=completing("exact", "float"),
         help="exact: whole steps of a lattice, which rounding cannot break (default for 8-bit inputs), or float.",
     ),
 ]
@@ -34,10 +38,19 @@ Lattice = Annotated[
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
 NoiseName = Annotated[
     str | None,
-    typer.Option("--noise", help="gaussian (default; radii in l2), uniform or laplace (in l1), or one of a plugin."),
+    typer.Option(
+        "--noise",
+        autocompletion=completing("gaussian", "uniform", "laplace"),
+        help="gaussian (default; radii in l2), uniform or laplace (in l1), or one of a plugin.",
+    ),
 ]
 EngineName = Annotated[
-    str | None, typer.Option("--engine", help="Where the work is done: local (default), ray, or one of a plugin.")
+    str | None,
+    typer.Option(
+        "--engine",
+        autocompletion=completing("local", "ray"),
+        help="Where the work is done: local (default), ray, or one of a plugin.",
+    ),
 ]
 Address = Annotated[str | None, typer.Option("--address", help="Of a running Ray cluster; auto: this machine's.")]
 Workers = Annotated[
@@ -54,9 +67,19 @@ Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after s
 Max = Annotated[
     int | None, typer.Option("--max", help="Cohen's flag: stop at this index of the data set, before skipping.")
 ]
-Split = Annotated[str, typer.Option(help="test, train or val, for data sets that have several.")]
+Split = Annotated[
+    str,
+    typer.Option(
+        autocompletion=completing("test", "train", "val"), help="test, train or val, for data sets that have several."
+    ),
+]
 SplitUnlessFile = Annotated[
-    str | None, typer.Option("--split", help="test (default), train or val, for data sets that have several.")
+    str | None,
+    typer.Option(
+        "--split",
+        autocompletion=completing("test", "train", "val"),
+        help="test (default), train or val, for data sets that have several.",
+    ),
 ]
 Size = Annotated[int | None, typer.Option(help="Resize and centre-crop images to this many pixels.")]
 Range = Annotated[
@@ -70,14 +93,31 @@ Mean = Annotated[
 ]
 Std = Annotated[str | None, typer.Option(help="Channel deviations the model expects to be divided by.")]
 Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model cannot tell.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-DeviceUnlessFile = Annotated[str | None, typer.Option("--device", help="auto (default), cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str, typer.Option(autocompletion=completing("auto", "cpu", "cuda"), help="auto, cpu, cuda or cuda:N.")
+]
+DeviceUnlessFile = Annotated[
+    str | None,
+    typer.Option(
+        "--device", autocompletion=completing("auto", "cpu", "cuda"), help="auto (default), cpu, cuda or cuda:N."
+    ),
+]
 Batch = Annotated[str | None, typer.Option(help="Rows per forward, or auto (default) to measure the fastest.")]
 PrecisionName = Annotated[
     str | None,
-    typer.Option("--precision", help="fp32 (default), bf16 or auto: what the classifier runs in, part of the claim."),
+    typer.Option(
+        "--precision",
+        autocompletion=completing("auto", "fp32", "tf32", "bf16"),
+        help="fp32, tf32, bf16 or auto (default: tf32 on CUDA, else fp32): what it runs in, part of the claim.",
+    ),
 ]
-Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
+Compile = Annotated[
+    bool | None,
+    typer.Option(
+        "--compile/--no-compile", help="Use torch.compile (default: on CUDA, if the run is long enough to pay for it)."
+    ),
+]
+Fast = Annotated[bool, typer.Option("--fast", help="On CUDA: bf16, compiled, fused where there is a kernel.")]
 Autotune = Annotated[
     bool | None,
     typer.Option("--autotune/--no-autotune", help="With --compile: also try kernels (default: if the run is long)."),
@@ -86,7 +126,12 @@ Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
 SeedUnlessFile = Annotated[int | None, typer.Option("--seed", help="Seed of the noise (default 0).")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Also write a table with one row per input.")]
 Log = Annotated[
-    list[str] | None, typer.Option("--log", help="Also tell logging, wandb or mlflow; may stand more than once.")
+    list[str] | None,
+    typer.Option(
+        "--log",
+        autocompletion=completing("logging", "wandb", "mlflow"),
+        help="Also tell logging, wandb or mlflow; may stand more than once.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
@@ -96,7 +141,10 @@ Radii = Annotated[
 ]
 Norm = Annotated[
     str | None,
-    typer.Option(help="Show radii in l1, l2 or linf, converted from the norm that was proved (default: that one)."),
+    typer.Option(
+        autocompletion=completing("l1", "l2", "linf"),
+        help="Show radii in l1, l2 or linf, converted from the norm that was proved (default: that one).",
+    ),
 ]
 Coordinates = Annotated[
     int | None, typer.Option(help="Numbers of an input, for --norm where a run does not say how many (e.g. 3072).")
@@ -114,12 +162,28 @@ MemberSpecs = Annotated[
 ]
 VotesUnlessFile = Annotated[
     str | None,
-    typer.Option("--vote", help="soft (default), softmax, hard, max-margin, weighted; several by commas: one pass."),
+    typer.Option(
+        "--vote",
+        autocompletion=completing("soft", "softmax", "hard", "max-margin", "weighted"),
+        help="soft (default), softmax, hard, max-margin, weighted; several by commas: one pass.",
+    ),
 ]
-VoteNames = Annotated[str, typer.Option("--vote", help="soft, softmax, hard, max-margin or weighted.")]
+VoteNames = Annotated[
+    str,
+    typer.Option(
+        "--vote",
+        autocompletion=completing("soft", "softmax", "hard", "max-margin", "weighted"),
+        help="soft, softmax, hard, max-margin or weighted.",
+    ),
+]
 MemberWeights = Annotated[str | None, typer.Option(help="Weights of the members, for --vote weighted.")]
 WeightsOn = Annotated[
-    str | None, typer.Option("--weights-on", help="logits (default) or softmax: what the member weights multiply.")
+    str | None,
+    typer.Option(
+        "--weights-on",
+        autocompletion=completing("logits", "softmax"),
+        help="logits (default) or softmax: what the member weights multiply.",
+    ),
 ]
 First = Annotated[int, typer.Option(help="Position of the first input taken.")]
 Consensus = Annotated[

@@ -21,6 +21,8 @@ COHENS = {"n": "--N", "n0": "--N0"}
 class ProcedureCommand(DerivedCommand):
     """A command that takes a procedure and a mechanism by name, and the settings of all procedures."""
 
+    brief = True
+
     def derived(self) -> list[Parameter]:
         """--procedure, --mechanism and one option per setting."""
         from ringfence.mechanisms import MECHANISMS
@@ -43,6 +45,8 @@ class ProcedureCommand(DerivedCommand):
 @final
 class PredictCommand(DerivedCommand):
     """A command with the settings of PREDICT."""
+
+    brief = True
 
     def derived(self) -> list[Parameter]:
         """One option per setting."""

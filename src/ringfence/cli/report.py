@@ -16,8 +16,8 @@ Named = Annotated[
     typer.Argument(metavar="RUN...", help="Run folders or logs; also what train, variance and attack wrote."),
 ]
 KINDS = (
-    "curve, ecdf, draws, stages, mechanisms, simplex, frontier, attacks, training-loss, training-accuracy, "
-    "variance-ratio, variance-success or variance-radius."
+    "curve, outcomes, ecdf, draws, stages, mechanisms, simplex, frontier, attacks, training-loss, "
+    "training-accuracy, variance-ratio, variance-success or variance-radius."
 )
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say, say_facts
+from ringfence.cli.help import HelpfulCommand
 from ringfence.progress import followed
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Picture = Annotated[Path, typer.Option("--out", help="The picture to write, .png
 Page = Annotated[Path | None, typer.Option("--page", help="Also write an interactive page, one HTML file.")]
 
 
-@simplex_app.command("map")
+@simplex_app.command("map", cls=HelpfulCommand)
 def map_command(
     out: Picture,
     left: Left = "one-sided",
@@ -52,7 +53,7 @@ def map_command(
             _name_files(out, page)
 
 
-@simplex_app.command("scatter")
+@simplex_app.command("scatter", cls=HelpfulCommand)
 def scatter_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Picture,
@@ -87,7 +88,7 @@ def scatter_command(
         _name_files(out, page)
 
 
-@simplex_app.command("at")
+@simplex_app.command("at", cls=HelpfulCommand)
 def at_command(
     p_a: Annotated[float, typer.Argument(help="Lower bound on the chosen class.")],
     p_b: Annotated[float, typer.Argument(help="Upper bound on every other class.")],

@@ -57,11 +57,8 @@ def sweep_command(
         sweep = read_sweep(file, SweepCommands(), tiny, zoos)
         chosen = sweep.chosen(only or (), phase)
         seconds, count, engine = seconds_of(budget), _workers(side_by_side), where.on_ray()
-        if listed:
-            _print_list(chosen, as_json)
-            return
-        if planned:
-            _print_plan(sweep, chosen, work, as_json)
+        if listed or planned:
+            _print_list(chosen, as_json) if listed else _print_plan(sweep, chosen, work, as_json)
             return
         if seconds != 0:
             sweep.check_data(data, work)

@@ -94,8 +94,7 @@ def train_command(
 
             write_atomically(export, files[0].read_bytes())
         if as_json:
-            answer = {"out": str(out), "weights": [str(one) for one in files], "settings": job.config()}
-            print_json(answer)
+            print_json({"out": str(out), "weights": [str(one) for one in files], "settings": job.config()})
             return
         for one in files:
             say(str(one))

@@ -9,13 +9,14 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results
+from ringfence.cli.help import HelpfulCommand
 
 zoo_app = typer.Typer(help="Networks trained with Ringfence: list them, find their weights.", no_args_is_help=True)
 
 Zoo = Annotated[Path | None, typer.Option("--zoo", help="Folder of the zoo (default: RINGFENCE_ZOO, then ./zoo).")]
 
 
-@zoo_app.command("list")
+@zoo_app.command("list", cls=HelpfulCommand)
 def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
     """What there is; --json adds hashes and the command that made each."""
     with friendly():
@@ -41,7 +42,7 @@ def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
             remark(f"certify one:  ringfence certify --model zoo:{here[0]} --data ... --sigma ... --out RUN")
 
 
-@zoo_app.command("path")
+@zoo_app.command("path", cls=HelpfulCommand)
 def path_command(
     name: Annotated[str, typer.Argument(help="As `zoo list` shows it; NAME:i is member i, the first without.")],
     zoo: Zoo = None,

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ringfence.data.dataset import Input
-from ringfence.data.images import is_image, open_image, pixels_of
+from ringfence.data.dataset import Input, refuse_range
+from ringfence.data.images import is_image, mode_of, open_image, pixels_of
 from ringfence.errors import DataError
 
 PICTURES = (
@@ -40,12 +40,13 @@ NAMES = ("name", "file_name", "filename", "file", "__key__")
 ENCODED = bytes | bytearray
 
 
-def inputs_of(source: Any) -> Iterator[Input]:
-    """Whatever was given, one input at a time; those that bring no id are numbered 0, 1, 2, ..."""
+def inputs_of(source: Any, range: str | None = None) -> Iterator[Input]:
+    """Whatever was given, one input at a time; those that bring no id are numbered 0, 1, 2, ... range: what numbers are
+    said to range over, which is refused of bytes."""
     number, batched = 0, isinstance(source, DataLoader) and source.batch_sampler is not None
     for item in _items(source):
         for row in _rows(item, batched):
-            yield _input(number, row)
+            yield _input(number, row, range)
             number += 1
 
 
@@ -113,10 +114,10 @@ def _together(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
     return zip(*columns, strict=True)
 
 
-def _input(number: int, row: Any) -> Input:
+def _input(number: int, row: Any, range: str | None) -> Input:
     """A row as an Input."""
     if isinstance(row, Input):
-        return replace(row, x=_pixels(row.id, row.x))
+        return replace(row, x=pixels(f"input {row.id}", row.x, range))
     if isinstance(row, Mapping):
         x, label, name = (_named(row, keys) for keys in (PICTURES, LABELS, NAMES))
         if x is None:
@@ -130,7 +131,8 @@ def _input(number: int, row: Any) -> Input:
     else:
         rule = "each must be an Input, a picture, a (picture, label) pair or a mapping with both"
         raise DataError("inputs", rule, type(row).__name__, "Wrap your data accordingly.")
-    return Input(number, _pixels(number, x), _label(number, label), str(number if name is None else name))
+    found = pixels(f"input {number}", x, range)
+    return Input(number, found, _label(number, label), str(number if name is None else name))
 
 
 def _named(row: Mapping[Any, Any], keys: Sequence[str]) -> Any:
@@ -141,15 +143,15 @@ def _is_input(x: Any) -> bool:
     return isinstance(x, Tensor | np.ndarray | ENCODED) or is_image(x)
 
 
-def _pixels(number: int, x: Any) -> Tensor:
-    """(*shape) as floats; bytes are divided by 255, pictures decoded."""
-    where = f"input {number}"
+def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
+    """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages."""
     if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
         x = x["bytes"]
     if isinstance(x, ENCODED):
         x = open_image(BytesIO(x), where)
     if is_image(x):
-        return pixels_of(x, where, "L" if x.mode in ("1", "L") else "RGB")
+        refuse_range(where, range)
+        return pixels_of(x, where, mode_of(x))
     if isinstance(x, list):  # Hugging Face's rows without a format
         x = _array(where, x)
     if not isinstance(x, Tensor | np.ndarray):
@@ -158,7 +160,10 @@ def _pixels(number: int, x: Any) -> Tensor:
     if not isinstance(values, Tensor) or not (values.dtype == torch.uint8 or values.is_floating_point()):
         rule = "must be uint8 (0 to 255) or floating (0 to 1)"
         raise DataError(where, rule, f"dtype {x.dtype}", "Convert it: x.byte() of pixels, x.float() of features.")
-    return values.float() / 255 if values.dtype == torch.uint8 else values
+    if values.dtype != torch.uint8:
+        return values
+    refuse_range(where, range)
+    return values.float() / 255
 
 
 def _array(where: str, values: list[Any]) -> np.ndarray[Any, Any]:

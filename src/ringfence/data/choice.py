@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import islice
 from typing import Any, Literal, final
@@ -11,8 +11,8 @@ from typing import Any, Literal, final
 import torch
 
 from ringfence.data.adapters import inputs_of
-from ringfence.data.dataset import Dataset, Input, in_form, span
-from ringfence.data.load import SPLITS, load_dataset
+from ringfence.data.dataset import SPLITS, Dataset, Input, in_form, span
+from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
 
@@ -80,8 +80,7 @@ class Data:
     @property
     def choice(self) -> dict[str, Any]:
         """What is chosen from the source."""
-        named = ("split", "skip", "limit", "stop", "size", "range", "channels")
-        return {name: getattr(self, name) for name in named}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "source"}
 
     def load(self, num_classes: int | None = None) -> Dataset:
         """The chosen inputs; labels outside the classes are refused."""
@@ -102,7 +101,7 @@ class Data:
         if isinstance(self.source, str | Dataset):
             yield from self.load()
         else:
-            chosen = islice(inputs_of(self.source), 0, None, self.skip)
+            chosen = islice(inputs_of(self.source, self.range), 0, None, self.skip)
             for one in chosen if self.most is None else islice(chosen, self.most):
                 yield replace(one, x=in_form(one.x, self.range, self.channels))
 
@@ -112,7 +111,7 @@ class Data:
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source)]
+        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source, self.range)]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,
@@ -127,6 +126,10 @@ class Data:
 
 
 def _digest(items: list[Input]) -> str:
-    values = (one.x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data for one in items)
+    def values() -> Iterator[bytes | memoryview]:
+        for one in items:
+            yield f"{one.x.dtype}|{tuple(one.x.shape)}|".encode()
+            yield one.x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
     labels, index = (repr([getattr(one, name) for one in items]).encode() for name in ("label", "id"))
-    return write_digest({"inputs": hashed(values), "labels": hashed([labels]), "index": hashed([index])})
+    return write_digest({"inputs": hashed(values()), "labels": hashed([labels]), "index": hashed([index])})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -16,6 +16,13 @@ from ringfence.digests import hashed
 from ringfence.errors import ArgumentError, DataError, RingfenceError
 from ringfence.noise.exact import onto_lattice
 from ringfence.stats.noise_law import STEPS
+
+SPLITS: Final = {
+    "test": ("test", "val", "validation", "valid"),
+    "train": ("train",),
+    "val": ("val", "validation", "valid"),
+}
+"""Split -> what it may be called; many data sets publish no labelled test pictures, and their val is one."""
 
 EIGHT_BIT: Final = STEPS
 """Steps per unit of the lattice of 8-bit images in [0, 1]."""
@@ -115,17 +122,23 @@ class Dataset:
         """Values mapped from this range (``0..255``) to [0, 1]; the one channel of grey pictures repeated."""
         if range is None and channels is None:
             return self
+        if self.lattice is not None:
+            refuse_range(self.name, range)
         before, first = self.read, self.shape
         shape = (channels, *first[1:]) if channels is not None and len(first) == 3 and first[0] == 1 else first
         form = hashed([f"{range}|{channels}".encode()])
         digest = cache(lambda: f"{self.digest} form:{form}")
-        lattice = self.lattice if range is None else None  # another range has other steps
         read = lambda at: in_form(before(at), range, channels)  # noqa: E731
-        return replace(self, read=read, shape=shape, identify=digest, lattice=lattice)
+        return replace(self, read=read, shape=shape, identify=digest)
 
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
         refuse_labels(self.name, zip(self.ids, self.labels, strict=True), num_classes)
+
+
+def split_among(split: str, there: Collection[str]) -> str | None:
+    """What the split is called among the names that are there."""
+    return next((name for name in SPLITS[split] if name in there), None)
 
 
 def refuse_labels(name: str, labelled: Iterable[tuple[int, int | None]], classes: int) -> None:
@@ -152,6 +165,13 @@ def span(range: str) -> tuple[float, float]:
         rule, remedy = "must be LOW..HIGH, the values that become 0 and 1", "Write e.g. 0..255 or -1..1."
         raise ArgumentError("range", rule, repr(range), remedy)
     return ends
+
+
+def refuse_range(name: str, range: str | None) -> None:
+    """Refuse a range of bytes, which are divided by 255 by themselves: mapped once more, radii would be in no unit."""
+    if range is not None:
+        rule = "is for floating numbers: bytes and pictures lie in [0, 1] already"
+        raise ArgumentError("range", rule, f"{range} for {name}", "Leave it out.")
 
 
 def in_form(x: Tensor, range: str | None, channels: int | None) -> Tensor:

@@ -76,7 +76,7 @@ def image_folder(
     files, labels, class_names = _listing(path)
     if not files:
         raise DataError(str(path), f"must hold {KINDS} images", "none", "Put them there, or one folder per class.")
-    mode = mode or ("L" if open_image(files[0], str(files[0])).mode in ("1", "L") else "RGB")
+    mode = mode or mode_of(open_image(files[0], str(files[0])))
     first = _pixels(files[0], mode, framing)
 
     identified: dict[Path, str] = {}
@@ -168,6 +168,11 @@ def is_image(x: object) -> bool:
     """Whether it is a picture of Pillow's, asked without importing Pillow."""
     pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(x, pillow.Image)
+
+
+def mode_of(image: Image) -> str:
+    """L for a grey picture, RGB for any other."""
+    return "L" if image.mode in ("1", "L") else "RGB"
 
 
 def open_image(file: Path | BinaryIO, where: str) -> Image:

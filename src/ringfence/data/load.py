@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ringfence.data.arrays import dataset_from_arrays, read_npz
-from ringfence.data.dataset import Dataset, InputRangeWarning
+from ringfence.data.dataset import SPLITS, Dataset, InputRangeWarning, split_among
 from ringfence.data.images import Framing, image_folder
 from ringfence.data.originals import read_cifar10, read_mnist
 from ringfence.data.saved import is_saved, saved_dataset
@@ -18,10 +18,6 @@ from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError
 
 Split = Literal["test", "train", "val"]
-SPLITS = ("test", "train", "val")
-FOLDERS = {"test": ("test", "val", "validation", "valid"), "train": ("train",), "val": ("val", "validation", "valid")}
-"""Split -> what its folder may be called; many data sets publish no labelled test pictures, and their val is one."""
-
 NAMED = ("mnist", "cifar10", "imagenet")
 """Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
 
@@ -91,13 +87,13 @@ def _whole(spec: str, root: str | Path | None, split: Split, size: int | None, c
 def _split_folder(path: Path, split: Split) -> Path:
     """The folder of the split where the place is divided so; else the place: a class may be called train, too."""
     there = [one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith(".")]
-    known = {name for names in FOLDERS.values() for name in names}
+    known = {name for names in SPLITS.values() for name in names}
     if not there or not known.issuperset(there):
         return path
-    found = next((name for name in FOLDERS[split] if name in there), None)
+    found = split_among(split, there)
     if found is None:
-        rule = f"must hold {' or '.join(f'{name}/' for name in FOLDERS[split])} for the split {split}"
-        remedy = f"Choose a `split` that is there, or add {FOLDERS[split][0]}/."
+        rule = f"must hold {' or '.join(f'{name}/' for name in SPLITS[split])} for the split {split}"
+        remedy = f"Choose a `split` that is there, or add {SPLITS[split][0]}/."
         raise DataError(str(path), rule, f"{', '.join(sorted(there))} alone", remedy)
     return path / found
 

@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import torch
 from torch import Tensor
 
-from ringfence.data.adapters import LABELS, PICTURES
-from ringfence.data.dataset import Dataset, refuse_channels_last
-from ringfence.data.images import Framing, open_image, pixels_of
+from ringfence.data.adapters import LABELS, PICTURES, pixels
+from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last, split_among
+from ringfence.data.images import Framing, mode_of, open_image, pixels_of
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import DataError
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 ONE, SEVERAL = "state.json", "dataset_dict.json"
-NAMES = {"test": ("test", "validation", "val", "valid"), "train": ("train",), "val": ("validation", "val", "valid")}
 
 
 def is_saved(path: Path) -> bool:
@@ -45,15 +45,15 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
     def read(position: int) -> Tensor:
         where = f"{folder}, row {position}"
         value = column[position].as_py()
-        if not encoded:
-            return _numbers(where, value)
-        image = open_image(BytesIO(_embedded(where, value)), where)
-        return pixels_of(image, where, wanted or "RGB", framing)
+        return (
+            pixels_of(_picture(where, value), where, wanted or "RGB", framing)
+            if encoded
+            else pixels(where, value).float()
+        )
 
     wanted = mode
     if encoded and mode is None and len(table):
-        first = open_image(BytesIO(_embedded(f"{folder}, row 0", column[0].as_py())), f"{folder}, row 0")
-        wanted = "L" if first.mode in ("1", "L") else "RGB"
+        wanted = mode_of(_picture(f"{folder}, row 0", column[0].as_py()))
     shape = tuple(read(0).shape) if len(table) else ()
     refuse_channels_last(str(path), shape)
     known = features.get(labels, {}).get("names") if labels else None
@@ -68,6 +68,7 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
         identify=cache(partial(_digest, column, numbers, f"{framing}|{wanted}")),
         num_classes=len(known) if known else None,
         class_names=known or None,
+        lattice=EIGHT_BIT if encoded else None,
     )
 
 
@@ -76,7 +77,7 @@ def _split(path: Path, split: str) -> Path:
     if not (path / SEVERAL).is_file():
         return path
     there = [str(one) for one in _json(path / SEVERAL).get("splits") or ()]
-    found = next((name for name in NAMES[split] if name in there), None)
+    found = split_among(split, there)
     if found is None or not (path / found / ONE).is_file():
         rule, remedy = f"must have the split {split}", "Choose a `split` that is there."
         raise DataError(str(path), rule, f"the splits {', '.join(there) or 'none'}", remedy)
@@ -136,25 +137,12 @@ def _labels(folder: Path, values: list[Any]) -> list[int | None]:
     return [None if one is None or one == -1 else one for one in values]
 
 
-def _embedded(where: str, value: Any) -> bytes:
+def _picture(where: str, value: Any) -> Image:
     content = value.get("bytes") if isinstance(value, dict) else None
     if not isinstance(content, bytes):
         rule, remedy = "must hold the picture itself", "Save it with its pictures inside: cast_column, then map."
         raise DataError(where, rule, "the name of a file elsewhere", remedy)
-    return content
-
-
-def _numbers(where: str, value: Any) -> Tensor:
-    """Numbers of a row; whole ones are bytes, 0 to 255."""
-    try:
-        found = np.array(value)
-        if found.dtype.kind == "i" and found.size and found.min() >= 0 and found.max() <= 255:
-            return torch.from_numpy(found.astype(np.float32) / 255)
-        if found.dtype.kind != "f":
-            raise ValueError(f"dtype {found.dtype}")
-        return torch.from_numpy(found.astype(np.float32))
-    except (ValueError, TypeError) as error:
-        raise DataError(where, "must be numbers, whole ones 0 to 255", error, "Save arrays or pictures.") from error
+    return open_image(BytesIO(content), where)
 
 
 def _digest(column: Any, labels: list[int | None], how: str) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -59,8 +59,10 @@ class Ray(Engine):
 
     def records(self, work: Work) -> Iterator[Record]:
         """As they are decided, wherever that is."""
-        with self.connected(), _Actors(Parcel.of(work), self) as crew:
-            yield from Manager(crew, iter(work.inputs), work.execution, self.patience).records()
+        inputs = iter(work.inputs)
+        for first in inputs:  # where nothing is left to do, no cluster is asked for
+            with self.connected(), _Actors(Parcel.of(work), self) as crew:
+                yield from Manager(crew, chain([first], inputs), work.execution, self.patience).records()
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
@@ -138,6 +140,7 @@ def _ray() -> Any:
 
 def _start(ray: Any, address: str | None, gpus: int | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would put them behind everything else here
     here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)

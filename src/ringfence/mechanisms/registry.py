@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import reduce
 from typing import final
@@ -57,23 +58,26 @@ def one_sided_for(family: str) -> Mechanism:
     return next(each, default_mechanism(family))
 
 
-def mechanisms_named(name: str | None, family: str = GAUSSIAN) -> tuple[Mechanism, ...]:
+def mechanisms_named(names: str | Sequence[str] | None, family: str = GAUSSIAN) -> tuple[Mechanism, ...]:
     """The one that decides, then those recorded beside it; None: the default for the family of the noise, ``all``: that
     one with every other like it."""
-    if name is not None and name != "all":
-        return (mechanism(name),)
-    first = default_mechanism(family)  # those about other noise or another norm have no radius to stand beside its
-    return (first, *(m for m in MECHANISMS.values() if name and m is not first and _alike(m, first, family)))
+    if names is None:
+        return (default_mechanism(family),)
+    each = [names] if isinstance(names, str) else names
+    return tuple(one for name in each for one in (_every(family) if name == "all" else [mechanism(name)]))
 
 
-def _alike(one: Mechanism, first: Mechanism, family: str) -> bool:
-    return one.norm == first.norm and family in one.families
+def _every(family: str) -> list[Mechanism]:
+    """Those about other noise or another norm have no radius to stand beside the default's."""
+    first = default_mechanism(family)
+    alike = [one for one in MECHANISMS.values() if one.norm == first.norm and family in one.families]
+    return [first, *(one for one in alike if one is not first)]
 
 
 def mechanism(name: str) -> Mechanism:
-    """The mechanism called name, hyphens or underscores alike; ``best_of:renyi+one_sided`` composes."""
+    """The mechanism called name, hyphens or underscores alike; ``renyi+one_sided`` is the best of both."""
     plain = name.strip().lower().replace("-", "_")
-    if plain.startswith("best_of:"):
+    if plain.startswith("best_of:") or "+" in plain:
         return best_of(*(mechanism(member) for member in plain.removeprefix("best_of:").split("+")))
     if plain in MECHANISMS:
         return MECHANISMS[plain]

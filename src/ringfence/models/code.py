@@ -6,12 +6,15 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
-from functools import cache
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,6 +23,9 @@ from ringfence.models.registry import SOURCES
 
 OURS = "1"
 """Raised whenever a network or wrapper of Ringfence computes something else with the same weights."""
+
+_DEEPEST = 6
+"""Containers within containers that are looked into."""
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -42,7 +48,7 @@ def code_parts(module: nn.Module, factory: str | None = None) -> dict[str, str]:
     return {**parts, "code": hashed(sorted(foreign))} if foreign else parts
 
 
-def foreign_code(things: Iterable[object]) -> list[str]:
+def code_settings(things: Iterable[object]) -> list[str]:
     """Setting of a digest for the code of classes and objects; none where it is Ringfence's own."""
     kinds = [one if isinstance(one, type) else type(one) for one in things]
     theirs = [kind for kind in kinds if kind.__module__.partition(".")[0] != PACKAGE]
@@ -62,17 +68,65 @@ def _held(name: str, part: nn.Module) -> Iterator[bytes]:
     yield f"{name}: {type(part).__module__}.{type(part).__qualname__}".encode()
     unsaved = {key: part._buffers[key] for key in part._non_persistent_buffers_set}
     for key, value in sorted({**vars(part), **unsaved}.items()):
-        if isinstance(value, torch.Tensor):
-            yield f"{key}={value.dtype}{tuple(value.shape)}".encode()
-            yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        elif inspect.isroutine(value):
-            yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}".encode()
-        elif key != "training" and _plain(value):
-            yield f"{key}={value!r}".encode()
+        yield from _value(key, value) if key != "training" else ()
+    for place, hook in enumerate((*part._forward_hooks.values(), *part._forward_pre_hooks.values())):
+        yield from _value(f"hook {place}", hook)
 
 
-def _plain(value: Any) -> bool:
-    inside = isinstance(value, list | tuple) and all(map(_plain, value))
+def _value(key: str, value: Any, depth: int = 0) -> Iterator[bytes]:
+    """A value by its name: numbers, arrays, functions with what they close over, and containers of those.
+
+    Objects of other classes are passed over: theirs may say where a file lay, or when. So are names that libraries
+    keep to themselves, and what lies deeper than anyone writes.
+    """
+    if isinstance(value, torch.Tensor):
+        yield f"{key}={value.dtype}{tuple(value.shape)}".encode()
+        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, np.ndarray | np.generic) and not _plain(value) and value.dtype != object:
+        yield f"{key}={value.dtype}{value.shape}".encode()
+        yield value.tobytes()
+    elif inspect.isroutine(value):
+        yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}".encode()
+        yield from _values(key, _closed_over(value), depth)
+    elif _plain(value):
+        yield f"{key}={value!r}".encode()
+    elif isinstance(value, partial):
+        yield from _value(key, value.func, depth + 1)
+        yield from _values(key, {**dict(enumerate(value.args)), **value.keywords}, depth)
+    elif not key.startswith("_"):
+        yield from _values(key, _entries(value), depth)
+
+
+def _values(key: str, inside: Mapping[Any, Any], depth: int) -> Iterator[bytes]:
+    for name, value in inside.items() if depth < _DEEPEST else ():
+        yield from _value(f"{key}.{name}", value, depth + 1)
+
+
+def _entries(container: Any) -> Mapping[Any, Any]:
+    """What a container holds, by name or place; of anything else nothing."""
+    if isinstance(container, Mapping):
+        return container
+    if isinstance(container, Namespace | SimpleNamespace):
+        return vars(container)
+    if isinstance(container, set | frozenset):
+        container = sorted((one for one in container if _plain(one)), key=repr)
+    return dict(enumerate(container)) if isinstance(container, list | tuple) else {}
+
+
+def _closed_over(function: Any) -> dict[str, Any]:
+    """What a function reads beside its arguments: variables around it, and defaults, as in ``lambda x, k=k: k * x``."""
+    found: dict[str, Any] = dict(getattr(function, "__kwdefaults__", None) or {})
+    found |= {f"default {place}": one for place, one in enumerate(getattr(function, "__defaults__", None) or ())}
+    if inspect.isfunction(function):
+        for name, variable in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # not assigned yet
+                found[name] = variable.cell_contents
+    return found
+
+
+def _plain(value: Any, depth: int = 0) -> bool:
+    deeper = depth < _DEEPEST and isinstance(value, list | tuple)
+    inside = deeper and all(_plain(one, depth + 1) for one in value)
     return inside or value is None or isinstance(value, bool | int | float | complex | str | bytes | torch.dtype)
 
 

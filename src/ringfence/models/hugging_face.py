@@ -70,7 +70,7 @@ class HuggingFace(Library):
         found = int(model.config.num_labels)
         classes = 2 if found == 1 else found
         if num_classes not in (None, classes):
-            raise ModelError("--classes", f"{spec} has {classes} classes", num_classes, "Leave --classes away.")
+            raise ModelError("num_classes", f"{spec} has {classes} classes", num_classes, "Leave it out.")
         settings = {key: value for key, value in model.config.to_dict().items() if key not in _ABOUT_A_COPY}
         extra = json.dumps(settings, sort_keys=True, default=str).encode()
         before = _preprocessing(spec, self._read(transformers, spec, rest, "preprocessor_config.json"), model.config)
@@ -133,7 +133,7 @@ def _preprocessing(spec: str, told: dict[str, Any] | None, config: Any) -> Prepr
         return Preprocessing(None, _pair(side))
     steps = {key for key, value in told.items() if value is True and (key.startswith("do_") or key in _MORE_STEPS)}
     if unknown := sorted(steps - _STEPS):
-        rule, remedy = "has a processor with steps that are not known here", "Write a factory: --model file.py:factory."
+        rule, remedy = "has a processor with steps that are not known here", "Write a factory: file.py:factory."
         raise ModelError(spec, rule, ", ".join(unknown), remedy)
     # Pixels come as 0 .. 255 to a processor, which multiplies them by this number, usually 1/255.
     scale = 255 * float(told.get("rescale_factor", 1 / 255)) if told.get("do_rescale", True) else 255.0

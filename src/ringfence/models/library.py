@@ -107,7 +107,7 @@ class _ByName(Library):
         found = getattr(module, "num_classes", None) or num_classes
         if num_classes not in (None, found):
             rule, remedy = f"was trained on {found} classes", f"Give weights for {num_classes}: {spec}@FILE."
-            raise ModelError("--classes", f"{spec} {rule}", num_classes, remedy)
+            raise ModelError("num_classes", f"{spec} {rule}", num_classes, remedy)
 
 
 def _classes_in(state: Mapping[str, Tensor], module: nn.Module) -> int | None:

@@ -56,7 +56,7 @@ def load_model(
     refused for a network that brings its own. sigma: of the Gaussian noise, for denoisers that must be told.
     """
     if (mean is None) != (std is None):
-        raise ModelError("--mean, --std", "must be given together", "only one", "Give both, one number per channel.")
+        raise ModelError("mean, std", "must be given together", "only one", "Give both, one number per channel.")
     if isinstance(spec, str):
         _refuse_plus(spec)
     source = partial(_source, weights=weights, mean=mean, std=std, device=device)
@@ -158,7 +158,7 @@ def _refuse_plus(spec: str) -> None:
     if spec.startswith("denoised:"):
         denoiser, _, classifier = spec.removeprefix("denoised:").partition("+")
         remedy = f"Write denoised({denoiser or 'DENOISER'}, {classifier or 'CLASSIFIER'}), in quotes."
-        raise ModelError(spec, "is written as a node now", "the form with a plus sign", remedy)
+        raise ModelError(spec, "must be written as a node", "the form with a plus sign", remedy)
 
 
 def _required(spec: str, weights: str | Path | None) -> Weights:
@@ -167,16 +167,14 @@ def _required(spec: str, weights: str | Path | None) -> Weights:
             spec,
             "an architecture needs trained weights",
             "none",
-            f"Give --weights FILE, or write {spec}@FILE.",
+            f"Give `weights`, or write {spec}@FILE.",
         )
     return read_weights(Path(weights))
 
 
 def _refuse_weights(spec: str, weights: str | Path | None) -> None:
     if weights is not None:
-        raise ModelError(
-            "--weights", f"does not go with --model {spec}, which has its own", weights, "Leave --weights away."
-        )
+        raise ModelError("weights", f"does not go with {spec}, which has its own", weights, "Leave it out.")
 
 
 def _unknown(spec: str) -> ModelError:

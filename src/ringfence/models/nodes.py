@@ -340,7 +340,7 @@ class AcesNode(NodeKind):
             return name, {}
         if name not in ACES_PROCEDURES:
             rule = f"must be one of {', '.join(ACES_PROCEDURES)} for ACES"
-            raise ModelError("--procedure", rule, repr(name), "Use fixed.")
+            raise ModelError("procedure", rule, repr(name), "Use fixed.")
         return ACES_PROCEDURES[name]
 
     def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:

@@ -14,7 +14,7 @@ from ringfence.errors import ModelError
 Normalization = tuple[Sequence[float], Sequence[float]]
 """Channel means and deviations."""
 
-GIVEN, REMEDY = "--mean, --std", "Leave --mean and --std away."
+GIVEN, REMEDY = "mean, std", "Leave `mean` and `std` out."
 
 _NAMES = (("mean", "std"), ("means", "sds"))
 """What normalising layers call their numbers: ours, torchvision's and Cohen's."""

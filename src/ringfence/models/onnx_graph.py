@@ -78,7 +78,7 @@ class OnnxFile(Library):
         known = asked.shape[-1] if len(asked.shape) == 2 and isinstance(asked.shape[-1], int) else None
         classes = 2 if known == 1 else known
         if None not in (num_classes, classes) and num_classes != classes:
-            raise ModelError("--classes", f"{spec} returns {classes} scores", num_classes, "Leave --classes away.")
+            raise ModelError("num_classes", f"{spec} returns {classes} scores", num_classes, "Leave it out.")
         return Built(graph, num_classes or classes, extra=_contents(spec, path), usual=Preprocessing(None, sides))
 
 

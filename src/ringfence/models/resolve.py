@@ -15,7 +15,7 @@ from ringfence.classifiers.base import Classifier, refuse_lazy
 from ringfence.digests import joined
 from ringfence.errors import Collected, ModelError
 from ringfence.lift import Identity, Lift
-from ringfence.models.code import foreign_code
+from ringfence.models.code import code_settings
 from ringfence.models.grammar import Leaf, Live, Node, Tree
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Shape, checked, named_models, settle
 from ringfence.models.weights import model_digest
@@ -77,9 +77,9 @@ def procedure_for(tree: Tree, name: str) -> tuple[str, dict[str, Any]]:
     if name == AFTER_SMOOTHING and kind is not None:
         kind.procedure(name)  # a node that is certified by procedures of its own says so
     if name == AFTER_SMOOTHING and not (isinstance(tree, Node) and kind and kind.only_members and len(tree.models) > 1):
-        rule = f"{name} smooths every member by itself, and so takes at least two members and no vote"
-        remedy = "Write --members A,B or --model 'lanes(A, B, votes=none, singles=true)', or use another procedure."
-        raise ModelError("--procedure", rule, str(tree), remedy)
+        rule = f"{name} smooths every member by itself, and so takes at least two `members` and no vote"
+        remedy = "Write lanes(A, B, votes=none, singles=true), or use another procedure."
+        raise ModelError("procedure", rule, str(tree), remedy)
     return (name, {}) if kind is None else kind.procedure(name)
 
 
@@ -89,7 +89,7 @@ def root_is_sound(tree: Tree) -> bool:
 
 
 def lanes_of(tree: Tree) -> LaneSet:
-    """LaneSet of the lanes, before anything is loaded."""
+    """The lanes of its classifier, before anything is loaded."""
     if isinstance(tree, Live):
         return tree.module.lanes if isinstance(tree.module, Classifier) else ONE
     if isinstance(tree, Leaf):
@@ -122,7 +122,7 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
     build = lambda: kind.build([one.module for one in models], {name: one.module for name, one in named.items()})  # noqa: E731
     module = checked(kind, build).eval()
     digest = joined(
-        [one.digest for one in parts], kind.join, kind.name, *_own_settings(kind), *foreign_code(kind.computes_with)
+        [one.digest for one in parts], kind.join, kind.name, *_own_settings(kind), *code_settings(kind.computes_with)
     )
     return LoadedModel(module, classes, digest, str(tree), lanes, kind)
 

@@ -41,7 +41,7 @@ FACTORIES = (Kind.FILE, Kind.MODULE, Kind.REGISTERED)
 
 @final
 @dataclass(frozen=True)
-class Origin:
+class LeafSource:
     """A leaf's kind, its name without the weights after an @, and the file of those."""
 
     kind: Kind
@@ -65,12 +65,12 @@ class Origin:
         return self.name.rpartition(":")[2]
 
 
-def source_of(leaf: str, denoiser: bool = False) -> Origin:
+def source_of(leaf: str, denoiser: bool = False) -> LeafSource:
     """What a leaf names; denoiser: it stands where a denoiser belongs, whose known networks are others."""
     if leaf.partition(":")[0] in SOURCES:
-        return Origin(Kind.REGISTERED, leaf, None)  # what follows is all its own
+        return LeafSource(Kind.REGISTERED, leaf, None)  # what follows is all its own
     name, weights = split_weights(leaf)
-    return Origin(_kind(name, denoiser), name, weights)
+    return LeafSource(_kind(name, denoiser), name, weights)
 
 
 def is_denoiser(name: str) -> bool:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from ringfence.errors import ArgumentError
 from ringfence.noise.gaussian import Gaussian, Noise
 from ringfence.noise.l1 import Laplace, Uniform
-from ringfence.stats.noise_law import AUTO, FLOAT, NoiseLaw
+from ringfence.stats.noise_law import AUTO, FLOAT
 
 NOISES: dict[str, Callable[..., Noise]] = {one.name: one for one in (Gaussian, Uniform, Laplace)}
 """What draws each family, made from its scale, and from form and lattice where it is not drawn in float32."""
 
-__all__ = ["NOISES", "Gaussian", "Laplace", "Noise", "Uniform", "noise_of", "noise_with"]
+__all__ = ["NOISES", "Gaussian", "Laplace", "Noise", "Uniform", "noise_with"]
 
 
 def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None = None) -> Noise:
@@ -25,8 +25,3 @@ def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None 
             return NOISES[family](scale)
         rule, remedy = f"{family} noise is drawn in float32 alone", "Leave out form and lattice."
         raise ArgumentError("noise_form", rule, repr(form), remedy) from None
-
-
-def noise_of(law: NoiseLaw) -> Noise:
-    """The noise that has this law."""
-    return noise_with(law.family, law.scale, law.form, law.lattice)

@@ -11,6 +11,10 @@ PALETTE = (
     "#3b82c4", "#d9730d", "#2e9e5b", "#d64545", "#8f66cc", "#1f9aae", "#d0589f", "#a1714f", "#8f8f20", "#7a8290",
 )  # fmt: skip
 """Middle tones: readable on white and on black."""
+_GREENS = ("#1f7a45", "#2e9e5b", "#57b37c", "#86c9a1")
+"""Of certified inputs, the larger radius first."""
+_UNCERTIFIED = ("#3b82c4", "#8a929c", "#d64545")
+"""Of inputs right without a radius, withheld and wrong."""
 
 Style = Mapping[str, Any]
 
@@ -74,7 +78,7 @@ def _curve(alt: Any, figure: Figure) -> Any:
     shown["tooltip"] = tooltips(alt, run="N", radius=".3f", accuracy=".1%", low=".1%", high=".1%")
     layers = []
     if lines:
-        faint = alt.value(0.16 if len(figure.names) <= 4 else 0.07)
+        faint = alt.value(min(0.16, 0.4 / len(figure.names)))  # as many as may lie on each other stay see-through
         band = {**look, "opacity": alt.condition(_chosen(alt), faint, alt.value(0.01))}
         layers.append(marks(alt, lines, "area", {"interpolate": "step-before", "aria": False}, x=x, **ends, **band))
         line = marks(alt, lines, "line", {"interpolate": "step-before", "strokeWidth": 2}, **shown)
@@ -87,6 +91,26 @@ def _curve(alt: Any, figure: Figure) -> Any:
         told, dashed = tooltips(alt, ceiling=".4f", of="N"), {"strokeDash": [5, 4], "strokeWidth": 1.5}
         layers.append(marks(alt, rules, "rule", dashed, x="ceiling:Q", tooltip=told, **look))
     return alt.layer(*layers)
+
+
+def _outcomes(alt: Any, figure: Figure) -> Any:
+    """One bar of 100% for each run, in its parts; greens are certified, the deeper the farther."""
+    order = {row["outcome"]: row["order"] for row in figure.rows}
+    certified = sorted((name for name in order if order[name] < 0), key=order.__getitem__)
+    others = sorted((name for name in order if order[name] >= 0), key=order.__getitem__)
+    colours = {name: _GREENS[min(place, len(_GREENS) - 1)] for place, name in enumerate(certified)}
+    colours |= {name: _UNCERTIFIED[int(order[name])] for name in others}
+    return marks(
+        alt,
+        figure.rows,
+        "bar",
+        {"height": {"band": 0.7}},
+        x=axis(alt, "X", "share", "share of the test inputs", {"format": "%"}, domain=[0, 1]),
+        y=alt.Y("run:N", title=None, sort=figure.names, axis=alt.Axis(labelLimit=140)),
+        color=coloured(alt, "outcome", colours, orient="top", symbolType="square"),
+        order=alt.Order("order:Q"),
+        tooltip=tooltips(alt, run="N", outcome="N", inputs=",d", share=".1%"),
+    )
 
 
 def _steps(title: str, share: bool = False, **scale: Any) -> Callable[[Any, Figure], Any]:
@@ -200,6 +224,7 @@ def _lines(alt: Any, figure: Figure) -> Any:
 
 DRAW: Mapping[str, Callable[[Any, Figure], Any]] = {
     "curve": _curve,
+    "outcomes": _outcomes,
     "ecdf": _steps("p_A, share of draws for the chosen class", share=True),
     "draws": _steps("draws", type="log"),
     "stages": _stages,

@@ -10,13 +10,12 @@ import numpy as np
 
 from ringfence.analysis.stages import stage_summary
 from ringfence.errors import ArgumentError
+from ringfence.report.answer import interval
 from ringfence.report.figure import MOST_POINTS, Figure, Row, drawn, rounded_down, steps
 from ringfence.report.lanes import Lane
-from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
+from ringfence.types import ABSTAIN
 
 _STEPS = (0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)
-_OUTSIDE = 0.025
-"""Probability left out on each side of a band of 95%."""
 _MOST_DOTS = 1000
 
 
@@ -42,22 +41,46 @@ def _curve(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
     """Certified accuracy at the radii of a lane, with 95% bands over test sets of this size, and its ceiling.
 
     The bands are Clopper-Pearson: they speak of other inputs from the same source, not of the noise, which alpha
-    answers for. Runs that tried known radii are points, all others steps on a grid that they share.
+    answers for. Runs that tried known radii are points beside others, which are steps on a grid that they share;
+    among themselves two points make no curve, and their outcomes say more.
     """
     count = int(lane.labelled.sum())
-    if not count or not lane.claims_radius:
-        return []
     free = [float(one.column("radius").max()) for one in lanes if one.claims_radius and not one.known_radius]
+    if not count or not lane.claims_radius or not free:
+        return []
     reached = lane.metrics_at(_tried(lane) if lane.known_radius else radius_grid(max(free))).certified_accuracy
-    hits = np.array([round(share * count) for share in reached.values()], np.int64)
-    low, high = clopper_pearson_lower(hits, count, _OUTSIDE), clopper_pearson_upper(hits, count, _OUTSIDE)
     rows: list[Row] = []
-    for (radius, share), a, b in zip(reached.items(), low.tolist(), high.tolist(), strict=True):
-        band = {"low": round(a, 6), "high": round(b, 6), "tried": lane.known_radius}
+    for radius, share in reached.items():
+        low, high = interval(round(share * count), count)
+        band = {"low": round(low, 6), "high": round(high, 6), "tried": lane.known_radius}
         rows.append({"run": lane.name, "radius": radius, "accuracy": share, **band})
         if not share and not lane.known_radius:
             break  # beyond its first zero a curve has nothing to say
     return rows + _ceiling(lane, lanes)
+
+
+def _outcomes(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
+    """What became of the inputs of a lane that tried known radii, or that claims none; the largest radius first."""
+    judged = [record for record in lane.records if record.label is not None]
+    if not judged or (lane.claims_radius and not lane.known_radius):
+        return []
+    right = [record.radius for record in judged if record.prediction == record.label]
+    withheld = sum(record.prediction == ABSTAIN for record in judged)
+    rows: list[Row] = []
+
+    def add(outcome: str, inputs: int, order: float) -> None:
+        share = round(inputs / len(judged), 6)
+        rows.append({"run": lane.name, "outcome": outcome, "inputs": inputs, "share": share, "order": order})
+
+    beyond = 0
+    for radius in reversed([one for one in _tried(lane) if one > 0] if lane.claims_radius else []):
+        reached = sum(one >= radius for one in right)
+        add(f"right, radius {radius:g}", reached - beyond, -radius)
+        beyond = reached
+    add("right, no radius" if rows else "right", len(right) - beyond, 0)
+    add("abstained", withheld, 1)
+    add("wrong", len(judged) - len(right) - withheld, 2)
+    return [row for row in rows if row["inputs"]]
 
 
 def _tried(lane: Lane) -> list[float]:
@@ -145,6 +168,12 @@ KINDS: dict[str, Kind] = {
         "set (Clopper-Pearson). Dots: runs that tried only these radii. "
         "Dashed rules: the most that a run's draws could prove if all of them agreed.",
         _curve,
+    ),
+    "outcomes": Kind(
+        "What became of the inputs",
+        "Share of the test inputs by their outcome, for runs that tried known radii or claimed none: right with the "
+        "radius proved, right without, withheld, wrong.",
+        _outcomes,
     ),
     "ecdf": Kind(
         "Distribution of p_A",

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any, final
 
 from ringfence.progress import followed
 from ringfence.report import need
+from ringfence.report.answer import answer, opening_picture
 from ringfence.report.drawing import PALETTE
 from ringfence.report.figure import Figure
 from ringfence.report.gallery import gallery
@@ -27,8 +29,17 @@ from ringfence.version import __version__
 
 _SCRIPTS = ("page.js", "table.js", "gallery.js", "frontier.js")
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_PLACES = {"curve": "accuracy", "ecdf": "accuracy", "draws": "time", "stages": "time", "simplex": "mechanisms"}
+_PLACES = {
+    "curve": "accuracy",
+    "outcomes": "accuracy",
+    "ecdf": "accuracy",
+    "draws": "time",
+    "stages": "time",
+    "simplex": "mechanisms",
+}
+ANSWER = "answer"
 _TITLES = {
+    ANSWER: "The answer",
     "accuracy": "How much is certified",
     "time": "Where the time went",
     "mechanisms": "Mechanisms and bounds",
@@ -51,13 +62,24 @@ class Section:
 
 
 def sections(material: Material) -> list[Section]:
-    """The sections there is data for, in the order of the page."""
-    figures: dict[str, list[Figure]] = {}
-    for kind, figure in (lane_figures(material.lanes) | other_figures(material)).items():
-        figures.setdefault(_PLACES.get(kind, kind.partition("-")[0]), []).append(figure)
+    """The sections there is data for, in the order of the page; the first holds the picture that opens it."""
+    figures: dict[str, list[Figure]] = {ANSWER: []}
+    drawn = lane_figures(material.lanes) | other_figures(material)
+    first = opening_picture(drawn, material.lanes)
+    for kind, figure in drawn.items():
+        place = ANSWER if kind == first else _PLACES.get(kind, kind.partition("-")[0])
+        figures.setdefault(place, []).append(figure)
     notes = {"attacks": attack_notes(material)}
     there = [*figures, *(place for place in notes if notes[place] and place not in figures)]
     return [Section(place, _TITLES[place], figures.get(place, []), notes.get(place, ())) for place in there]
+
+
+def file_name(material: Material, figure: Figure) -> str:
+    """What a saved figure is called, without its ending: its run (the first of several) and its title."""
+    runs = list(material.runs)
+    more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
+    plain = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.") for part in (runs[0] + more, figure.title.lower()))
+    return "-".join(part[:80] for part in plain if part)
 
 
 def report_page(
@@ -96,7 +118,10 @@ def report_page(
         remarks=list(material.remarks),
         table=table,
         judged=any(lane.labelled.any() for lane in material.lanes),
-        sections=made,
+        answer=answer(material.lanes),
+        opening=made[0].figures,
+        sections=made[1:],
+        file_names={name: file_name(material, one) for name, one in drawn},
         lanes=[lane.name for lane in material.lanes],
         other=_comparable(material),
         pictured=inputs["pictures"] is not None,

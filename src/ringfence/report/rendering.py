@@ -14,12 +14,14 @@ from ringfence.report.figure import Figure, Row
 
 SUFFIXES = (".png", ".svg", ".pdf")
 _HEIGHT = 320
+_BAR = 48
 
 
 def specification(figure: Figure, width: int | str = "container") -> dict[str, Any]:
     """The Vega-Lite specification of a figure; ``container`` takes the width of the page."""
+    height = max(2, len(figure.names)) * _BAR if figure.kind == "outcomes" else _HEIGHT
     made = DRAW[figure.kind](need("altair"), figure).properties(
-        width=width, height=_HEIGHT, description=f"{figure.title}. {figure.caption}"
+        width=width, height=height, description=f"{figure.title}. {figure.caption}"
     )
     return {**plain(made), "autosize": {"type": "fit-x", "contains": "padding"}}
 

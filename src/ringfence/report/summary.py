@@ -20,6 +20,9 @@ Column = tuple[str, str, str, Callable[[Lane], Value]]
 """Heading, what it means, how it is written (% for shares), and a lane's value."""
 
 NATURAL = "natural"
+_AT = "at "
+_PAPER = ("run", "sigma", "ACR", NATURAL)
+"""With certified accuracy at radii the columns that a paper's table has; they alone are copied as LaTeX."""
 
 
 def lane_guarantee(lane: Lane) -> str:
@@ -108,7 +111,9 @@ def summary_table(material: Material) -> dict[str, Any]:
         if any(value is not None for value in values[name]) or (name == NATURAL and judged)
     ]
     return {
-        "columns": [{"name": name, "title": title} for name, title, _ in kept],
+        "columns": [
+            {"name": name, "title": title, "paper": name in _PAPER or name.startswith(_AT)} for name, title, _ in kept
+        ],
         "rows": [
             {"sound": lane.metrics.sound, "cells": [cells[place] for _, _, cells in kept]}
             for place, lane in enumerate(lanes)
@@ -124,9 +129,9 @@ def _columns(material: Material) -> list[Column]:
         ("sigma", "noise level", "g", lambda lane: lane.config.noise.sigma if lane.config else None),
         ("ACR", "average certified radius", ".3f", _of_radii(lambda of: of.acr)),
         (NATURAL, "natural accuracy: right under PREDICT", "%", lambda lane: _natural(material, lane)),
-        ("at 0", "certified accuracy at radius 0, abstained is wrong", "%", lambda lane: lane.metrics.accuracy),
+        (f"{_AT}0", "certified accuracy at radius 0, abstained is wrong", "%", lambda lane: lane.metrics.accuracy),
         *(
-            (f"at {r:g}", f"certified accuracy at radius {r:g}", "%", _of_radii(partial(_reached, radius=r)))
+            (f"{_AT}{r:g}", f"certified accuracy at radius {r:g}", "%", _of_radii(partial(_reached, radius=r)))
             for r in radii
         ),
         ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),

@@ -36,9 +36,6 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
         module = on_device(classifier, device, plan.dtype, plan.layout)
     else:
         _move(module, device, plan.dtype, plan.layout)
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
     if module is classifier and any(isinstance(part, Members | KConsensus) for part in module.modules()):
         module = copied(module)  # how members run is set on them
     waves = _set_members(module, plan, device)
@@ -155,12 +152,15 @@ class Forward:
     """Noisy float32 batches (B, *shape) -> float32 scores (B, lanes, K), always at plan.batch rows.
 
     The noise was added in float32; the cast to the network's precision happens here, because it belongs
-    to the classifier being certified. TF32 stays off. ``lanes`` is what the first answer had, and stays so.
+    to the classifier being certified. TF32 is on in a plan that says so, while it runs, and off elsewhere: a flag of
+    the whole process, which another forward may have left otherwise. ``lanes`` is what the first answer had, and stays
+    so.
     """
 
     def __init__(self, classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int) -> None:
         self.plan, self.device, self.num_classes, self.dtype = plan, device, num_classes, plan.dtype
         self.lanes: int | None = None
+        _use_tf32(device, False)
         self._run = prepared(classifier, plan, device)
         self._merge = None if plan.compile else _merge
 
@@ -188,6 +188,7 @@ class Forward:
     def __call__(self, noisy: Tensor) -> Scored:
         """Scores (B, lanes, K) and work of one batch."""
         ready = noisy.to(dtype=self.dtype, memory_format=self._layout_of(noisy.dim()))
+        _use_tf32(self.device, self.plan.precision == "tf32")
         try:
             scores, work = self._run(ready)
         except (SystemExit, GeneratorExit) as error:  # these would end the program
@@ -197,6 +198,8 @@ class Forward:
                 raise
             rule, received = "must answer every batch", f"{type(error).__name__}: {error}"
             raise ClassifierError("classifier", rule, received, "Mend what the model raises while it runs.") from error
+        finally:
+            _use_tf32(self.device, False)
         return self._of_one_shape(scores, work, len(noisy))
 
     def _of_one_shape(self, scores: Tensor, work: Tensor | int, rows: int) -> Scored:
@@ -217,6 +220,12 @@ class Forward:
         lanes = "" if self.lanes in (None, 1) else f"{self.lanes}, "
         rule = f"must return, for every batch, floating-point scores of shape ({rows}, {lanes}{self.num_classes})"
         return ClassifierError("classifier", rule, received, "Check `num_classes` and the model's last layer.")
+
+
+def _use_tf32(device: torch.device, use: bool) -> None:
+    """Whether products on the device may round their factors; read when a kernel is launched or a graph is traced."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = use
 
 
 def left_early(error: BaseException) -> ClassifierError:

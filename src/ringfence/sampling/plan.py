@@ -12,8 +12,9 @@ import torch
 
 from ringfence.errors import ArgumentError
 
-Precision = Literal["fp32", "bf16"]
-PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+Precision = Literal["fp32", "tf32", "bf16"]
+PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+"""By name what tensors are kept in; tf32 multiplies them with ten bits of mantissa, on CUDA alone."""
 MEMORY = Path("/proc/meminfo")
 BATCHES_IN_MEMORY = 3
 """Float32 batches that sampling alone holds at a time: noise, its sum with the inputs, what the network is given."""
@@ -58,6 +59,15 @@ class ForwardPlan:
     def dtype(self) -> torch.dtype:
         """The precision as torch names it."""
         return PRECISIONS[self.precision]
+
+    @property
+    def in_words(self) -> str:
+        """The form in a line: precision, rows, and what is done to the network."""
+        done = {"channels last": self.channels_last, "compiled": self.compile, "fused": self.fused}
+        done |= {"autotuned": self.autotune, "stacked": self.stacked}
+        return ", ".join(
+            [self.precision, f"{self.batch:,} rows a forward", *(name for name, is_so in done.items() if is_so)]
+        )
 
     @property
     def layout(self) -> torch.memory_format:

@@ -23,6 +23,8 @@ ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
 AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
+COMPILE_SECONDS = 180.0
+"""Compiling takes up to a minute and about halves the time: it pays if a run, uncompiled, would take this long."""
 CONSENSUS_PARTS = 4
 """Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward."""
 
@@ -74,7 +76,7 @@ def fastest_plan(
     num_classes: int,
     device: torch.device,
     precision: Precision = "fp32",
-    compile: bool = False,
+    compile: bool | None = False,
     batch: int | None = None,
     autotune: bool | None = None,
     draws: int = 0,
@@ -83,7 +85,8 @@ def fastest_plan(
 
     A compiled network is not measured, because compiling every candidate would cost minutes: it gets the
     largest batch, channels last, folded batch norms and, where it can, the fused ResNets, which have been the fastest
-    wherever they were tried.
+    wherever they were tried. compile None: on CUDA, where so many draws at the best rate found without take so long
+    that it pays.
     """
     if batch is not None:
         check_memory(batch, shape, device)
@@ -118,7 +121,9 @@ def fastest_plan(
     if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
         stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
         if rate > best_rate:
-            best = stacked
+            best, best_rate = stacked, rate
+    if compile is None and fold and draws > COMPILE_SECONDS * best_rate:
+        return fastest_plan(classifier, shape, num_classes, device, precision, True, batch, autotune, draws)
     if consensus:
         best, _ = _fitting(classifier, replace(best, batch=parts * best.batch, parts=parts), shape, num_classes, device)
     return best
@@ -148,7 +153,8 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     if problem := why_not(device):
         if "cupy" in problem:
             hint = (
-                "CIFAR ResNets would run as one kernel here, and faster, if CuPy were installed (cupy-cuda12x or -13x)."
+                "CIFAR ResNets would run as one kernel here, and faster, if CuPy were installed: "
+                'pip install "ringfence[cuda]".'
             )
             warnings.warn(hint, stacklevel=2)
         return False

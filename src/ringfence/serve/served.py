@@ -32,7 +32,6 @@ from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
 from ringfence.store import RunFolder
 from ringfence.store.atomic import read_file, writing_errors
-from ringfence.store.config import changed_settings
 
 BACKGROUND = 8
 """Inputs of jobs that are in work at once, at most: slots stay free for those who wait."""
@@ -61,10 +60,7 @@ def certification_at(path: str | Path, trust: bool = False) -> Certification:
         )
         raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), remedy)
     value = Certification.of(config)
-    changed = changed_settings(value.config(), config)
-    if changed:
-        rule, remedy = "must be served by what it was certified with", "Restore its model and data."
-        raise ModelError(str(path), rule, "; ".join(changed), remedy)
+    value.config()  # refused if model or data are not those of the folder
     return value
 
 
@@ -158,6 +154,7 @@ class Served:
             raise ArgumentError("secret", "must have at least 16 bytes", len(secret), "Use 32 random ones.")
         execution = execution or Execution()
         _refuse_other_claims(certification)
+        certification = certification.in_form(None)  # nobody knows on which lattice requests will lie, if on any
         self.certification = certification
         self.loaded: Loaded = certification.load(execution.device)
         self.config = self.loaded.config
@@ -224,10 +221,10 @@ class Served:
         """HMAC-SHA256(secret, config, input, alpha and looks): which draws this input gets, a signed 64-bit number.
 
         Neither the radius asked for nor the budget takes part: both only say when to stop. On the lattice of exact
-        noise it is that of the lattice point, which several floats stand for.
+        noise it is that of the lattice point, which several floats stand for; inputs off the lattice are refused.
         """
         usual, lattice = self._usual, self.certification.noise.law.lattice
-        x = x if lattice is None else onto_lattice("input", x, lattice)[0]
+        x = x if lattice is None else onto_lattice("input", x, lattice)
         looks = {"n0": usual.n0, "n": usual.n, "look": usual.look, "ratio": usual.ratio}
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
@@ -256,12 +253,8 @@ class Served:
         """
         if not background:
             self.check_room(question)
-        lattice = self.certification.noise.law.lattice
         if tuple(x.shape) != self.shape:
             raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
-        if lattice is not None and onto_lattice("input", x, lattice)[1] > 0:
-            rule = f"must lie on the lattice of exact noise, multiples of 1/{lattice}"
-            raise ArgumentError("input", rule, "values between them", "Send 8-bit pixels.")
         key = self.noise_key(x, question.alpha)
         test = self.test(question)
         asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)

@@ -7,6 +7,7 @@ radius r / d^(1/p - 1/q) in d coordinates.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -47,3 +48,11 @@ class InNorm:
             raise ArgumentError("coordinates", rule, "none", remedy)
         exact = dimension ** -(1 / NORMS[proved] - 1 / NORMS[self.norm])
         return 1.0 if dimension == 1 else exact * (1 - 2.0**-50)
+
+
+def refuse_mixed(norms: Mapping[str, str]) -> None:
+    """Refuse to set radii of several norms, by run, beside each other as if they were one kind of length."""
+    if len(set(norms.values())) > 1:
+        received = ", ".join(f"{run} in {norm}" for run, norm in norms.items())
+        remedy = "Show all of them in one with `norm` (and `coordinates`), such as l1, where l2 radii are as large."
+        raise ArgumentError("norm", "radii must be of one norm to be compared", received, remedy)

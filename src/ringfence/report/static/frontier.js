@@ -30,6 +30,7 @@
       slider.setAttribute("aria-valuetext", `theta ${theta}`);
       const own = rows.filter((row) => row.theta === theta);
       table.tBodies[0].replaceChildren(...own.map((row) => line("td", names.map((name) => shown(name, row[name])))));
+      ringfence.fitTables();
       ringfence.charts["frontier-0"]?.view.signal("theta", theta).runAsync();
     };
     slider.addEventListener("input", show);

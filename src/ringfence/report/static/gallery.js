@@ -246,13 +246,11 @@
     const picture = pair(item, lane);
     const drawn = element("p", picture && lane.sigma !== null ? `The second picture is an illustration: the first with noise of sigma ${lane.sigma}, drawn by this page.` : "", "hint");
     const figures = element("div", "", "figures");
-    const region = element("div", "", "scroll");
-    region.tabIndex = 0;
-    region.setAttribute("role", "region");
-    region.setAttribute("aria-label", "Everything recorded");
+    const region = element("div", "", "fit");
     region.append(recorded(item));
     dialog.replaceChildren(...[bar, title, about, picture, drawn, figures, region].filter((part) => part !== null));
     if (!dialog.open) dialog.showModal();
+    ringfence.fitTables();
     const last = lane.streams[item].at(-1);
     /** @type {[string, string, object[]][]} */
     const charts = [];
@@ -267,6 +265,7 @@
     if (radii.length > 1) charts.push(["radius", "radius by mechanism", radii]);
     for (const [field, text, values] of charts) {
       const figure = document.createElement("figure"), place = element("div", "", "chart");
+      place.dataset.file = `${lane.name}-input-${items.id[item]}-${field}`.replace(/[^A-Za-z0-9._]+/g, "-");
       figure.append(element("h4", text), place);
       figures.append(figure);
       ringfence.draw(place, barChart(field, text, values));

@@ -4,8 +4,8 @@
 
 /** @typedef {{view: {signal: (name: string, value: unknown) => {runAsync: () => Promise<unknown>}, data: (name: string) => object[], finalize: () => void}, finalize: () => void}} Drawn */
 
-/** @type {{charts: Record<string, Drawn>, draw: (element: HTMLElement, spec: object) => Promise<Drawn>, ready: Promise<unknown>, dark: () => boolean, whenThemed: Array<() => void>}} */
-const ringfence = { charts: {}, draw, ready: Promise.resolve(), dark: isDark, whenThemed: [] };
+/** @type {{charts: Record<string, Drawn>, draw: (element: HTMLElement, spec: object) => Promise<Drawn>, fitTables: () => void, ready: Promise<unknown>, dark: () => boolean, whenThemed: Array<() => void>}} */
+const ringfence = { charts: {}, draw, fitTables, ready: Promise.resolve(), dark: isDark, whenThemed: [] };
 Object.assign(window, { ringfence });
 
 /** @param {string} id @returns {any} what a JSON block of the page holds */
@@ -22,7 +22,7 @@ function isDark() {
 function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   const button = /** @type {HTMLButtonElement} */ (document.getElementById("theme"));
-  button.setAttribute("aria-pressed", String(dark));
+  button.textContent = dark ? "Switch to light" : "Switch to dark";
 }
 
 /** @param {number} width @returns {object} Vega's colours for the theme in use, and a legend that fits */
@@ -45,7 +45,7 @@ function chartConfig(width) {
 async function draw(element, spec) {
   const actions = { export: true, source: false, compiled: false, editor: false };
   // @ts-ignore: vegaEmbed comes from the script before this one
-  const made = await vegaEmbed(element, spec, { actions, ast: true, renderer: "svg", config: chartConfig(element.clientWidth), tooltip: { theme: isDark() ? "dark" : "light" } });
+  const made = await vegaEmbed(element, spec, { actions, downloadFileName: element.dataset.file || "figure", ast: true, renderer: "svg", config: chartConfig(element.clientWidth), tooltip: { theme: isDark() ? "dark" : "light" } });
   element.querySelector("summary")?.setAttribute("aria-label", "Save this figure");
   return made;
 }
@@ -61,10 +61,23 @@ async function drawAll() {
   }
 }
 
+/** A table too wide for its place is set smaller; if that is not enough, each row becomes a block of named values:
+ * nothing is cut off, nothing scrolls. */
+function fitTables() {
+  for (const place of document.querySelectorAll(".fit")) {
+    const table = /** @type {HTMLTableElement} */ (place.querySelector("table"));
+    const names = [...table.tHead?.rows[0]?.cells || []].map((cell) => cell.textContent?.trim() || "");
+    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, k) => { cell.dataset.name = names[k]; });
+    place.classList.remove("tight", "stacked");
+    for (const shape of ["tight", "stacked"]) place.classList.toggle(shape, table.offsetWidth > place.clientWidth);
+  }
+}
+addEventListener("resize", fitTables);
+
 {
   const system = matchMedia("(prefers-color-scheme: dark)");
   setTheme(system.matches);
-  const redraw = () => { ringfence.ready = drawAll().then(() => ringfence.whenThemed.forEach((then) => then())); };
+  const redraw = () => { fitTables(); ringfence.ready = drawAll().then(() => ringfence.whenThemed.forEach((then) => then())); };
   document.getElementById("theme")?.addEventListener("click", () => { setTheme(!isDark()); redraw(); });
   system.addEventListener("change", () => { setTheme(system.matches); redraw(); });
   redraw();

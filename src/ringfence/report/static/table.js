@@ -3,7 +3,7 @@
 /* The summary table: sorted by its headings, copied as text. */
 {
   /** @typedef {{sound: boolean, cells: [string, number | string | null][]}} Row */
-  /** @type {{columns: {name: string, title: string}[], rows: Row[]}} */
+  /** @type {{columns: {name: string, title: string, paper: boolean}[], rows: Row[]}} */
   const data = JSON.parse(document.getElementById("table-data")?.textContent || "null");
   const table = /** @type {HTMLTableElement} */ (document.getElementById("table"));
   const body = table.tBodies[0];
@@ -58,9 +58,26 @@
       const rule = head.map((_, k) => (k ? "---:" : "---"));
       return [head, rule, ...rest].map((cells) => `| ${cells.join(" | ")} |`).join("\n") + "\n";
     }
-    const inner = [head, ...rest].map((cells) => `${cells.join(" & ")} \\\\`);
-    inner.splice(1, 0, "\\midrule");
-    return `\\begin{tabular}{l${"r".repeat(head.length - 1)}}\n\\toprule\n${inner.join("\n")}\n\\bottomrule\n\\end{tabular}\n`;
+    return asLatex(rest);
+  }
+
+  /** The columns of a paper: certified accuracies stand in percent under one heading, with their radii below it.
+   * @param {string[][]} rows escaped cells @returns {string} */
+  function asLatex(rows) {
+    const all = data.columns.map((column, place) => ({ ...column, place })).filter((column) => column.paper);
+    const [plain, radii] = [all.filter((one) => !one.name.startsWith("at ")), all.filter((one) => one.name.startsWith("at "))];
+    /** @type {Record<string, string>} */
+    const words = { run: "", sigma: "$\\sigma$", natural: "Natural (\\%)" };
+    const top = plain.map((one) => words[one.name] ?? one.name);
+    if (radii.length) top.push(`\\multicolumn{${radii.length}}{c}{Certified accuracy (\\%) at radius}`);
+    const below = [...plain.map(() => ""), ...radii.map((one) => one.name.slice(3))];
+    const rule = radii.length ? [`\\cmidrule(lr){${plain.length + 1}-${all.length}}`] : [];
+    const cell = (/** @type {string} */ text) => text.replace(/^([\d.]+)\\%$/, "$1").replace(/^-$/, "--");
+    const line = (/** @type {string[]} */ cells) => `${cells.join(" & ")} \\\\`;
+    const body = rows.map((row) => line([...plain, ...radii].map((one) => cell(row[one.place]))));
+    const head = radii.length ? [line(top), ...rule, line(below)] : [line(top)];
+    const kinds = `l${"r".repeat(all.length - 1)}`;
+    return [`\\begin{tabular}{${kinds}}`, "\\toprule", ...head, "\\midrule", ...body, "\\bottomrule", "\\end{tabular}", ""].join("\n");
   }
 
   /** @param {string} text @returns {Promise<boolean>} */

@@ -1,0 +1,195 @@
+"""How a command explains itself: everyday options in panels (what, how, where, output), then examples.
+
+``--help-all`` shows every option. Words are never broken: a flag too long for its column takes a line of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from inspect import Parameter
+from textwrap import TextWrapper
+from typing import Annotated, Any, ClassVar
+
+import typer
+from typer.core import TyperCommand
+
+_PANELS = {
+    "What": (
+        "model weights members vote member_weights weights_on consensus prefixes singles classes mean std "
+        "data split limit skip stop_index size range no_check"
+    ),
+    "How": "sigma radius n n0 alpha procedure mechanism noise noise_form lattice seed strict split_alpha",
+    "Where": "device fast precision batch compile autotune engine unlocked",
+    "Output": "out csv as_json quiet log save radii norm coordinates",
+}
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names.split()}
+_RANKS = {name: rank for rank, name in enumerate(_PANEL_OF)}
+_EVERYDAY = {
+    "model": "timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, file.py:factory, a checkpoint, zoo:NAME or default.",
+    "data": "An image folder, file.npz, mnist:PATH, cifar10:PATH, imagenet:PATH or default.",
+    "classes": None,
+    "limit": None,
+    "sigma": None,
+    "radius": "Prove this radius; without it, the largest that can be proved.",
+    "n": "Draws per input, at most.",
+    "alpha": "Allowed failure probability per input.",
+    "procedure": "How radii are proved; without it sequential with --radius, else fixed.",
+    "device": None,
+    "fast": None,
+    "precision": None,
+    "out": None,
+    "csv": None,
+    "as_json": None,
+}
+"""What ``--help`` shows of commands that certify, and in which words if not in its own."""
+_FLAGS = 26
+_KINDS = {"str": "TEXT", "text": "TEXT", "int": "N", "integer": "N", "float": "X", "path": "PATH", "list[str]": "TEXT"}
+
+EXAMPLES = {
+    "certify": (
+        "ringfence certify --sigma 0.5 --out runs/first",
+        "ringfence certify --model net.py:make --data pictures --sigma 0.25 --out run",
+        "ringfence certify --model timm:resnet50 --data pictures --sigma 0.25 --radius 0.5 --out runs/resnet50",
+    ),
+    "predict": ("ringfence predict --sigma 0.5 --out runs/answers",),
+    "plan": ("ringfence plan --sigma 0.5 --radius 0.5",),
+    "metrics": ("ringfence metrics runs/first --radii 0,0.25,0.5",),
+    "compare": ("ringfence compare runs/a runs/b",),
+    "report": ("ringfence report runs/a runs/b --out report.html",),
+    "plot": ("ringfence plot runs/a --kind curve --out curve.pdf",),
+    "train": ("ringfence train --data default --sigma 0.25 --out nets/a",),
+    "attack": ("ringfence attack runs/first --out runs/first",),
+    "verify": ("ringfence verify runs/first",),
+    "gate": ("ringfence gate runs/first --certified 0.60@0.5 --confidence 0.95",),
+}
+"""By command."""
+
+
+def completing(*words: str) -> Callable[[str], list[str]]:
+    """What a shell completes an option's value to."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+class HelpfulCommand(TyperCommand):
+    """A command whose help is laid out here; brief: it has more options than a screen holds, and shows a few."""
+
+    brief: ClassVar[bool] = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """With --help-all, where --help leaves options out."""
+        own = super().get_params(ctx)
+        return [*own[:-1], _help_all(), *own[-1:]] if self.brief else own
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the everyday options."""
+        formatter.write(self.explained(ctx, everyday=True))
+
+    def explained(self, ctx: Any, everyday: bool) -> str:
+        """Usage, what it does, options by panel, examples; everyday: without those that few need."""
+        shown = [one for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
+        options = [one for one in shown if one.param_type_name == "option"]
+        few = everyday and self.brief
+        kept = sorted([one for one in options if one.name in _EVERYDAY or one.required] if few else options, key=_rank)
+        width = max(60, min(shutil.get_terminal_size().columns, 100))
+        lines = [f"Usage: {ctx.command_path} {' '.join(self.collect_usage_pieces(ctx))}", ""]
+        lines += _paragraphs(self.help or "", width)
+        arguments = [one for one in shown if one.param_type_name == "argument" and one.help]
+        lines += _panel("Arguments", [(_metavar(one), one.help) for one in arguments], width)
+        for panel in dict.fromkeys([*_PANELS, "Options", *map(_place, kept)]):
+            own = [one for one in kept if _place(one) == panel and one.name not in ("help", "help_all")]
+            lines += _panel(panel, [(_flags(one), _told(one, few)) for one in own], width)
+        if self.name in EXAMPLES:
+            lines += [_heading("Examples"), *(f"  {line}" for line in _commands(EXAMPLES[self.name], width)), ""]
+        if few:
+            hidden = len(options) - len(kept) - 2  # help and help-all are known by now
+            lines += [f"{hidden} more options: {ctx.command_path} --help-all"]
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def _help_all() -> Any:
+    """The option, as typer makes it of a signature."""
+    from ringfence.cli.derived import options_of
+
+    def show(ctx: typer.Context, asked: bool) -> None:
+        if asked and not ctx.resilient_parsing:
+            command: Any = ctx.command
+            typer.echo(command.explained(ctx, everyday=False))
+            raise typer.Exit
+
+    told = typer.Option("--help-all", is_eager=True, expose_value=False, callback=show, help="Show every option.")
+    (made,) = options_of(
+        [Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, told])]
+    )
+    return made
+
+
+def _place(option: Any) -> str:
+    """Its own panel, if it is not an everyday option."""
+    own: str | None = getattr(option, "rich_help_panel", None)
+    return (own if own and option.name not in _EVERYDAY else _PANEL_OF.get(option.name)) or "Options"
+
+
+def _rank(option: Any) -> int:
+    """Place within its panel; options of no panel stay in their order."""
+    return _RANKS.get(option.name, len(_RANKS))
+
+
+def _flags(option: Any) -> str:
+    words = ", ".join(sorted(option.opts, key=len, reverse=True)) + "".join(f"/{one}" for one in option.secondary_opts)
+    return words if getattr(option, "is_flag", False) else f"{words} {_metavar(option)}"
+
+
+def _metavar(parameter: Any) -> str:
+    """What is written in place of a value: its kind in a letter or a word."""
+    if parameter.metavar or parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    held = getattr(parameter, "type_descriptor", None)  # older versions of typer have click's types
+    kind = getattr(held.annotation, "__name__", "") if held else parameter.type.name
+    return _KINDS.get(kind.lower(), "TEXT")
+
+
+def _told(option: Any, few: bool) -> str:
+    default = option.default if not callable(option.default) else None
+    told = (few and _EVERYDAY.get(option.name)) or (option.help or "").strip()
+    if option.required:
+        return f"{told} Required."
+    plain = default not in (None, False, True, "", ()) and "default" not in told
+    return f"{told.removesuffix('.')} (default {default})." if plain else told
+
+
+def _heading(name: str) -> str:
+    return typer.style(name, bold=True)
+
+
+def _panel(name: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Two columns, the second wrapped between words."""
+    indent = " " * (_FLAGS + 2)
+    lines: list[str] = []
+    for flags, told in rows:
+        first = f"  {flags:<{_FLAGS - 1}} " if len(flags) < _FLAGS else indent
+        if len(flags) >= _FLAGS:
+            lines += _wrapped(flags, width, "  ", "      ")
+        lines += _wrapped(told, width, first, indent) or [first.rstrip()]
+    return [_heading(name), *lines, ""] if lines else []
+
+
+def _paragraphs(text: str, width: int) -> list[str]:
+    return [line for part in text.strip().split("\n\n") for line in (*_wrapped(" ".join(part.split()), width), "")]
+
+
+def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    shape = TextWrapper(
+        width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+    return shape.wrap(text)
+
+
+def _commands(examples: Sequence[str], width: int) -> list[str]:
+    """Examples that can be pasted: one that is too long goes on after a backslash."""
+    lines: list[str] = []
+    for example in examples:
+        kept = example.replace(" --", "\0--").replace(" ", "\1").replace("\0", " ")  # an option stays with its value
+        pieces = [piece.replace("\1", " ") for piece in _wrapped(kept, width - 4, rest="    ")]
+        lines += [f"{piece} \\" for piece in pieces[:-1]] + pieces[-1:]
+    return lines
