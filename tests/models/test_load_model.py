@@ -112,7 +112,7 @@ def test_safetensors_that_name_their_architecture_are_a_model(tmp_path: Path) ->
     save_file(LeNet().state_dict(), path, metadata={"arch": "lenet"})
     assert load_model(str(path)).num_classes == 10
     save_file(LeNet().state_dict(), path)
-    with pytest.raises(ModelError, match="a file without one"):
+    with pytest.raises(ModelError, match=r"a file without one. Give .* timm:NAME@FILE"):
         load_model(str(path))
 
 

@@ -102,7 +102,7 @@ def architecture_of(weights: Weights, spec: str) -> str:
             spec,
             "must name an architecture known here under 'arch'",
             f"'{weights.arch}'" if weights.arch else "a file without one",
-            "Give the architecture and the file: resnet20@FILE, or file.py:factory.",
+            "Give the architecture and the file: resnet20@FILE, timm:NAME@FILE or file.py:factory@FILE.",
         )
     projects = any(".shortcut." in key or ".downsample." in key for key in weights.state)
     whole = projects or name in SIZES or name.endswith("-pad") or not name.startswith("resnet")
