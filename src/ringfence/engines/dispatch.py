@@ -155,10 +155,6 @@ class Dispatch:
         """Whether every input has its answer, or its reason."""
         return self.idle and not self._holders
 
-    def holds(self, worker: str) -> int:
-        """Inputs in work there."""
-        return len(self._held.get(worker, {}))
-
     def _look_ahead(self) -> None:
         """Read a few groups ahead, to know whether the end is near."""
         wanted = 2 * LARGEST_GROUP * self.workers - len(self._waiting)
