@@ -42,7 +42,7 @@ SETUP = """() => {
 
 def fake_runs() -> Any:
     """The maker of runs that the tests use."""
-    spec = importlib.util.spec_from_file_location("fake_runs", ROOT / "tests" / "report" / "fake_runs.py")
+    spec = importlib.util.spec_from_file_location("fake_runs", ROOT / "tests" / "laws" / "fake_runs.py")
     assert spec is not None
     assert spec.loader is not None
     sys.path.append(str(ROOT / "tests" / "laws"))  # for its configs

@@ -109,13 +109,16 @@ def test_radii_by_other_mechanisms_are_converted_too(runs: Path) -> None:
 
 
 def test_report_and_plot_name_both_norms(runs: Path) -> None:
-    for name in ("fixed", "sequential"):
+    for name, kind in (("fixed", "curve"), ("sequential", "outcomes")):
         material = load([runs / name], shown=InNorm("linf"))
-        drawn, before = figure("curve", material.lanes, {}), figure("curve", load([runs / name]).lanes, {})
+        drawn, before = figure(kind, material.lanes, {}), figure(kind, load([runs / name]).lanes, {})
         assert drawn.radius == "linf radius (proved in l2)"
         assert before.radius == "l2 radius"
-        reach = [max(row.get("radius", 0.0) for row in one.rows) for one in (drawn, before)]
-        assert reach[0] < 0.1 < reach[1]
+        if kind == "curve":
+            reach = [max(row.get("radius", 0.0) for row in one.rows) for one in (drawn, before)]
+            assert reach[0] < 0.1 < reach[1]
+        else:
+            assert [row["outcome"] for row in drawn.rows] != [row["outcome"] for row in before.rows]
         assert "linf norm below its radius" in lane_guarantee(material.lanes[0])
     lane = load([runs / "fixed"], shown=InNorm("linf")).lanes[0]
     assert lane.ceiling == pytest.approx(float(load([runs / "fixed"]).lanes[0].ceiling or math.nan) * ROOT)

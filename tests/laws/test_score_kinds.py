@@ -31,6 +31,7 @@ from ringfence.classifiers import (
     NetworkSelector,
     Normalize,
     Patches,
+    Resized,
     SoftmaxVote,
     SoftVote,
     Weighted,
@@ -157,6 +158,7 @@ class First(Classifier):
 WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "alone": lambda inner: inner,
     "normalised": lambda inner: Normalize(inner, [0.0], [1.0]),
+    "resized": lambda inner: Resized(inner, (1, 2)),
     "denoised": lambda inner: Denoised(nn.Identity(), inner),
     "one patch, mean": lambda inner: Patches(inner, lambda x: x.unsqueeze(1)),
     "one patch, max": lambda inner: Patches(inner, lambda x: x.unsqueeze(1), "max"),
@@ -355,7 +357,7 @@ def test_invalid_members_make_probabilities_invalid() -> None:
 def test_every_classifier_is_under_the_law() -> None:
     """A new wrapper that forgets to pass on the kind of what it wraps is not listed here."""
     known = {SoftVote, SoftmaxVote, HardVote, MaxMargin, Weighted, KConsensus, Lanes, Members, Aces}
-    known |= {Normalize, Denoised, Patches, Chunks, Clips}
+    known |= {Normalize, Denoised, Patches, Chunks, Clips, Resized}
 
     def below(kind: type[Classifier]) -> set[type[Classifier]]:
         return {kind, *(one for sub in kind.__subclasses__() for one in below(sub))}

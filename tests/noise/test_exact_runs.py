@@ -228,7 +228,7 @@ def test_a_network_of_the_program_on_eight_bit_inputs_sees_lattice_points() -> N
     net, few = nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), rf.Fixed(n=200)
 
     def votes(noise: rf.Gaussian) -> list[list[int]]:
-        found = rf.certify(net, rf.Data("default", limit=2), noise=noise, procedure=few, execution=FAST)
+        found = rf.certify(net, rf.Data("default", limit=2), noise=noise, procedure=few, execution=FAST, check=False)
         return [stage.cells["votes"].tolist() for record in found for stage in record.stages]
 
     assert votes(OPEN) == votes(EXACT) != votes(rf.Gaussian(0.5, "float"))

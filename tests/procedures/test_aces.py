@@ -72,7 +72,7 @@ def run(
     procedure: Procedure, digits: Any, sigma: float = 1.0, config_hash: str = "", core: nn.Module | None = None
 ) -> list[rf.Record]:
     model = aces(core)
-    options: Any = {"noise": rf.Gaussian(sigma), "execution": FAST, "lanes": model.names}
+    options: Any = {"noise": rf.Gaussian(sigma, "float"), "execution": FAST, "lanes": model.names}
     found = rf.certify(model, digits, procedure=procedure, **options)
     return sorted(
         (replace(one, config_hash=config_hash) for one in found), key=lambda record: (record.input_id, record.lane)

@@ -129,8 +129,8 @@ def test_the_draws_of_the_cuda_kernel_are_normal_and_differ_between_keys_and_pla
 
 
 def test_a_kernel_is_checked_with_keys_of_all_64_bits() -> None:
-    def kernel(key_of: Callable[[int], int]) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]:
-        def add_noise(out: torch.Tensor, clean: torch.Tensor, table: torch.Tensor, sigma: float) -> None:
+    def kernel(key_of: Callable[[int], int]) -> Callable[..., None]:
+        def add_noise(out: torch.Tensor, clean: torch.Tensor, table: torch.Tensor, sigma: float, family: str) -> None:
             for row, slot, number, place in zip(out, *table.tolist(), strict=True):
                 row[:] = clean[slot] + sigma * torch.from_numpy(philox.normals(key_of(number), place, len(row)))
 

@@ -112,11 +112,10 @@ def test_members_trained_by_tasks_have_the_same_weights(tmp_path: Path) -> None:
     assert told == {0, 1}
 
 
-def fails(item: int, news: Any) -> None:
-    news.put((item, None, "no room here"))
-
-
 def test_what_goes_wrong_in_a_task_is_told() -> None:
+    def fails(item: int, news: Any) -> None:  # in here, so that it travels by value
+        news.put((item, None, "no room here"))
+
     assert Ray().each(fails, [0, 1], lambda item, news: None) == "no room here"
 
 
