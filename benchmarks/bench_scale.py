@@ -221,7 +221,7 @@ def main() -> int:
     at = {name: median(values) for name, values in seconds.items()}
     rows = [
         [
-            f"{run}, {inputs * SERVICE[run]:,} inputs",
+            f"{'sequential' if 'sequential' in run else 'fixed'}, {inputs * SERVICE[run]:,}",
             often,
             f"{60 * one['hours']:.1f}",
             f"{one['deaths']:,}",
@@ -233,7 +233,7 @@ def main() -> int:
     ]
     title = f"{workers:,} simulated workers of {RATE:,.0f} draws/s"
     columns = [
-        "draws as in",
+        "procedure, inputs",
         "a worker dies",
         "minutes",
         "deaths",
@@ -257,7 +257,10 @@ def main() -> int:
     settings = {"inputs": inputs, "workers": workers, "rate": RATE, "service": list(SERVICE)}
     simulations = {f"{run}, {often}": one for (run, often), one in found.items()}
     measured = {"simulated": simulations, "records_per_second": flood, **seconds}
-    notes = ["Ratios are those within a round: where other programs use the cores too, two actors have less than two."]
+    notes = [
+        f"Draws of each input as in the committed runs {' and '.join(SERVICE)}.",
+        "Ratios are those within a round: where other programs use the cores too, two actors have less than two.",
+    ]
     return finish(Report("scale", settings, grids, bars, measured, notes), options)
 
 

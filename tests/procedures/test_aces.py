@@ -115,7 +115,7 @@ def test_theta_1_is_the_certification_network_and_theta_0_the_core(
 ) -> None:
     network, core = rf.load_model("default").module, Rolled(rf.load_model("default:1").module)
     records = run(together, digits, core=core)
-    plain = rf.certify(network, digits, noise=rf.Gaussian(1.0), procedure=alone, execution=FAST)
+    plain = rf.certify(network, digits, noise=rf.Gaussian(1.0, "float"), procedure=alone, execution=FAST)
     everything = [r for r in records if r.lane == "theta=1.00"]
     for ours, theirs in zip(everything, sorted(plain, key=lambda r: r.input_id), strict=True):
         assert ours.prediction == theirs.prediction
