@@ -209,9 +209,11 @@ def test_bytes_are_pixels_as_they_are_in_files() -> None:
     x, y = coloured()
     as_bytes = (255 * x).round().byte()
     from_bytes, from_floats = certified(Colours(), (as_bytes, y)), certified(Colours(), (as_bytes.float() / 255, y))
-    assert [one.radius for one in from_bytes] == [one.radius for one in from_floats]
+    # Bytes get exact noise, whose proof costs a little; the draws are other ones, the units the same.
+    assert [one.prediction for one in from_bytes] == [one.prediction for one in from_floats]
+    assert [one.radius for one in from_bytes] == pytest.approx([one.radius for one in from_floats], abs=1e-6)
     arrays = certified(Colours(), (as_bytes.numpy(), y.numpy()))
-    assert [one.radius for one in arrays] == [one.radius for one in from_floats]
+    assert [one.radius for one in arrays] == [one.radius for one in from_bytes]
 
 
 def test_the_embedded_digits_pass_and_an_npz_in_other_units_does_not(tmp_path: Path) -> None:
