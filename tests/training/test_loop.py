@@ -286,7 +286,9 @@ def test_settings_of_a_folder_may_not_change(tmp_path: Path) -> None:
         kept(nesterov=False)
     config["plan"]["objective"]["newer"] = 1
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(StoreError, match=r"must be the settings of a training; got newer: gaussian has the settings copies alone"):
+    with pytest.raises(
+        StoreError, match=r"must be the settings of a training; got newer: gaussian has the settings copies alone"
+    ):
         kept()
 
 
