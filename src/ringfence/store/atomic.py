@@ -222,10 +222,11 @@ def _told(file: IO[bytes]) -> str:
 
 def writer_of(folder: Path) -> dict[str, Any] | None:
     """Who holds the folder now: host, pid and start, as far as he said; None if nobody does, or no lock can tell."""
+    path = folder / LOCK
+    if os.name != "posix" or not path.is_file():  # opening a pipe would wait for its writer
+        return None
     try:
-        with (folder / LOCK).open("rb") as file:
-            if os.name != "posix" or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None
+        with path.open("rb") as file:
             import fcntl
 
             try:
