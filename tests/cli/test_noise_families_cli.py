@@ -127,7 +127,7 @@ def test_training_and_hold_out_under_the_same_noise(call: Call, tmp_path: Path) 
     largest = max(one["radius"]["predicted"] for one in json.loads(spread)["sizes"])
     assert 0 < largest < 0.5 * 3**0.5
     refused = call("conditions", *members, "--radius", "0.1", "--noise", "uniform", code=2)
-    assert "--noise: conditions are about the curvature" in refused.stderr
+    assert "--noise: must be gaussian: the conditions are about the curvature" in refused.stderr
 
 
 def test_runs_under_other_noise_are_other_classifiers_and_the_report_names_it(call: Call, tmp_path: Path) -> None:
