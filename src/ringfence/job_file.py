@@ -215,7 +215,7 @@ def execution_of(content: Any) -> Execution:
     elif type(batch) is not int or batch < 1:
         raise ArgumentError("batch", "must be auto or a number of rows", repr(batch), "Use auto.")
     named = given.get("engine", "local")
-    engine = engine_named(named if isinstance(named, Mapping) else str(named))
+    engine = engine_named(named) if isinstance(named, Mapping) else engine_named(str(named)).name
     compile = None if given.get("compile") is None else _typed("compile", given["compile"], bool)
     check = _typed("check", given.get("check", True), bool)
     return Execution(device, batch, compile, given.get("autotune"), engine=engine, check=check)
