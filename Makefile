@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 CONSTRAINTS := -c constraints.txt
 
-.PHONY: demo test test-slow test-gpu check docs pages format bench clean
+.PHONY: demo test test-slow test-ray test-gpu check docs pages format bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ test: $(VENV)/dev.stamp
 
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 -m "slow and not gpu"
+
+# Kills on a real Ray: minutes, and only on a machine that does nothing else; what hangs is told by the clock.
+test-ray: $(VENV)/dev.stamp
+	RINGFENCE_RAY_FAULTS=1 $(BIN)/python -m pytest -n 0 tests/engines/test_ray_faults.py
 
 # On a machine with a GPU; PYTHON may be one that has torch with CUDA and pytest already. Shape checks (in addopts)
 # are left out: they do not compile.

@@ -23,6 +23,7 @@ ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc"),
+    pytest.mark.skipif(not os.environ.get("RINGFENCE_RAY_FAULTS"), reason="minutes on free cores: make test-ray"),
 ]
 WORDS = ["certify", "--sigma", "0.5", "--n", "2000", "--limit", "40", "--batch", "100", "--no-check"]
 
@@ -106,7 +107,7 @@ def test_killed_drivers_and_a_killed_machine(cluster: Any, whole: dict[int, Any]
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_is_replaced_and_named(cluster: Any, whole: dict[int, Any], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    process = started(cluster, out, "--patience", "4", "--limit", "100")
+    process = started(cluster, out, "--patience", "15", "--limit", "100")
     stopped = until(process, lambda: parts(out) > 1 and len(descendants(b"ray::_Actor")) > 1 and busiest())
     os.kill(stopped, signal.SIGSTOP)
     try:
@@ -115,7 +116,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_named(cluster: Any, whole: dic
         with suppress(ProcessLookupError):
             os.kill(stopped, signal.SIGKILL)
     assert process.returncode == 0, remarks
-    assert "it did nothing for 4 s" in remarks
+    assert "it did nothing for 15 s" in remarks
     assert {key: value for key, value in told(out).items() if key in whole} == whole
 
 
