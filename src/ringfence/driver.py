@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,9 @@ from ringfence.sampling import (
     pick_device,
     readouts,
 )
+
+if TYPE_CHECKING:
+    from ringfence.work import Engine
 
 CHECKED_ON = 8
 """Inputs on noisy copies of which the classifier is checked before the first draw."""
@@ -83,7 +86,7 @@ class Execution:
     draws: int = 0
     plan: ForwardPlan | None = None
     unlocked: bool = False
-    engine: Any = "local"
+    engine: str | Engine = "local"
     check: bool = True
     on_plan: Callable[[ForwardPlan], None] = field(default=ignore)
     on_progress: Callable[[Progress], None] = field(default=ignore)

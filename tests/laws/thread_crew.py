@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,9 +98,3 @@ class Threads(Engine):
 
         crew = ThreadCrew(parcel, self.workers, self.fault)
         yield from Manager(crew, iter(work.inputs), work.execution, self.patience).records()
-
-
-def slowly(module: Any, seconds: float) -> Any:
-    """A classifier that takes its time."""
-    module.register_forward_pre_hook(lambda *_: time.sleep(seconds))
-    return module

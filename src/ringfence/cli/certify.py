@@ -23,7 +23,7 @@ from ringfence.cli.console import (
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
-from ringfence.cli.shown import Shown
+from ringfence.cli.shown import show_answers
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def run_or_save(
     ready(job)
     run = certify_folder(job, job.out, given.quiet, unlocked, loggers)
     print_run(job.certification.in_form(run.config.noise.lattice), run, given.as_json, given.quiet)
-    Shown(given.as_json, given.quiet, given.csv).answers(run)
+    show_answers(run, given.csv, given.as_json, given.quiet)
     if run.failed:
         raise typer.Exit(SOME_FAILED)
 

@@ -79,7 +79,7 @@ class Manager:
         self._crew, self._execution, self._patience = crew, execution, patience
         self._plan = None if execution.plan is None else execution.plan.settings()
         self._seen: dict[str, _Seen] = {}
-        self._drawn, self._deaths, self._begin = 0, 0, time.monotonic()
+        self._drawn, self._deaths, self._told, self._begin = 0, 0, 0, time.monotonic()
         self.dispatch = Dispatch(inputs)
 
     def records(self) -> Iterator[Record]:
@@ -173,5 +173,3 @@ class Manager:
             self._execution.on_failed(input_id, reason)
         self._told = len(dispatch.failed)
         self._execution.on_progress(Progress(dispatch.answered, self._drawn, time.monotonic() - self._begin))
-
-    _told = 0
