@@ -151,7 +151,7 @@ def read_job(path: Path) -> dict[str, Any]:
         raise StoreError(str(path), "must be a readable YAML or JSON file", told, "Check the file.") from error
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"
-        raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with --save job.yaml.")
+        raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with `save`.")
     return {str(key): value for key, value in content.items()}
 
 

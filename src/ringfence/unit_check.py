@@ -176,7 +176,7 @@ class _Trial:
                 f"under noise of sigma {sigma:g} the network is right on {noisy} of {count} inputs, without it on"
                 f" {clean}: few certificates will come. Train it with noise (ringfence train --objective gaussian"
                 f" --sigma {sigma:g} --data DATA --out DIR), or put it behind a denoiser"
-                " (--model 'denoised(DENOISER, MODEL)').",
+                " ('denoised(DENOISER, MODEL)').",
                 NoiseWarning,
                 stacklevel=4,
             )

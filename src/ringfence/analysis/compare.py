@@ -290,7 +290,7 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
         if different := differing(first, other):
             rule = "the best of several runs must be about one smoothed classifier"
             received = f"runs that differ in {'; '.join(different)}"
-            raise ArgumentError("--best", rule, received, "Compare them without --best.")
+            raise ArgumentError("best", rule, received, "Compare them without `best`.")
     ledger = AlphaLedger(alpha)
     for run in runs:
         paid = run.records[0].alpha
@@ -300,8 +300,8 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
                 f"choosing the better run per input after seeing the counts fails with up to {total:g}, the sum of "
                 f"the runs' alphas, because they split alpha differently or used other draws"
             )
-            remedy = f"Pass --alpha {total:g}, or certify each run with its own share of {alpha:g}."
-            raise AlphaError("--best", rule, f"alpha {alpha:g}", remedy)
+            remedy = f"Pass `alpha` {total:g}, or certify each run with its own share of {alpha:g}."
+            raise AlphaError("best", rule, f"alpha {alpha:g}", remedy)
         ledger.take(run.path, paid)
     common = runs[0].ids
     for run in runs[1:]:

@@ -146,10 +146,12 @@ def _is_quiet() -> bool:
 
 
 def _options() -> dict[str, str]:
-    """Parameter -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command that runs."""
+    """Parameter, or option without dashes -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command
+    that runs."""
     context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
-    return {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
+    spelled = {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
+    return {option.removeprefix("--"): option for option in spelled.values()} | spelled
 
 
 def numbers(text: str, name: str) -> list[float]:

@@ -41,14 +41,16 @@ def unpack(place: Path, work: Work) -> list[Path]:
     """Every archive of a folder into the work folder; files that are there already are replaced."""
     archives = sorted(place.glob("*.tgz"))
     if not archives:
-        raise DataError(str(place), "must hold archives of --pack", "no .tgz", "Name their folder.")
+        raise DataError(str(place), "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
     work.path.mkdir(parents=True, exist_ok=True)
     for archive in archives:
         try:
             with tarfile.open(archive) as tar:
                 tar.extractall(work.path, filter="data")
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise DataError(str(archive), "must be a whole archive of --pack", error, "Copy it anew.") from error
+            raise DataError(
+                str(archive), "must be a whole archive that a sweep packed", error, "Copy it anew."
+            ) from error
     return archives
 
 

@@ -63,7 +63,7 @@ class Sweep:
         found = [job for job in self.jobs if job.name.startswith(begins) and command in (None, job.command)]
         if not found:
             asked = ("only", ",".join(begins)) if only else ("phase", command)
-            raise ArgumentError(asked[0], f"must leave jobs of {self.file}", asked[1], "See what there is with --list.")
+            raise ArgumentError(asked[0], f"must leave jobs of {self.file}", asked[1], "See what there is with `list`.")
         return found
 
     def check_data(self, data: Path | None, work: Work) -> None:
