@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringfence.data import load_dataset as load_dataset
     from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
+    from ringfence.driver import Work as Work
     from ringfence.engines import certify_into as certify_into
     from ringfence.engines.ray import Ray as Ray
     from ringfence.extending import load_plugins as load_plugins
@@ -89,12 +90,11 @@ if TYPE_CHECKING:
     from ringfence.types import ABSTAIN as ABSTAIN
     from ringfence.verification import verify as verify
     from ringfence.work import Engine as Engine
-    from ringfence.work import Work as Work
 
 _HOMES = {
     "certification": ("Certification",),
     "certifying": ("certify",),
-    "driver": ("Execution", "Progress"),
+    "driver": ("Execution", "Progress", "Work"),
     "classifiers": (
         "Aces",
         "Chunks",
@@ -163,7 +163,7 @@ _HOMES = {
     "training.objectives": ("Objective",),
     "types": ("ABSTAIN",),
     "verification": ("verify",),
-    "work": ("Engine", "Work"),
+    "work": ("Engine",),
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("analysis", "attacks", "errors", "laws", "loggers", "mechanisms", "stats")

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,10 @@ from ringfence.classifiers.kinds import LOGITS, Kinds
 from ringfence.classifiers.outputs import scores_in
 from ringfence.errors import ClassifierError, RingfenceError
 from ringfence.record import Lane
+
+APART: list[tuple[Any, str, bool]] = []
+"""(owner, function, whether all that it calls is left out too) of what torch.compile leaves out of the graph around it;
+sampling/forward.py tells the compiler, which nobody loads before he needs it."""
 
 
 class Scored(NamedTuple):

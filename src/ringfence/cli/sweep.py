@@ -15,7 +15,7 @@ from ringfence.cli.console import as_options, friendly, print_json, remark, resu
 from ringfence.cli.groups import EngineOptions, grouped
 
 if TYPE_CHECKING:
-    from ringfence.sweep import Job, Schedule, Sweep, Work
+    from ringfence.sweep import Job, Schedule, Sweep, SweepFolder
 
 NOT_FINISHED = 3
 """Exit code where the time was over: the same command goes on."""
@@ -48,11 +48,11 @@ def sweep_command(
         from ringfence.cli.sweep_commands import SweepCommands
         from ringfence.cli.sweep_progress import announce, conclude, show_sweep
         from ringfence.store.atomic import locked
-        from ringfence.sweep import Schedule, Work, read_sweep, seconds_of
+        from ringfence.sweep import Schedule, SweepFolder, read_sweep, seconds_of
         from ringfence.sweep import pack as pack_work
         from ringfence.sweep import unpack as unpack_work
 
-        work = Work(out or Path("runs") / f"{file.stem}{'-tiny' if tiny else ''}")
+        work = SweepFolder(out or Path("runs") / f"{file.stem}{'-tiny' if tiny else ''}")
         zoos = work.zoos()
         sweep = read_sweep(file, SweepCommands(), tiny, zoos)
         chosen = sweep.chosen(only or (), phase)
@@ -116,7 +116,7 @@ def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
         say(f"ringfence {shlex.join(job.words)}")
 
 
-def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: Work, as_json: bool) -> None:
+def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: SweepFolder, as_json: bool) -> None:
     """Device minutes, entry by entry; those of jobs that are done were measured."""
     from ringfence.cli.tables import table
     from ringfence.sweep import Estimates

@@ -9,7 +9,7 @@ from typing import final
 from ringfence.cli.console import is_terminal, remark
 from ringfence.cli.progress import Meter, in_words, meter
 from ringfence.printable import one_line
-from ringfence.sweep import Estimates, Job, Schedule, State, Watch, Work
+from ringfence.sweep import Estimates, Job, Schedule, State, SweepFolder, Watch
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def announce(schedule: Schedule, every: Sequence[Job]) -> None:
 
 def conclude(schedule: Schedule) -> None:
     """What is not done, and why."""
-    work: Work = schedule.work
+    work: SweepFolder = schedule.work
     for job in schedule.chosen:
         if schedule.states[job.key] == "failed":
             remark(f"failed: {job.key}: {work.last_words(job, 3)}\nall it printed: {work.path / work.log_of(job)}")

@@ -70,7 +70,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Work:
+class SweepFolder:
     """The folder of a sweep: ``zoo`` (trained networks), ``runs``, ``jobs`` (notes and logs), ``data``, ``here``."""
 
     path: Path
