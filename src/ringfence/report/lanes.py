@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ringfence.analysis.columns import Columns, columns_of, score_sums
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
 from ringfence.procedures import Procedure
 from ringfence.record import Record, StageTally
@@ -17,10 +18,9 @@ from ringfence.report.natural import Natural, natural
 from ringfence.store import CohenLog, InputInfo, RunConfig, RunFolder
 from ringfence.store.attack import AttackResult
 from ringfence.store.claimed import given_of, procedure_of
-from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
+from ringfence.types import ABSTAIN, FloatArray, IntArray
 
 MOST_CLASSES = 6
-_MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
 _SMALL = 4
 """Other cells up to this many are kept as they are (ACES's two bits)."""
 
@@ -85,10 +85,9 @@ def _votes(cells: IntArray | None) -> tuple[FloatArray, int]:
 
 
 def _scores(cells: IntArray) -> tuple[FloatArray, int]:
-    """Sums of scores per class (K,) from the histograms' middles, and invalid draws."""
-    histograms = cells[:-1].reshape(-1, BINS)
-    sums: FloatArray = histograms @ _MIDDLES
-    return sums, int(cells[-1]) // max(len(histograms), 1)
+    """Sums of scores per class (K,), and invalid draws."""
+    sums = score_sums(cells)
+    return sums, int(cells[-1]) // max(len(sums), 1)
 
 
 @final
@@ -144,20 +143,10 @@ class Lane:
             self.found[key] = metrics_by_lane(self.source, radii, self.run)
         return next(one for one in self.found[key] if one.lane in (None, self.lane))
 
-    def column(self, name: str) -> FloatArray:
-        """A numeric field of the records (records,); NaN where it is None."""
-        values = [getattr(record, name) for record in self.records]
-        return np.array([np.nan if value is None else value for value in values], np.float64)
-
     @cached_property
-    def ids(self) -> IntArray:
-        """Input ids, increasing."""
-        return np.array([record.input_id for record in self.records], np.int64)
-
-    @cached_property
-    def labelled(self) -> BoolArray:
-        """Which records (records,) have a label: only those count for accuracies."""
-        return np.array([record.label is not None for record in self.records], np.bool_)
+    def columns(self) -> Columns:
+        """The records as arrays (records,)."""
+        return columns_of(self.records)
 
     @cached_property
     def share(self) -> FloatArray:

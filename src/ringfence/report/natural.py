@@ -36,7 +36,7 @@ def natural(lane: Lane, lanes: Sequence[Lane]) -> Natural | None:
     asked = lane if _predicts(lane) else next((other for other in lanes if _answers_for(other, lane)), lane)
     if asked.test is None or asked.natural is None or not lane.records:
         return None
-    by_id = dict(zip(asked.ids.tolist(), asked.natural.tolist(), strict=True))
+    by_id = dict(zip(asked.columns.input_id.tolist(), asked.natural.tolist(), strict=True))
     judged = [by_id[one.input_id] == one.label for one in lane.records if one.label is not None]
     return Natural(
         float(np.mean(judged)) if judged else None,
@@ -58,4 +58,4 @@ def _answers_for(other: Lane, lane: Lane) -> bool:
     if not _predicts(other) or type(lane.test.predictor(1)) is not type(other.test):
         return False
     ours, theirs = (one.model_dump(exclude=_HOW) for one in (lane.config, other.config))
-    return ours == theirs and set(lane.ids.tolist()) <= set(other.ids.tolist())
+    return ours == theirs and set(lane.columns.input_id) <= set(other.columns.input_id)
