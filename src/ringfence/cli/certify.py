@@ -66,9 +66,9 @@ class EnsembleOptions:
 class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
     """What ``certify`` and ``predict`` share."""
 
-    out: o.OutUnlessFile = None
+    out: o.Out[Path | None] = None
     model: o.ModelUnlessMembers = None
-    data: o.DataUnlessFile = None
+    data: o.Data[str | None] = None
     weights: o.Weights = None
     save: Save = None
     csv: o.Csv = None

@@ -19,8 +19,8 @@ export_app = typer.Typer(help="Write a run in somebody else's format.", no_args_
 @import_app.command("cohen", cls=HelpfulCommand)
 def import_cohen_command(
     log: Annotated[Path, typer.Argument(help="A log with columns idx label predict radius correct time.")],
-    sigma: o.Sigma,
-    out: o.Out,
+    sigma: o.Sigma[float],
+    out: o.Out[Path],
     alpha: o.Alpha = 0.001,
     n0: Annotated[int, typer.Option("--n0", "--N0", help="Draws that chose the class.")] = 100,
     n: Annotated[int, typer.Option("--n", "--N", help="Draws that bounded it.")] = 100_000,

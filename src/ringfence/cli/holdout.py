@@ -26,20 +26,20 @@ class HoldoutChoice:
     """Which members are compared on which noisy inputs; papers take test images 1, 21, 41, ..."""
 
     members: Members
-    sigma: o.Sigma
+    sigma: o.Sigma[float]
     noise: o.NoiseName = None
-    data: o.Data = "default"
+    data: o.Data[str] = "default"
     first: o.First = 1
-    skip: o.Skip = 20
+    skip: o.Skip[int] = 20
     limit: o.Limit = None
-    split: o.Split = "test"
+    split: o.Split[str] = "test"
     size: o.Size = None
     mean: o.Mean = None
     std: o.Std = None
     classes: o.Classes = None
     draws: Draws = 10
-    seed: o.Seed = 0
-    device: o.Device = "auto"
+    seed: o.Seed[int] = 0
+    device: o.Device[str] = "auto"
 
     @property
     def drawn(self) -> Noise:
@@ -97,5 +97,5 @@ class FirstInputs(HoldoutChoice):
     """The first twenty inputs, for commands that look closely at each."""
 
     first: o.First = 0
-    skip: o.Skip = 1
+    skip: o.Skip[int] = 1
     limit: o.Limit = 20
