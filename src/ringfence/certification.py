@@ -115,7 +115,8 @@ class Certification:
         }
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
-        wrong.ask(lambda: check_numbers(self))
+        with wrong:
+            check_numbers(self)
         wrong.ask(self.data.check)
         if tree is not None:
             wrong.ask(lambda: check_tree(self))

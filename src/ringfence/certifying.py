@@ -91,8 +91,8 @@ def certify(
     wrong = Collected()
     drawn = wrong.ask(lambda: _noise(sigma, noise))
     test = wrong.ask(lambda: _procedure(radius, procedure))
-    value = wrong.ask(
-        lambda: Certification(
+    with wrong:
+        value = Certification(
             classifier,
             data,
             noise=drawn or Gaussian(1.0),
@@ -105,9 +105,7 @@ def certify(
             lift=lift,
             lanes=lanes,
         )
-    )
     wrong.tell()
-    assert value is not None
     how = _telling(execution or Execution(), check, on_progress, loggers)
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)

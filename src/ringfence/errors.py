@@ -70,19 +70,23 @@ class Problems(RingfenceError):
 
 
 class Collected:
-    """Mistakes of the parts of one thing, gathered so that all of them are told together."""
+    """Mistakes of the parts of one thing, gathered so that all of them are told together: those made in its block."""
 
     def __init__(self) -> None:
         self.problems: list[RingfenceError] = []
 
+    def __enter__(self) -> Collected:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, RingfenceError):
+            self.problems += error.problems if isinstance(error, Problems) else [error]
+        return isinstance(error, RingfenceError)
+
     def ask(self, make: Callable[[], T]) -> T | None:
         """What is made, or None where that is refused."""
-        try:
+        with self:
             return make()
-        except Problems as error:
-            self.problems += error.problems
-        except RingfenceError as error:
-            self.problems.append(error)
         return None
 
     def tell(self) -> None:

@@ -109,8 +109,7 @@ def check_units(
     if pictures:
         wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
         wrong.ask(lambda: _check_range([one.x for one in items]))
-    if wrong.problems:
-        wrong.tell()
+    wrong.tell()
     items = [one for one in items if one.label is not None]
     if not items:
         return None

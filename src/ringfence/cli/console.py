@@ -126,11 +126,11 @@ def as_options(error: RingfenceError) -> str:
 def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
     """What is made; where that is refused, what else would be refused later is told as well. wrong: already."""
     wrong = wrong or Collected()
-    made = wrong.ask(make)
+    with wrong:
+        made = make()
     for one in also if wrong.problems and not is_check() else ():
         wrong.ask(one)
     wrong.tell()
-    assert made is not None
     return made
 
 
