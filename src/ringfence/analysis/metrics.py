@@ -16,7 +16,7 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.stats.norms import InNorm
 from ringfence.store import CohenLog, RunFolder, read_cohen
-from ringfence.store.claimed import procedure_of
+from ringfence.store.config import procedure_of
 from ringfence.store.logs import PROVED
 from ringfence.store.run import no_records
 from ringfence.types import ABSTAIN

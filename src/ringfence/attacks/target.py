@@ -15,7 +15,7 @@ from ringfence.models.trust import foreign_code
 from ringfence.procedures import Procedure
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
-from ringfence.store.claimed import given_in, procedure_of
+from ringfence.store.config import given_in, procedure_of
 
 
 def attacked_procedure(run: RunFolder) -> Procedure:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from ringfence.classifiers.base import APART, Classifier, Scored, kinds_of, runs_its_code_alone, score
+from ringfence.classifiers.base import APART, Classifier, Scored, kinds_of, runs_its_code_alone, score, scores_in
 from ringfence.classifiers.kinds import Kinds
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.outputs import scores_in
 from ringfence.errors import ArgumentError, ClassifierError
 
 
