@@ -12,6 +12,7 @@ from ringfence.version import __version__
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification as Certification
+    from ringfence.certifying import Smoothed as Smoothed
     from ringfence.certifying import certify as certify
     from ringfence.classifiers import Aces as Aces
     from ringfence.classifiers import Chunks as Chunks
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
     from ringfence.runs import load as load
     from ringfence.sampling import Readout as Readout
     from ringfence.serve.client import Client as Client
-    from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
     from ringfence.training.objectives import Objective as Objective
     from ringfence.types import ABSTAIN as ABSTAIN
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "certification": ("Certification",),
-    "certifying": ("certify",),
+    "certifying": ("Smoothed", "certify"),
     "driver": ("Execution", "Progress", "Work"),
     "classifiers": (
         "Aces",
@@ -158,7 +158,6 @@ _HOMES = {
     "runs": ("Run", "load"),
     "sampling": ("Readout",),
     "serve.client": ("Client",),
-    "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
     "training.objectives": ("Objective",),
     "types": ("ABSTAIN",),

@@ -23,7 +23,6 @@ from ringfence.cli.console import (
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
-from ringfence.cli.shown import show_answers
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -181,6 +180,7 @@ def run_or_save(
     job: Job, given: JobOptions, strict: bool = False, unlocked: bool = False, log: Sequence[str] | None = None
 ) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
+    from ringfence.cli.tables import show_answers
     from ringfence.loggers import logger_named
 
     loggers = [logger_named(name) for name in log or ()]
