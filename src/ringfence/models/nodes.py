@@ -37,11 +37,11 @@ def members(kind: NodeKind, inner: Sequence[LaneSet]) -> int:
     for lanes in inner:
         if lanes[0].theta is not None:
             rule, remedy = "is made of single classifiers", "Let aces(...) be the outermost node."
-            raise ModelError(kind.name, rule, "aces(...), which has several thetas, each a lane", remedy)
+            raise ModelError(f"{kind.name}(...)", rule, "aces(...), which has several thetas, each a lane", remedy)
         if lanes != ONE:
             rule, remedy = "is made of single classifiers", "Leave out prefixes=, singles= and lanes(...) inside."
             listed = ", ".join(lane.name for lane in lanes[:3]) + (", ..." if len(lanes) > 3 else "")
-            raise ModelError(kind.name, rule, f"one with lanes: {listed}", remedy)
+            raise ModelError(f"{kind.name}(...)", rule, f"one with lanes: {listed}", remedy)
     return len(inner)
 
 
