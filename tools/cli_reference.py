@@ -14,6 +14,7 @@ import typer.main
 from typer import Context
 
 from ringfence.cli import app
+from ringfence.cli.help import usual
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli-reference.md"
 
@@ -30,7 +31,7 @@ def reference() -> str:
         for option in command.get_params(Context(command)):
             if option.param_type_name == "option" and option.name not in ("help", "help_all"):
                 flags = ", ".join(f"`{flag}`" for flag in option.opts)
-                default = option.default if not callable(option.default) else None
+                default = usual(option)
                 shown = "" if default in (None, False, "") or option.required else f" (default `{default}`)"
                 needed = " **required**" if option.required else ""
                 lines.append(f"| {flags} | {cell(option.help)}{shown}{needed} |")

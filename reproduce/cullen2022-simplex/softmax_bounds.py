@@ -19,8 +19,7 @@ from ringfence.mechanisms import mechanisms_named
 from ringfence.procedures import claims
 from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
-from ringfence.store.claimed import given_in, procedure_in
-from ringfence.store.config import ProcedureConfig
+from ringfence.store.config import ProcedureConfig, given_in, procedure_in
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "simplex"
 SOFT_BOUNDS = (("betting", "sound"), ("bernstein", "sound"), ("hoeffding", "sound"), ("hoeffding", "paper"))

@@ -12,6 +12,7 @@ from ringfence.version import __version__
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification as Certification
+    from ringfence.certifying import Smoothed as Smoothed
     from ringfence.certifying import certify as certify
     from ringfence.classifiers import Aces as Aces
     from ringfence.classifiers import Chunks as Chunks
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ringfence.data import load_dataset as load_dataset
     from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
+    from ringfence.driver import Work as Work
     from ringfence.engines import certify_into as certify_into
     from ringfence.engines.ray import Ray as Ray
     from ringfence.extending import load_plugins as load_plugins
@@ -83,18 +85,16 @@ if TYPE_CHECKING:
     from ringfence.runs import load as load
     from ringfence.sampling import Readout as Readout
     from ringfence.serve.client import Client as Client
-    from ringfence.smoothed import Smoothed as Smoothed
     from ringfence.store import RunFolder as RunFolder
     from ringfence.training.objectives import Objective as Objective
     from ringfence.types import ABSTAIN as ABSTAIN
     from ringfence.verification import verify as verify
     from ringfence.work import Engine as Engine
-    from ringfence.work import Work as Work
 
 _HOMES = {
     "certification": ("Certification",),
-    "certifying": ("certify",),
-    "driver": ("Execution", "Progress"),
+    "certifying": ("Smoothed", "certify"),
+    "driver": ("Execution", "Progress", "Work"),
     "classifiers": (
         "Aces",
         "Chunks",
@@ -158,12 +158,11 @@ _HOMES = {
     "runs": ("Run", "load"),
     "sampling": ("Readout",),
     "serve.client": ("Client",),
-    "smoothed": ("Smoothed",),
     "store": ("RunFolder",),
     "training.objectives": ("Objective",),
     "types": ("ABSTAIN",),
     "verification": ("verify",),
-    "work": ("Engine", "Work"),
+    "work": ("Engine",),
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("analysis", "attacks", "errors", "laws", "loggers", "mechanisms", "stats")

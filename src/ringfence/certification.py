@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, final
 from torch import nn
 
 from ringfence.classifiers import facts
-from ringfence.data import Dataset
+from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
 from ringfence.data.dataset import refuse_channels_last
-from ringfence.driver import Execution, norm_bound
+from ringfence.driver import Execution, Work, norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.loaded import Loaded
@@ -38,9 +38,9 @@ from ringfence.record import Lane, Record
 from ringfence.sampling import Precision, count_classes, pick_device
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.claimed import mechanisms_in, procedure_in
+from ringfence.store.config import mechanisms_in, procedure_in
 from ringfence.unit_check import check_units, peeked
-from ringfence.work import Origin, Work, engine_named
+from ringfence.work import Origin, engine_named
 
 if TYPE_CHECKING:
     from ringfence.engines.local import Started
@@ -115,7 +115,8 @@ class Certification:
         }
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
-        wrong.ask(lambda: check_numbers(self))
+        with wrong:
+            check_numbers(self)
         wrong.ask(self.data.check)
         if tree is not None:
             wrong.ask(lambda: check_tree(self))
@@ -244,30 +245,28 @@ class Certification:
             if execution.check:
                 first, inputs = peeked(inputs)
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names)
-            parts, origin = (module, inputs, lift, self.classes, names), None
+            work = value.work(module, inputs, lift, self.classes, names, execution)
         else:
             loaded = self.load(execution.device)
             if execution.check:
                 loaded.check(execution.device)
-            value = loaded.certification
-            parts = (loaded.module, iter(loaded.dataset), loaded.lift, loaded.classes, self.lane_names)
-            origin = loaded.origin
-        yield from value.driven(*parts, execution, origin=origin)
+            work = loaded.work(iter(loaded.dataset), execution)
+        yield from engine_named(execution.engine).records(work)
 
-    def driven(
+    def work(
         self,
         module: nn.Module,
-        inputs: Iterator[Any],
+        inputs: Iterable[Input],
         lift: Lift,
         classes: int | None,
         lanes: tuple[str, ...],
         execution: Execution,
         config_hash: str = "",
         origin: Origin | None = None,
-    ) -> Iterator[Record]:
-        """The engine's records for these inputs: noise, procedure, mechanisms, precision and seed are the value's."""
+    ) -> Work:
+        """What an engine is given: noise, procedure, mechanisms, precision and seed are the value's."""
         parts = (self.noise, self.test, self.mechanisms, lift, classes, lanes, self.precision, self.seed)
-        return engine_named(execution.engine).records(Work(module, inputs, *parts, config_hash, execution, origin))
+        return Work(module, inputs, *parts, config_hash, execution, origin)
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""

@@ -1,6 +1,6 @@
 """The driver: a classifier, a noise, a procedure and mechanisms -> a stream of records.
 
-Users call ``certify`` or run a ``Certification`` (certification.py), which hand their parts to ``drive``.
+Users call ``certify`` or run a ``Certification`` (certification.py), which hand their parts on as ``Work``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ringfence.sampling import (
 )
 
 if TYPE_CHECKING:
-    from ringfence.work import Engine
+    from ringfence.work import Engine, Origin
 
 CHECKED_ON = 8
 """Inputs on noisy copies of which the classifier is checked before the first draw."""
@@ -130,54 +130,51 @@ class Execution:
         return f"plan on {device}: {plan.in_words} ({why}){refused}"
 
 
-def drive(
-    classifier: nn.Module,
-    inputs: Iterable[Input],
-    *,
-    noise: Noise,
-    procedure: Procedure,
-    mechanisms: Sequence[Mechanism],
-    lift: Lift | None = None,
-    num_classes: int | None = None,
-    lanes: tuple[str, ...] = (),
-    precision: Precision = "fp32",
-    seed: int = 0,
-    config_hash: str = "",
-    execution: Execution | None = None,
-) -> Iterator[Record]:
-    """Certify every input; records come as inputs are decided, all lanes of an input together.
+@final
+@dataclass(frozen=True)
+class Work:
+    """Everything that records of some inputs depend on: the parts of a certification, loaded.
 
     classifier: (B, *lifted shape) -> scores (B, K) or (B, lanes, K); lanes: their names, needed where a plain module
-    has several.
-    The first mechanism decides; the others add further radii from the same bounds at no cost.
-    The noise of draw i of an input depends on (seed, its id, stage, i) alone.
-    A record comes when rows asked again have shown that the classifier is still the one that was checked at the start;
-    if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the run is left.
+    has several. The first mechanism decides; the others add further radii from the same bounds at no cost.
+    The noise of draw i of an input depends on (seed, its id, stage, i) alone, so that any division of the inputs gives
+    the same records. origin is None where the classifier is a network of the program, which only travels as it is.
     """
-    execution, lift = execution or Execution(), lift or Identity()
-    norm_bound(lift, mechanisms[0], noise)
-    queue = iter(inputs) if noise.law.lattice is None else on_lattice(inputs, noise.law.lattice)
-    peeked = list(islice(queue, CHECKED_ON))
-    if not peeked:
-        return
-    warn_of_inputs(peeked)
-    begun = begin(
-        classifier,
-        lifted(peeked, lift),
-        noise=noise,
-        procedure=procedure,
-        mechanisms=mechanisms,
-        lift=lift,
-        num_classes=num_classes,
-        lanes=lanes,
-        precision=precision,
-        seed=seed,
-        execution=execution,
-    )
-    flight = InFlight(begun.engine, procedure, begun.given, mechanisms[1:], lift, lanes, seed, config_hash)
-    items = begun.facts.of(distinct(chain(peeked, queue)))
-    for _, records in confirmed(begun.engine, flight, begun.facts, items, execution.on_progress):
-        yield from records
+
+    classifier: nn.Module
+    inputs: Iterable[Input]
+    noise: Noise
+    procedure: Procedure
+    mechanisms: tuple[Mechanism, ...]
+    lift: Lift
+    num_classes: int | None
+    lanes: tuple[str, ...]
+    precision: Precision
+    seed: int
+    config_hash: str
+    execution: Execution
+    origin: Origin | None = None
+
+    def records(self) -> Iterator[Record]:
+        """Certified here, in this thread; records come as inputs are decided, all lanes of an input together.
+
+        A record comes when rows asked again have shown that the classifier is still the one that was checked at the
+        start; if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the
+        run is left.
+        """
+        norm_bound(self.lift, self.mechanisms[0], self.noise)
+        lattice = self.noise.law.lattice
+        queue = iter(self.inputs) if lattice is None else on_lattice(self.inputs, lattice)
+        peeked = list(islice(queue, CHECKED_ON))
+        if not peeked:
+            return
+        warn_of_inputs(peeked)
+        begun = begin(self, lifted(peeked, self.lift))
+        told = (self.lanes, self.seed, self.config_hash)
+        flight = InFlight(begun.engine, self.procedure, begun.given, self.mechanisms[1:], self.lift, *told)
+        items = begun.facts.of(distinct(chain(peeked, queue)))
+        for _, records in confirmed(begun.engine, flight, begun.facts, items, self.execution.on_progress):
+            yield from records
 
 
 @final
@@ -190,47 +187,31 @@ class Begun:
     facts: Facts
 
 
-def begin(
-    classifier: nn.Module,
-    samples: Sequence[Tensor],
-    *,
-    noise: Noise,
-    procedure: Procedure,
-    mechanisms: Sequence[Mechanism],
-    lift: Lift,
-    num_classes: int | None,
-    lanes: tuple[str, ...],
-    precision: Precision,
-    seed: int,
-    execution: Execution,
-    slots: int = 0,
-) -> Begun:
-    """Check everything before the first draw.
+def begin(work: Work, samples: Sequence[Tensor], slots: int = 0) -> Begun:
+    """Check everything before the first draw; the work's inputs are not asked for.
 
     samples: some inputs, lifted, on noisy copies of which the classifier is asked; slots: for at least so many at once.
     """
-    bound = norm_bound(lift, mechanisms[0], noise)
-    check_seed(seed)
+    noise, mechanisms, procedure, execution = work.noise, work.mechanisms, work.procedure, work.execution
+    bound = norm_bound(work.lift, mechanisms[0], noise)
+    check_seed(work.seed)
     check_together(mechanisms, noise.law)
     device, shape = pick_device(execution.device), tuple(samples[0].shape)
-    classifier = on_device(classifier, device)  # the user's own stays as and where it is
-    found = count_classes(classifier, samples[0], device, lanes)
-    if num_classes not in (None, found):
-        rule, remedy = f"must return {num_classes} scores per input", "Check `num_classes` and the model's last layer."
-        raise ClassifierError("classifier", rule, f"{found} scores", remedy)
-    plan = execution.planned(classifier, shape, found, device, precision)
+    classifier = on_device(work.classifier, device)  # the user's own stays as and where it is
+    found = count_classes(classifier, samples[0], device, work.lanes)
+    if work.num_classes not in (None, found):
+        rule = f"must return {work.num_classes} scores per input"
+        raise ClassifierError("classifier", rule, f"{found} scores", "Check `num_classes` and the model's last layer.")
+    plan = execution.planned(classifier, shape, found, device, work.precision)
     counted = readouts(procedure.needs, classifier, procedure.name)
     given = Given(found, noise.law.over(math.prod(shape)), mechanisms[0], bound)
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
-    told = execution.on_plan
-    engine = Sampler(classifier, noise, counted, found, plan, device, shape, seed, told, samples, keep, slots)
-    if lanes and len(lanes) != engine.lanes:
-        rule, remedy = (
-            f"must give one lane for each name, {', '.join(lanes)}",
-            "Use certify() with a name for each lane.",
-        )
-        raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", remedy)
+    how = (plan, device, shape, work.seed, execution.on_plan, samples, keep, slots)
+    engine = Sampler(classifier, noise, counted, found, *how)
+    if work.lanes and len(work.lanes) != engine.lanes:
+        rule = f"must give one lane for each name, {', '.join(work.lanes)}"
+        raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", "Use certify() with a name for each lane.")
     execution.on_plan(engine.plan)
     if device.type == "cuda":
         execution.on_remark(execution.in_words(engine.plan, device))

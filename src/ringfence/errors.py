@@ -13,7 +13,7 @@ T = TypeVar("T")
 class RingfenceError(Exception):
     """A mistake a user can mend; the command line prints it and exits with code 2.
 
-    argument: what was wrong, as the user wrote it (``sigma``, a file name);
+    argument: what was wrong, as the user wrote it (``sigma``, a file name, ``out FOLDER``);
     rule: what must hold; received: what was found instead; remedy: what to do now. Where rule or remedy name another
     argument it stands in backticks: whoever has other names for arguments finds it there.
     """
@@ -27,7 +27,8 @@ class RingfenceError(Exception):
 
     def told(self, names: Mapping[str, str]) -> str:
         """The message for a reader who calls arguments by these names, as the command line does (``--size``)."""
-        argument = ", ".join(names.get(one, one) for one in self.argument.split(", "))
+        written = (one.partition(" ") for one in self.argument.split(", "))
+        argument = ", ".join(names.get(name, name) + space + value for name, space, value in written)
         rule, remedy = self.rule, self.remedy
         for name, other in names.items():
             rule, remedy = rule.replace(f"`{name}`", other), remedy.replace(f"`{name}`", other)
@@ -69,19 +70,23 @@ class Problems(RingfenceError):
 
 
 class Collected:
-    """Mistakes of the parts of one thing, gathered so that all of them are told together."""
+    """Mistakes of the parts of one thing, gathered so that all of them are told together: those made in its block."""
 
     def __init__(self) -> None:
         self.problems: list[RingfenceError] = []
 
+    def __enter__(self) -> Collected:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, RingfenceError):
+            self.problems += error.problems if isinstance(error, Problems) else [error]
+        return isinstance(error, RingfenceError)
+
     def ask(self, make: Callable[[], T]) -> T | None:
         """What is made, or None where that is refused."""
-        try:
+        with self:
             return make()
-        except Problems as error:
-            self.problems += error.problems
-        except RingfenceError as error:
-            self.problems.append(error)
         return None
 
     def tell(self) -> None:

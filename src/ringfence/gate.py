@@ -13,7 +13,7 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.stats.binomial import clopper_pearson_lower
 from ringfence.store import RunFolder, StoreWarning
-from ringfence.store.claimed import procedure_in
+from ringfence.store.config import procedure_in
 from ringfence.types import ABSTAIN
 from ringfence.verification import verify
 

@@ -83,8 +83,8 @@ class Job:
         seed = wrong.ask(lambda: _typed("seed", content.get("seed", 0), int))
         scales = wrong.ask(lambda: [_numbers(name, described.get(name)) for name in ("mean", "std")])
         mean, std = scales or (None, None)
-        made = wrong.ask(
-            lambda: Certification(
+        with wrong:
+            made = Certification(
                 "default" if tree is None else tree,
                 data or Data(),
                 noise=noise or noise_of({"sigma": 1.0}),
@@ -97,11 +97,8 @@ class Job:
                 std=std,
                 classes=described.get("classes"),
             )
-        )
-        if made is not None:
-            wrong.ask(lambda: _refuse_contradicted(content, made))
+            _refuse_contradicted(content, made)
         wrong.tell()
-        assert made is not None
         out = content.get("out")
         return cls(
             made.expecting(following(content)), execution or Execution(), None if out is None else Path(str(out))
@@ -151,7 +148,7 @@ def read_job(path: Path) -> dict[str, Any]:
         raise StoreError(str(path), "must be a readable YAML or JSON file", told, "Check the file.") from error
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"
-        raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with --save job.yaml.")
+        raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with `save`.")
     return {str(key): value for key, value in content.items()}
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from torch import nn
 
-from ringfence.data import Dataset
+from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
+from ringfence.driver import Execution, Work
 from ringfence.errors import ArgumentError, ModelError
 from ringfence.lift import Lift
 from ringfence.models import LoadedModel
@@ -53,6 +55,11 @@ class Loaded:
         """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
         parts = (looked_at(self.dataset), self.certification.noise, self.lift)
         check_units(self.module, *parts, pick_device(device), self.certification.lane_names)
+
+    def work(self, inputs: Iterable[Input], execution: Execution, config_hash: str = "") -> Work:
+        """What an engine is given for some of the inputs."""
+        parts = (self.lift, self.classes, self.certification.lane_names, execution, config_hash, self.origin)
+        return self.certification.work(self.module, inputs, *parts)
 
     @property
     def origin(self) -> Origin | None:

@@ -57,9 +57,12 @@ def check_kinds(noise: object, procedure: object, mechanisms: Sequence[object]) 
 def check_numbers(value: Certification) -> None:
     """Refuse numbers that no certification has."""
     wrong = Collected()
-    wrong.ask(lambda: check_seed(value.seed))
-    wrong.ask(lambda: ForwardPlan(1, value.precision))
-    wrong.ask(lambda: check_settings(value.procedure))
+    with wrong:
+        check_seed(value.seed)
+    with wrong:
+        ForwardPlan(1, value.precision)
+    with wrong:
+        check_settings(value.procedure)
     if not value.mechanisms:
         wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman_pearson."))
     if value.classes is not None and (type(value.classes) is not int or value.classes < 2):

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from dataclasses import MISSING, dataclass
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Final, Literal, final, get_args, get_origin, get_type_hints
@@ -231,8 +231,8 @@ def check_settings(value: Any) -> None:
     keep them as declared."""
     wrong = Collected()
     for name, one in {**settings_of(value.__class__), **_plain_whole_numbers(value.__class__)}.items():
-        kept = wrong.ask(partial(one.check, getattr(value, name)))
-        object.__setattr__(value, name, kept)
+        with wrong:
+            object.__setattr__(value, name, one.check(getattr(value, name)))
     wrong.tell()
 
 

@@ -109,8 +109,7 @@ def check_units(
     if pictures:
         wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
         wrong.ask(lambda: _check_range([one.x for one in items]))
-    if wrong.problems:
-        wrong.tell()
+    wrong.tell()
     items = [one for one in items if one.label is not None]
     if not items:
         return None
@@ -176,7 +175,7 @@ class _Trial:
                 f"under noise of sigma {sigma:g} the network is right on {noisy} of {count} inputs, without it on"
                 f" {clean}: few certificates will come. Train it with noise (ringfence train --objective gaussian"
                 f" --sigma {sigma:g} --data DATA --out DIR), or put it behind a denoiser"
-                " (--model 'denoised(DENOISER, MODEL)').",
+                " ('denoised(DENOISER, MODEL)').",
                 NoiseWarning,
                 stacklevel=4,
             )

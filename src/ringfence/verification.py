@@ -17,7 +17,7 @@ from ringfence.procedures.replay import replay
 from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
-from ringfence.store.claimed import given_in, mechanisms_in, procedure_in
+from ringfence.store.config import given_in, mechanisms_in, procedure_in
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 from ringfence.types import FORWARDS

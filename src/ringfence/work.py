@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,17 +11,11 @@ from typing import Any, ClassVar, final
 
 from torch import nn
 
-from ringfence.data import Input
-from ringfence.driver import Execution, drive
+from ringfence.driver import Work
 from ringfence.errors import ArgumentError, ModelError
-from ringfence.lift import Lift
-from ringfence.mechanisms import Mechanism
 from ringfence.models import load_model
 from ringfence.models.grammar import Tree
-from ringfence.noise import Noise
-from ringfence.procedures import Procedure
 from ringfence.record import Record
-from ringfence.sampling import Precision
 
 
 @final
@@ -41,34 +35,6 @@ class Origin:
             remedy = "Give all machines the same weights and code."
             raise ModelError(model.spec, f"must be the driver's network, {self.digest[:12]}", model.digest, remedy)
         return model.placed(self.shape)[0]
-
-
-@final
-@dataclass(frozen=True)
-class Work:
-    """Everything that records of some inputs depend on: the parts of a certification, loaded.
-
-    What is drawn for an input depends on the seed and its id alone, so that any division of the inputs gives the same
-    records. origin is None where the classifier is a network of the program, which only travels as it is.
-    """
-
-    classifier: nn.Module
-    inputs: Iterable[Input]
-    noise: Noise
-    procedure: Procedure
-    mechanisms: tuple[Mechanism, ...]
-    lift: Lift
-    num_classes: int | None
-    lanes: tuple[str, ...]
-    precision: Precision
-    seed: int
-    config_hash: str
-    execution: Execution
-    origin: Origin | None = None
-
-    def records(self) -> Iterator[Record]:
-        """Certified here, in this thread; all lanes of an input together."""
-        return drive(**{name: value for name, value in vars(self).items() if name != "origin"})
 
 
 class Engine(ABC):

@@ -120,7 +120,7 @@ def test_the_best_of_runs_about_different_classifiers_is_refused(
     one, other = (replace(run, config=altered(run.config, ours | more)) for more in ({}, change))
     with pytest.raises(ArgumentError, match=named):
         best_of_runs([one, other], 0.5)
-    assert best_of_runs([one, one], 0.5).radius.tolist() == run.main_radius.tolist()
+    assert best_of_runs([one, one], 0.5).radius.tolist() == run.columns.radius.tolist()
 
 
 def test_lanes_are_different_classifiers(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_choosing_the_better_run_must_be_paid_for(tmp_path: Path) -> None:
         best_of_runs(runs, 0.001)
     best = best_of_runs(runs, 0.002)
     assert best.ids.tolist() == list(range(2, 12))
-    np.testing.assert_array_equal(best.radius, np.maximum(runs[0].main_radius[2:], runs[1].main_radius[:10]))
+    np.testing.assert_array_equal(best.radius, np.maximum(runs[0].columns.radius[2:], runs[1].columns.radius[:10]))
 
 
 def test_votes_and_softmax_are_two_smoothed_classifiers(tmp_path: Path) -> None:

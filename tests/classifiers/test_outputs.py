@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import ringfence as rf
 from ringfence.analysis.member_scores import collect_logits, score_gradients
 from ringfence.classifiers import HardVote, Members, SoftVote
-from ringfence.classifiers.outputs import scores_in
+from ringfence.classifiers.base import scores_in
 from ringfence.errors import ClassifierError
 
 Answer = namedtuple("Answer", ["hidden", "logits"])

@@ -174,7 +174,8 @@ def test_places_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")
     message = refused(call, "certify", *OK, "--out", tmp_path / "full")
-    assert "must be a run or an empty folder" in message
+    assert f"--out {tmp_path / 'full'}: must be a run or an empty folder" in message
+    assert "Choose another --out." in message
     assert "thesis.tex" in message
     if os.geteuid() != 0:
         (tmp_path / "locked").mkdir(mode=0o500)

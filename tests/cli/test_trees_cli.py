@@ -170,3 +170,16 @@ def test_messages_break_between_words_on_a_terminal_only(
         assert lines[2].strip() == path
     else:
         assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ("consensus(aces(certify=default, core=default:1), default, agree=1)", "consensus(...): is made of single"),
+        ("consensus(default, default:1)", "consensus(...): needs agree"),
+        ("weighted(lanes(default, votes=soft/hard), weights=1)", "weighted(...): is made of single classifiers"),
+    ],
+)
+def test_a_node_is_not_called_like_an_option(call: Call, tmp_path: Path, tree: str, told: str) -> None:
+    said = call("certify", *SMALL, "--model", tree, "--out", tmp_path / "run", code=2).stderr
+    assert said.startswith(f"error: {told}")

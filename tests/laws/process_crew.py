@@ -9,10 +9,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ringfence.data import Input
+from ringfence.driver import Work
 from ringfence.engines.crew import Crew, Manager, Message
 from ringfence.engines.worker import Parcel, Report, Worker
 from ringfence.record import Record
-from ringfence.work import Engine, Work
+from ringfence.work import Engine
 
 
 def serve(parcel: Parcel, pipe: Connection) -> None:

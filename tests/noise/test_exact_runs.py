@@ -25,7 +25,7 @@ from ringfence.noise.exact import inside
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.store import RunConfig, StoreWarning
-from ringfence.store.claimed import given_in
+from ringfence.store.config import given_in
 
 FAST = rf.Execution(device="cpu", plan=ForwardPlan(100))
 EXACT = rf.Gaussian(0.5, "exact")

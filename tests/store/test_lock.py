@@ -123,7 +123,7 @@ def test_a_disk_without_locks_is_refused_unless_the_user_says_he_keeps_to_one_pr
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with pytest.raises(StoreError, match=r"disk with locks.*No locks available.*--unlocked"):
+    with pytest.raises(StoreError, match=r"disk with locks.*No locks available.*`unlocked`"):
         RunFolder.create_or_resume(tmp_path / "run", config)
     with pytest.warns(StoreWarning, match="keep to one process"):
         run = RunFolder.create_or_resume(tmp_path / "run", config, unlocked=True)

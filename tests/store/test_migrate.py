@@ -20,7 +20,7 @@ from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.cli import app
 from ringfence.errors import StoreError
 from ringfence.store import RunFolder, StoreWarning
-from ringfence.store.migrate import migrate
+from ringfence.store.exchange import migrate
 from ringfence.verification import verify
 
 OLD = Path(__file__).parents[1] / "fixtures" / "schema1" / "sequential-0.5"

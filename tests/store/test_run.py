@@ -44,7 +44,7 @@ def test_a_changed_config_is_refused_by_key_and_value(config: RunConfig, make_re
     message = str(caught.value)
     assert "sigma: 0.25 now, 0.5 in the run" in message
     assert "procedure.radius: 0.75 now, 0.5 in the run" in message
-    assert "another --out" in message
+    assert "another `out`" in message
     assert "classes" not in message
     assert RunFolder.open(tmp_path).config == config
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from ringfence.engines.ray import Ray
 from ringfence.errors import ArgumentError
-from ringfence.sweep import Schedule, Sweep, Work
+from ringfence.sweep import Schedule, Sweep, SweepFolder
 from ringfence.sweep.on_ray import RayWorker
 from ringfence.training.job import Schedule as Rates
 from ringfence.training.job import TrainingJob
@@ -56,7 +56,7 @@ class Silent:
 def test_jobs_run_after_those_they_need_on_other_workers(
     sweep: Callable[..., Sweep], program: list[str], tmp_path: Path
 ) -> None:
-    work, found = Work(tmp_path / "work"), sweep(SWEEP)
+    work, found = SweepFolder(tmp_path / "work"), sweep(SWEEP)
     work.prepare(tmp_path, None, (), ())
     schedule = Schedule(found.jobs, found.jobs, work, [RayWorker(ray, Ray(), program, work.path) for _ in range(2)])
     schedule.run(Silent())

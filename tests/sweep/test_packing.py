@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import DataError
-from ringfence.sweep import Sweep, Work, pack, unpack
+from ringfence.sweep import Sweep, SweepFolder, pack, unpack
 
 Read = Callable[..., Sweep]
 SWEEP = """
@@ -36,7 +36,7 @@ def names(archives: list[Path]) -> list[str]:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Work:
+def work(tmp_path: Path) -> SweepFolder:
     """Two independent members, one finished; a finished pair trained together, and one that is half exported; a run."""
     root = tmp_path / "work"
     zoo = root / "zoo" / "z"
@@ -49,11 +49,11 @@ def work(tmp_path: Path) -> Work:
             put(zoo / folder / name)
     for name in ("parts/part-1", "lock", "summary.json"):
         put(root / "runs" / "run" / name)
-    return Work(root)
+    return SweepFolder(root)
 
 
 def test_finished_members_travel_without_checkpoints_and_others_with_theirs(
-    sweep: Read, work: Work, tmp_path: Path
+    sweep: Read, work: SweepFolder, tmp_path: Path
 ) -> None:
     jobs = sweep(SWEEP).jobs
     (work.path / "jobs").mkdir()
@@ -68,7 +68,7 @@ def test_finished_members_travel_without_checkpoints_and_others_with_theirs(
     assert found == sorted([f"zoo/z/{one}" for one in expected] + ["jobs/train-pair.json"])
 
 
-def test_what_is_not_done_travels_with_what_it_needs(sweep: Read, work: Work, tmp_path: Path) -> None:
+def test_what_is_not_done_travels_with_what_it_needs(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
     jobs = sweep(SWEEP).jobs
     (work.path / "jobs").mkdir()
     run, later = jobs[4:]
@@ -78,14 +78,14 @@ def test_what_is_not_done_travels_with_what_it_needs(sweep: Read, work: Work, tm
     assert {one for one in found if one.startswith("runs")} == {"runs/run/parts/part-1", "runs/run/summary.json"}
     assert "zoo/z/two/final-0.safetensors" in found
     assert not any(one.startswith("zoo/z/other") for one in found)
-    unpack(tmp_path / "out", Work(tmp_path / "again"))
+    unpack(tmp_path / "out", SweepFolder(tmp_path / "again"))
     file = "zoo/z/two/member-1/epoch-00003.safetensors"
     assert (tmp_path / "again" / file).read_bytes() == (work.path / file).read_bytes()
-    assert Work(tmp_path / "again").done(run)
+    assert SweepFolder(tmp_path / "again").done(run)
 
 
 def test_no_archive_is_too_large_unless_one_file_is(sweep: Read, tmp_path: Path) -> None:
-    jobs, work = sweep("certify: [{name: run}]").jobs, Work(tmp_path / "work")
+    jobs, work = sweep("certify: [{name: run}]").jobs, SweepFolder(tmp_path / "work")
     for i in range(7):
         put(work.path / "runs" / "run" / f"part-{i}", 30_000)
     put(work.path / "runs" / "run" / "big", 150_000)
@@ -99,7 +99,7 @@ def test_no_archive_is_too_large_unless_one_file_is(sweep: Read, tmp_path: Path)
 
 
 def test_archives_that_are_none_are_refused(tmp_path: Path) -> None:
-    work = Work(tmp_path / "work")
+    work = SweepFolder(tmp_path / "work")
     with pytest.raises(DataError, match=r"no \.tgz"):
         unpack(tmp_path, work)
     put(tmp_path / "work-1.tgz", 1000)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import ArgumentError
-from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, Work
+from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
 from ringfence.sweep.schedule import Worker
 
 Read = Callable[..., Sweep]
@@ -35,7 +35,7 @@ class Seen:
 
 @pytest.fixture
 def schedule(program: list[str], tmp_path: Path) -> Callable[..., Schedule]:
-    work = Work(tmp_path / "work")
+    work = SweepFolder(tmp_path / "work")
 
     def make(sweep: Sweep, side_by_side: int = 1, only: str = "") -> Schedule:
         work.prepare(tmp_path, None, (), ())
@@ -162,7 +162,7 @@ def test_a_worker_that_died_says_so_and_starts_anew(program: list[str], tmp_path
 
 
 def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: Read, tmp_path: Path) -> None:
-    work = Work(tmp_path)
+    work = SweepFolder(tmp_path)
     (tmp_path / "jobs").mkdir()
     found = sweep("certify: [{name: 'a{i}', each: {i: [1, 2]}, minutes: 5}, {name: 'b{i}', each: {i: [1, 2]}}]").jobs
     assert [Estimates(found, work).of(job) for job in found] == [5, 5, None, None]
@@ -179,7 +179,7 @@ def test_the_work_folder_leads_to_the_data_and_holds_trainings_made_elsewhere(tm
     (zoo / "net").mkdir(parents=True)
     (zoo / "net" / "config.json").write_text("{}")
     (zoo / "lone.safetensors").write_text("weights")
-    work = Work(tmp_path / "work")
+    work = SweepFolder(tmp_path / "work")
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         work.prepare(tmp_path, tmp_path / name, [Path("mnist/net"), Path("mnist/lone")], [tmp_path / "zoo"])

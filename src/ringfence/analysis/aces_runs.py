@@ -10,13 +10,14 @@ from typing import cast
 import numpy as np
 
 from ringfence.analysis.aces import Answers, ThetaMetrics, measure, same_inputs
+from ringfence.analysis.columns import columns_of
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import AcesPredict, AcesProcedure, Given, Predict
 from ringfence.procedures.aces import Components, proved
 from ringfence.procedures.replay import Replayed, decided_again, facts_of, natural_answers, tally_of
 from ringfence.record import Record
 from ringfence.store import RunFolder
-from ringfence.store.claimed import given_in, procedure_in, procedure_of
+from ringfence.store.config import given_in, procedure_in, procedure_of
 from ringfence.store.logs import Component, read_component, selection_logs
 from ringfence.types import ABSTAIN, FloatArray, IntArray, Tally
 
@@ -72,8 +73,8 @@ class AcesRun:
 
     def core(self) -> Component:
         """The core network's classes."""
-        core = _core(self.first)
-        return Component(f"{self.run.path} (core)", _ids(self.first), core, None, core, _labels(self.first))
+        core, rows = _core(self.first), columns_of(self.first)
+        return Component(f"{self.run.path} (core)", rows.input_id, core, None, core, rows.label)
 
     def medians(self) -> FloatArray:
         """Median of the selector's value of each input (inputs,): the smallest theta that half of the draws reach."""
@@ -91,13 +92,12 @@ class AcesRun:
     # One theta -------------------------------------------------------------------------------------------
 
     def _answers(self, theta: float, records: Sequence[Record]) -> Answers:
-        prediction = np.array([record.prediction for record in records], np.int64)
-        radius, test, given = np.array([record.radius for record in records]), self._test, self._given(records)
+        rows, test, given = columns_of(records), self._test, self._given(records)
         bit, bit_radius = test.proved_bits(self._again(records).state, given)
         # At a known radius most inputs stop early, so that only the first look's few draws would be left to PREDICT.
         natural = natural_answers(records, test, given) if test.target is None else None
         target = test.target if test.claims_radius else 0.0  # PREDICT can tell about radius 0 alone
-        return Answers(theta, _labels(records), prediction, radius, bit, bit_radius, natural, target)
+        return Answers(theta, rows.label, rows.prediction, rows.radius, bit, bit_radius, natural, target)
 
     def _selection(self, records: Sequence[Record]) -> Component:
         apart, tally, given = self._apart(records), _last(records), self._given(records)
@@ -117,9 +117,9 @@ class AcesRun:
         self, what: str, records: Sequence[Record], chosen: IntArray, lower: FloatArray, natural: IntArray
     ) -> Component:
         answer, radius = proved(chosen, lower, self._given(records))
-        half, sound = self._test.alpha / 2, all(one.sound for one in records)
-        source, ids, labels = f"{self.run.path} ({what})", _ids(records), _labels(records)
-        return Component(source, ids, answer, radius, natural, labels, alpha=half, sound=sound)
+        source, half, rows = f"{self.run.path} ({what})", self._test.alpha / 2, columns_of(records)
+        sound = bool(rows.sound.all())
+        return Component(source, rows.input_id, answer, radius, natural, rows.label, alpha=half, sound=sound)
 
     def _again(self, records: Sequence[Record]) -> Replayed:
         return decided_again(self._test, self._given(records), records, str(self.run.path))
@@ -140,31 +140,23 @@ def plain_component(run: RunFolder) -> Component:
     if len(lanes) != 1:
         raise StoreError(str(run.path), "must hold one lane", sorted(lanes), "Certify one classifier.")
     records = next(iter(lanes.values()))
-    radius, test = np.array([record.radius for record in records]), procedure_of(run.config)
+    rows, test = columns_of(records), procedure_of(run.config)
     return Component(
         str(run.path),
-        _ids(records),
-        np.array([record.prediction for record in records], np.int64),
-        radius if test is None or test.claims_radius else None,
+        rows.input_id,
+        rows.prediction,
+        rows.radius if test is None or test.claims_radius else None,
         None if test is None or test.target is not None else natural_answers(records, test, given_in(run.config)),
-        _labels(records),
+        rows.label,
         records[0].target,
         records[0].alpha,
-        all(record.sound for record in records),
+        bool(rows.sound.all()),
     )
 
 
 def _last(records: Sequence[Record]) -> Tally:
     """Counts of the last request of all records."""
     return tally_of([record.stages[-1] for record in records], ("votes", "bits"))
-
-
-def _ids(records: Sequence[Record]) -> IntArray:
-    return np.array([record.input_id for record in records], np.int64)
-
-
-def _labels(records: Sequence[Record]) -> IntArray:
-    return np.array([ABSTAIN if record.label is None else record.label for record in records], np.int64)
 
 
 def _core(records: Sequence[Record]) -> IntArray:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ringfence.analysis.columns import Columns, columns_of, score_sums
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import claims
@@ -18,11 +19,10 @@ from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
 from ringfence.stats.norms import InNorm
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.claimed import given_in, procedure_in, procedure_of
-from ringfence.types import BINS, SCORE_EDGES, FloatArray, IntArray
+from ringfence.store.config import given_in, procedure_in, procedure_of
+from ringfence.types import FloatArray, IntArray
 
 _IMPORTED = "imported"
-_MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
 
 
 @dataclass(frozen=True)
@@ -110,39 +110,19 @@ class RunBounds:
             raise StoreError(self.path, rule, f"a run of {self.config.procedure.name}", remedy)
 
     @cached_property
+    def columns(self) -> Columns:
+        """The records as arrays."""
+        return columns_of(self.records)
+
+    @property
     def ids(self) -> IntArray:
         """Input ids, increasing."""
-        return np.array([record.input_id for record in self.records], np.int64)
+        return self.columns.input_id
 
-    @cached_property
-    def label(self) -> IntArray:
-        """Labels, -1 where there is none."""
-        return np.array([-1 if record.label is None else record.label for record in self.records], np.int64)
-
-    @cached_property
-    def p_a(self) -> FloatArray:
-        """Lower bounds on the chosen class."""
-        return np.array([record.p_a for record in self.records])
-
-    @cached_property
-    def p_b(self) -> FloatArray:
-        """Upper bounds on every other class."""
-        return np.array([record.p_b for record in self.records])
-
-    @cached_property
+    @property
     def sound(self) -> bool:
         """Whether every record carries its guarantee."""
-        return all(record.sound for record in self.records)
-
-    @property
-    def seconds(self) -> float:
-        """Mean seconds per input."""
-        return float(np.mean([record.seconds for record in self.records]))
-
-    @property
-    def main_radius(self) -> FloatArray:
-        """The radii the run itself claims."""
-        return np.array([record.radius for record in self.records])
+        return bool(self.columns.sound.all())
 
     def radius(self, mechanism: Mechanism) -> FloatArray:
         """Radii by the mechanism: as stored, or from the same bounds (the same alpha pays for all of them)."""
@@ -168,10 +148,10 @@ class RunBounds:
     @property
     def top_1(self) -> float | None:
         """Share of labelled inputs whose largest mean is the label's; None without counts or labels."""
-        labelled = self.label >= 0
+        labelled = self.columns.labelled
         if not self.has_counts or not labelled.any():
             return None
-        return float((self.means[2] == self.label)[labelled].mean())
+        return float((self.means[2] == self.columns.label)[labelled].mean())
 
     @cached_property
     def _decisions(self) -> Decisions:
@@ -200,8 +180,7 @@ def _shares(record: Record, classes: int) -> FloatArray:
     draws = sum(stage.draws for stage in stages)
     if "scores" in stages[0].cells:
         cells = np.sum([stage.cells["scores"] for stage in stages], axis=0)
-        means: FloatArray = cells[:-1].reshape(-1, BINS) @ _MIDDLES / draws
-        return means
+        return score_sums(cells) / draws
     name = "votes" if "votes" in stages[0].cells else "member_votes"
     votes = np.sum([stage.cells[name] for stage in stages], axis=0).reshape(-1, classes + 1)
     return np.asarray(votes[:, :-1].max(0) / draws)

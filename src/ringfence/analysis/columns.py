@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder
 from ringfence.store.schema import RECORD_SCHEMA
-from ringfence.types import BoolArray, FloatArray, IntArray
+from ringfence.types import BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
 
 Source = Sequence[Record] | CohenLog | RunFolder
 
@@ -23,10 +23,13 @@ Source = Sequence[Record] | CohenLog | RunFolder
 class Columns:
     """A run as arrays (rows,); label -1 and target NaN stand for none."""
 
+    input_id: IntArray
     lane: NDArray[np.str_]
     label: IntArray
     prediction: IntArray
     radius: FloatArray
+    p_a: FloatArray
+    p_b: FloatArray
     target: FloatArray
     draws: IntArray
     forwards: IntArray
@@ -36,6 +39,11 @@ class Columns:
     def at(self, rows: BoolArray | IntArray) -> Columns:
         """Some of the rows."""
         return Columns(**{name: getattr(self, name)[rows] for name in _NAMES})
+
+    @property
+    def labelled(self) -> BoolArray:
+        """Which rows have a label: only those count for accuracies."""
+        return np.asarray(self.label >= 0)
 
     @property
     def tried_known_radii(self) -> bool:
@@ -64,15 +72,27 @@ def columns_of(source: Source) -> Columns:
     )
 
 
+_MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
+
+
+def score_sums(cells: IntArray) -> FloatArray:
+    """Sums of softmax scores per class (K,), from the middles of the bins of its histogram; cells: of ``scores``."""
+    sums: FloatArray = cells[:-1].reshape(-1, BINS) @ _MIDDLES
+    return sums
+
+
 def _log_columns(log: CohenLog) -> Columns:
     """A log names no draws, and its radii are rounded to nearest: it is not called sound."""
-    none = np.zeros(len(log), dtype=np.int64)
+    none, unknown = np.zeros(len(log), dtype=np.int64), np.full(len(log), np.nan)
     return Columns(
+        input_id=log.idx,
         lane=np.full(len(log), "", dtype=np.str_),
         label=log.label,
         prediction=log.predict,
         radius=log.radius,
-        target=np.full(len(log), np.nan),
+        p_a=unknown,
+        p_b=unknown,
+        target=unknown,
         draws=none,
         forwards=none,
         seconds=log.seconds,

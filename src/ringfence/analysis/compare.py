@@ -47,7 +47,7 @@ class Radii:
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
         """The run's own radii, or those by the mechanism from the same bounds."""
-        name, radius = run.path, run.main_radius
+        name, radius = run.path, run.columns.radius
         if mechanism is not None:
             name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
         return cls(name, run.ids, radius, run.sound, run.config, run.reading, run.norm)
@@ -198,7 +198,7 @@ class RunSummary:
 def radii_of(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None) -> dict[str, FloatArray]:
     """Radii (inputs,) by every mechanism that the run's bounds allow."""
     if not run.has_mechanisms:
-        return {"its own": run.main_radius}
+        return {"its own": run.columns.radius}
     every = mechanisms or mechanisms_named("all", run.config.noise.family)
     chosen = every if run.has_counts else [one_sided]  # logs of others are about Gaussian noise
     return {one.name: run.radius(one) for one in chosen}
@@ -228,7 +228,7 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
         alpha,
         len(run),
         run.top_1,
-        run.seconds,
+        float(run.columns.seconds.mean()),
         run.sound,
         rows,
     )
@@ -290,7 +290,7 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
         if different := differing(first, other):
             rule = "the best of several runs must be about one smoothed classifier"
             received = f"runs that differ in {'; '.join(different)}"
-            raise ArgumentError("--best", rule, received, "Compare them without --best.")
+            raise ArgumentError("best", rule, received, "Compare them without `best`.")
     ledger = AlphaLedger(alpha)
     for run in runs:
         paid = run.records[0].alpha
@@ -300,13 +300,13 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
                 f"choosing the better run per input after seeing the counts fails with up to {total:g}, the sum of "
                 f"the runs' alphas, because they split alpha differently or used other draws"
             )
-            remedy = f"Pass --alpha {total:g}, or certify each run with its own share of {alpha:g}."
-            raise AlphaError("--best", rule, f"alpha {alpha:g}", remedy)
+            remedy = f"Pass `alpha` {total:g}, or certify each run with its own share of {alpha:g}."
+            raise AlphaError("best", rule, f"alpha {alpha:g}", remedy)
         ledger.take(run.path, paid)
     common = runs[0].ids
     for run in runs[1:]:
         common = np.intersect1d(common, run.ids)
-    radii = [run.main_radius[np.isin(run.ids, common)] for run in runs]
+    radii = [run.columns.radius[np.isin(run.ids, common)] for run in runs]
     name = f"best of {len(runs)} runs (alpha {alpha:g})"
     sound = all(one.sound for one in contestants)
     return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading, first.norm)

@@ -16,7 +16,7 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.stats.norms import InNorm
 from ringfence.store import CohenLog, RunFolder, read_cohen
-from ringfence.store.claimed import procedure_of
+from ringfence.store.config import procedure_of
 from ringfence.store.logs import PROVED
 from ringfence.store.run import no_records
 from ringfence.types import ABSTAIN
@@ -127,7 +127,8 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
         rule = "choosing a lane per input after seeing the radii needs alpha split over the lanes beforehand"
         remedy = "Certify again with `split_alpha`, or compare the lanes as wholes."
         raise ArgumentError("best_lane", rule, f"{run.path}, every lane at the whole alpha", remedy)
-    columns, ids = columns_of(run), np.asarray(run.records(["input_id"])["input_id"])
+    columns = columns_of(run)
+    ids = columns.input_id
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
     first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
     if not len(first):
@@ -193,7 +194,7 @@ def default_radii(run: RunFolder) -> list[float]:
 
 def _measure(rows: Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:
     target = float(np.nanmin(rows.target)) if rows.tried_known_radii else None
-    labelled = rows.label >= 0
+    labelled = rows.labelled
     correct = (rows.prediction == rows.label) & (rows.prediction != ABSTAIN)
     earned = np.where(correct, rows.radius, 0.0)[labelled]
     # A wrong or withheld answer stands below every radius, so that it does not count at r = 0 either.

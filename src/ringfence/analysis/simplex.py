@@ -157,7 +157,8 @@ def simplex_points(run: RunBounds, left: str, right: str) -> SimplexPoints:
     names, table = list(singles), np.stack(list(singles.values()))
     best = [names[k] if some else "none" for k, some in zip(table.argmax(0), table.max(0) > 0, strict=True)]
     mean_0, mean_1, _ = run.means
-    return SimplexPoints(run.path, run.ids, run.label, run.p_a, run.p_b, mean_0, mean_1, ours, theirs, best)
+    at = (run.ids, run.columns.label, run.columns.p_a, run.columns.p_b)
+    return SimplexPoints(run.path, *at, mean_0, mean_1, ours, theirs, best)
 
 
 def _spread(values: FloatArray) -> dict[str, float] | None:

@@ -1,6 +1,5 @@
 """Attacks: points inside a ball at which a smoothed classifier errs, and what they say about a certified run."""
 
-from ringfence.attacks.for_others import SmoothedScores
 from ringfence.attacks.through_noise import (
     ATTACKS,
     ORDERS,
@@ -8,6 +7,7 @@ from ringfence.attacks.through_noise import (
     Ddn,
     Pgd,
     PgdL1,
+    SmoothedScores,
     check_attack,
     gradient_of_loss,
     log_mean_softmax,

@@ -81,10 +81,11 @@ def run_attack(
     job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
     wrong = Collected()
-    model, dataset = wrong.ask(lambda: load_attacked(job, run)), wrong.ask(lambda: load_inputs(job, run))
+    with wrong:
+        model = load_attacked(job, run)
+    with wrong:
+        dataset = load_inputs(job, run)
     wrong.tell()
-    assert model is not None
-    assert dataset is not None
     device = pick_device(job.device)
     classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}

@@ -15,7 +15,7 @@ from ringfence.models.trust import foreign_code
 from ringfence.procedures import Procedure
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
-from ringfence.store.claimed import given_in, procedure_of
+from ringfence.store.config import given_in, procedure_of
 
 
 def attacked_procedure(run: RunFolder) -> Procedure:
@@ -92,7 +92,7 @@ def _refuse_foreign_code(run: RunFolder, spec: str) -> None:
     if told:
         rule = "names a model that runs code, which no run folder may start by itself"
         received = f"{run.path / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"
-        remedy = "Look at that code; then give the model by --model (or --members), or add --trust."
+        remedy = "Look at that code; then give the model by `model` (or `members`), or set `trust`."
         raise ModelError("run", rule, received, remedy)
 
 

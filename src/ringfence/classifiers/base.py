@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,12 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from ringfence.classifiers.kinds import LOGITS, Kinds
-from ringfence.classifiers.outputs import scores_in
 from ringfence.errors import ClassifierError, RingfenceError
 from ringfence.record import Lane
+
+APART: list[tuple[Any, str, bool]] = []
+"""(owner, function, whether all that it calls is left out too) of what torch.compile leaves out of the graph around it;
+sampling/forward.py tells the compiler, which nobody loads before he needs it."""
 
 
 class Scored(NamedTuple):
@@ -183,3 +186,24 @@ def refuse_lazy(module: nn.Module, argument: str, kind: type[RingfenceError]) ->
     if first is not None:
         received = f"'{first}' of a lazy module that has seen no input"
         raise kind(argument, "must have all its weights", received, "Run one batch through it first: model(x).")
+
+
+def scores_in(answer: Any, rows: int) -> Tensor:
+    """The scores (B, K) or (B, lanes, K) of an answer to so many rows; whoever asks checks their shape.
+
+    Of a tuple or list the first entry, of a mapping or an object its ``logits`` (``ModelOutput`` of transformers is
+    both). A single logit z, (B,) or (B, 1), is the classes (0, z): z > 0 is class 1, and softmax is the sigmoid of z.
+    """
+    found = getattr(answer, "logits", answer)
+    if isinstance(found, Mapping):
+        if "logits" not in found:
+            received = f"a {type(found).__name__} with {', '.join(map(repr, list(found)[:5])) or 'nothing'}"
+            rule = "must return scores: a tensor, a tuple that begins with one, or a mapping with 'logits'"
+            raise ClassifierError("classifier", rule, received, "Return the logits alone, or under 'logits'.")
+        found = found["logits"]
+    if isinstance(found, tuple | list) and found:
+        found = found[0]
+    if isinstance(found, Tensor) and tuple(found.shape) in ((rows,), (rows, 1)):
+        single = found.reshape(-1)
+        return torch.stack([torch.zeros_like(single), single], dim=1)
+    return found  # type: ignore[no-any-return]

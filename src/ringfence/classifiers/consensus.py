@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, invalid_rows
+from ringfence.classifiers.base import APART, Classifier, Scored, invalid_rows
 from ringfence.classifiers.kinds import Kinds, common_kind
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.votes import soft, valid_only
@@ -102,6 +102,10 @@ class KConsensus(Classifier):
             answer[chosen] = valid_only(soft(every), every)[: len(chosen)]
             work[chosen] += torch.as_tensor(tail.work, device=x.device).expand(room)[: len(chosen)]
         return Scored(answer, work)
+
+
+# Undecided rows differ in number from batch to batch: as part of one graph they would be compiled for each number.
+APART.append((KConsensus, "score", False))
 
 
 def _joined(slices: list[Scored]) -> Scored:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from ringfence.classifiers.base import Classifier, Scored, kinds_of, runs_its_code_alone, score
+from ringfence.classifiers.base import APART, Classifier, Scored, kinds_of, runs_its_code_alone, score, scores_in
 from ringfence.classifiers.kinds import Kinds
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.outputs import scores_in
 from ringfence.errors import ArgumentError, ClassifierError
 
 
@@ -80,6 +79,11 @@ class Members(Classifier):
             received = sorted({tuple(part.scores.shape[1:]) for part in parts})
             raise ClassifierError("members", "must all return (B, K), one K", received, "Check the members' classes.")
         return _precise(torch.stack([part.scores for part in parts], dim=1)), [part.work for part in parts]
+
+
+# What it calls is compiled, each call by itself. Members of one architecture then share one forward, whose weights are
+# arguments, and ten of them compile (and autotune) in the time of one.
+APART.append((Members, "each", False))
 
 
 def _precise(scores: Tensor) -> Tensor:

@@ -10,24 +10,21 @@ from ringfence.cli.aces import aces_app
 from ringfence.cli.attack import AttackCommand, attack_command
 from ringfence.cli.certify import certify_command, predict_command
 from ringfence.cli.compare import compare_command
-from ringfence.cli.conditions import conditions_command
 from ringfence.cli.console import friendly
 from ringfence.cli.exchange import export_app, import_app
-from ringfence.cli.gate import gate_command
 from ringfence.cli.help import HelpfulCommand
+from ringfence.cli.holdout import rank_command, weights_command
 from ringfence.cli.info import info_command
-from ringfence.cli.metrics import metrics_command
+from ringfence.cli.metrics import gate_command, metrics_command
 from ringfence.cli.plan import plan_command
 from ringfence.cli.procedure_options import PredictCommand, ProcedureCommand
-from ringfence.cli.rank import rank_command
 from ringfence.cli.report import plot_command, report_command
 from ringfence.cli.serve import keygen_command, seal_command, serve_command
 from ringfence.cli.simplex import simplex_app
 from ringfence.cli.sweep import sweep_command
 from ringfence.cli.train import TrainCommand, train_command
-from ringfence.cli.variance import variance_command
+from ringfence.cli.variance import conditions_command, variance_command
 from ringfence.cli.verify import migrate_command, verify_command
-from ringfence.cli.weights import weights_command
 from ringfence.cli.zoo import zoo_app
 from ringfence.extending import load_plugins
 from ringfence.signals import stopped_cleanly

@@ -23,7 +23,6 @@ from ringfence.cli.console import (
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
 from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
-from ringfence.cli.shown import show_answers
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -66,9 +65,9 @@ class EnsembleOptions:
 class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
     """What ``certify`` and ``predict`` share."""
 
-    out: o.OutUnlessFile = None
+    out: o.Out[Path | None] = None
     model: o.ModelUnlessMembers = None
-    data: o.DataUnlessFile = None
+    data: o.Data[str | None] = None
     weights: o.Weights = None
     save: Save = None
     csv: o.Csv = None
@@ -181,6 +180,7 @@ def run_or_save(
     job: Job, given: JobOptions, strict: bool = False, unlocked: bool = False, log: Sequence[str] | None = None
 ) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
+    from ringfence.cli.tables import show_answers
     from ringfence.loggers import logger_named
 
     loggers = [logger_named(name) for name in log or ()]

@@ -126,11 +126,11 @@ def as_options(error: RingfenceError) -> str:
 def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
     """What is made; where that is refused, what else would be refused later is told as well. wrong: already."""
     wrong = wrong or Collected()
-    made = wrong.ask(make)
+    with wrong:
+        made = make()
     for one in also if wrong.problems and not is_check() else ():
         wrong.ask(one)
     wrong.tell()
-    assert made is not None
     return made
 
 
@@ -146,10 +146,12 @@ def _is_quiet() -> bool:
 
 
 def _options() -> dict[str, str]:
-    """Parameter -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command that runs."""
+    """Parameter, or option without dashes -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command
+    that runs."""
     context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
-    return {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
+    spelled = {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
+    return {option.removeprefix("--"): option for option in spelled.values()} | spelled
 
 
 def numbers(text: str, name: str) -> list[float]:

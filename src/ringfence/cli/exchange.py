@@ -19,8 +19,8 @@ export_app = typer.Typer(help="Write a run in somebody else's format.", no_args_
 @import_app.command("cohen", cls=HelpfulCommand)
 def import_cohen_command(
     log: Annotated[Path, typer.Argument(help="A log with columns idx label predict radius correct time.")],
-    sigma: o.Sigma,
-    out: o.Out,
+    sigma: o.Sigma[float],
+    out: o.Out[Path],
     alpha: o.Alpha = 0.001,
     n0: Annotated[int, typer.Option("--n0", "--N0", help="Draws that chose the class.")] = 100,
     n: Annotated[int, typer.Option("--n", "--N", help="Draws that bounded it.")] = 100_000,
@@ -55,7 +55,7 @@ def export_csv_command(
 ) -> None:
     """Export one row per input: file name, label, prediction, radius, p_a, draws."""
     with friendly():
-        from ringfence.answers import export_csv
+        from ringfence.runs import export_csv
         from ringfence.store import RunFolder
 
         export_csv(RunFolder.open(run), sys.stdout if out is None else out)

@@ -16,10 +16,10 @@ from ringfence.cli import options as o
 class InputOptions:
     """Which inputs are taken, and how the model wants them."""
 
-    skip: o.SkipUnlessFile = None
+    skip: o.Skip[int | None] = None
     limit: o.Limit = None
     stop_index: o.Max = None
-    split: o.SplitUnlessFile = None
+    split: o.Split[str | None] = None
     size: o.Size = None
     range: o.Range = None
     mean: o.Mean = None
@@ -31,7 +31,7 @@ class InputOptions:
 class NoiseOptions:
     """The noise and the form in which it is drawn."""
 
-    sigma: o.SigmaUnlessFile = None
+    sigma: o.Sigma[float | None] = None
     noise: o.NoiseName = None
     noise_form: o.NoiseForm = None
     lattice: o.Lattice = None
@@ -75,12 +75,12 @@ class RunningOptions(EngineOptions):
     """How the network runs, and from which seed; what is left out is decided by the certification."""
 
     batch: o.Batch = None
-    device: o.DeviceUnlessFile = None
+    device: o.Device[str | None] = None
     precision: o.PrecisionName = None
     compile: o.Compile = None
     fast: o.Fast = False
     autotune: o.Autotune = None
-    seed: o.SeedUnlessFile = None
+    seed: o.Seed[int | None] = None
     no_check: o.NoCheck = False
 
 

@@ -149,8 +149,14 @@ def _metavar(parameter: Any) -> str:
     return _KINDS.get(kind.lower(), "TEXT")
 
 
-def _told(option: Any, few: bool) -> str:
+def usual(option: Any) -> Any:
+    """What an option is if it is left out, as far as somebody says: its own default, or that of what it stands for."""
     default = option.default if not callable(option.default) else None
+    return option.show_default if default is None and isinstance(option.show_default, str) else default
+
+
+def _told(option: Any, few: bool) -> str:
+    default = usual(option)
     told = (few and _EVERYDAY.get(option.name)) or (option.help or "").strip()
     if option.required:
         return f"{told} Required."

@@ -1,18 +1,21 @@
-"""What ``rank``, ``weights`` and ``variance`` share: members, their hold-out inputs and their scores on them."""
+"""``ringfence rank`` and ``ringfence weights``: members on noisy hold-out inputs; and what such commands share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ringfence.cli import options as o
+from ringfence.cli.console import friendly, print_json, remark, results, say
+from ringfence.cli.groups import grouped
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ringfence.analysis.holdout import Holdout
+    from ringfence.analysis.holdout import Holdout, LearnedWeights
     from ringfence.data import Dataset
     from ringfence.noise import Noise
 
@@ -26,20 +29,20 @@ class HoldoutChoice:
     """Which members are compared on which noisy inputs; papers take test images 1, 21, 41, ..."""
 
     members: Members
-    sigma: o.Sigma
+    sigma: o.Sigma[float]
     noise: o.NoiseName = None
-    data: o.Data = "default"
+    data: o.Data[str] = "default"
     first: o.First = 1
-    skip: o.Skip = 20
+    skip: o.Skip[int] = 20
     limit: o.Limit = None
-    split: o.Split = "test"
+    split: o.Split[str] = "test"
     size: o.Size = None
     mean: o.Mean = None
     std: o.Std = None
     classes: o.Classes = None
     draws: Draws = 10
-    seed: o.Seed = 0
-    device: o.Device = "auto"
+    seed: o.Seed[int] = 0
+    device: o.Device[str] = "auto"
 
     @property
     def drawn(self) -> Noise:
@@ -97,5 +100,96 @@ class FirstInputs(HoldoutChoice):
     """The first twenty inputs, for commands that look closely at each."""
 
     first: o.First = 0
-    skip: o.Skip = 1
+    skip: o.Skip[int] = 1
     limit: o.Limit = 20
+
+
+@grouped
+def rank_command(
+    choice: HoldoutChoice,
+    as_json: o.Json = False,
+) -> None:
+    """Order members by accuracy on noisy hold-out inputs, best first; by default inputs 1, 21, 41, ..."""
+    with friendly():
+        from ringfence.analysis.holdout import rank
+        from ringfence.cli.tables import table
+
+        scores, specs = choice.scores(), choice.specs
+        ranked = rank(scores)
+        order = ",".join(specs[one.member] for one in ranked)
+        if as_json:
+            entries = [
+                {
+                    "member": specs[one.member],
+                    "accuracy": one.accuracy,
+                    "error": one.error if one.error == one.error else None,
+                }
+                for one in ranked
+            ]
+            content = {
+                "members": order,
+                "ranking": entries,
+                "inputs": len(scores.labels),
+                "draws": choice.draws,
+                "sigma": choice.sigma,
+            }
+            print_json(content)
+            return
+        rows = [(specs[one.member], f"{100 * one.accuracy:.2f}", f"{100 * one.error:.2f}") for one in ranked]
+        results.print(table(("member", "noisy accuracy %", "± standard error"), rows, ("member",)))
+        say(f"--members {shlex.quote(order)}")
+        remark(
+            f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each; fix this order before certifying."
+        )
+
+
+@grouped
+def weights_command(
+    choice: HoldoutChoice,
+    on: Annotated[str, typer.Option("--on", help="logits or softmax: what the weights multiply.")] = "logits",
+    method: Annotated[str, typer.Option(help="gradient, grid, or both.")] = "both",
+    step: Annotated[float, typer.Option(help="Step of the grid on the weight simplex.")] = 0.1,
+    as_json: o.Json = False,
+) -> None:
+    """Learn the members' weights on noisy hold-out inputs: by gradient descent and by grid search (SWEEN)."""
+    with friendly():
+        from ringfence.analysis.holdout import equal_weights, gradient_weights, grid_weights, written
+        from ringfence.errors import ArgumentError
+
+        if on not in ("logits", "softmax"):
+            raise ArgumentError("--on", "must be logits or softmax", repr(on), "logits is the default.")
+        if method not in ("gradient", "grid", "both"):
+            raise ArgumentError("--method", "must be gradient, grid or both", repr(method), "Use both.")
+        scores = choice.scores()
+        found: list[LearnedWeights] = [equal_weights(scores, on)]
+        if method in ("gradient", "both"):
+            found.append(gradient_weights(scores, on))
+        if method in ("grid", "both"):
+            found.append(grid_weights(scores, on, step))
+        if as_json:
+            content = {
+                "members": choice.specs,
+                "on": on,
+                "sigma": choice.sigma,
+                "inputs": len(scores.labels),
+                "draws": choice.draws,
+                "learned": [{**asdict(one), "weights": list(one.weights)} for one in found],
+            }
+            print_json(content)
+            return
+        print_weights(found)
+        for one in found[1:]:
+            option = "" if on == "logits" else f" --weights-on {on}"
+            results.print(f"{one.method}: --member-weights {written(one.weights)}{option}", soft_wrap=True)
+        seen = f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each"
+        remark(f"{seen}; fix the weights before certifying.")
+
+
+def print_weights(found: list[LearnedWeights]) -> None:
+    """One line per method: weights, cross-entropy and accuracy on the noisy hold-out."""
+    from ringfence.analysis.holdout import written
+    from ringfence.cli.tables import table
+
+    rows = [(one.method, written(one.weights, 3), f"{one.loss:.4f}", f"{100 * one.accuracy:.2f}") for one in found]
+    headings = ("method", "weights", "cross-entropy", "noisy accuracy %")
+    results.print(table(headings, rows, ("method", "weights")))

@@ -1,13 +1,18 @@
-"""Options shared by several commands, each described once; Cohen's flag names are accepted as aliases."""
+"""Options shared by several commands, each described once; Cohen's flag names are accepted as aliases.
+
+Those of a type T are ``Skip[int]`` where they have a value, and ``Skip[int | None]`` where a job file may say it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from ringfence.cli.help import completing
+
+T = TypeVar("T")
 
 MODEL_HELP = (
     "default, zoo:NAME, timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, pkg.module:factory, file.py:factory, "
@@ -18,12 +23,11 @@ ModelUnlessMembers = Annotated[
     str | None, typer.Option("--model", help=f"{MODEL_HELP} Without it and --members: default.")
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: .safetensors, or a .pt of plain tensors.")]
-DATA_HELP = "default, file.npz, an image folder, hf-data:FOLDER, mnist:PATH, cifar10:PATH or imagenet:PATH."
-Data = Annotated[str, typer.Option(help=DATA_HELP)]
-DataUnlessFile = Annotated[str | None, typer.Option("--data", help=DATA_HELP)]
-SIGMA_HELP = "Standard deviation of the noise, in [0,1] pixel units."
-Sigma = Annotated[float, typer.Option(help=SIGMA_HELP)]
-SigmaUnlessFile = Annotated[float | None, typer.Option("--sigma", help=SIGMA_HELP)]
+Data = Annotated[
+    T,
+    typer.Option(help="default, file.npz, an image folder, hf-data:FOLDER, mnist:PATH, cifar10:PATH or imagenet:PATH."),
+]
+Sigma = Annotated[T, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 NoiseForm = Annotated[
     str | None,
     typer.Option(
@@ -61,24 +65,17 @@ Gpus = Annotated[int | None, typer.Option("--gpus", help="Use so many GPUs of th
 Patience = Annotated[
     float | None, typer.Option("--patience", help="Ray: seconds after which a worker that does nothing is replaced.")
 ]
-Skip = Annotated[int, typer.Option(help="Every so many-th input, from index 0.")]
-SkipUnlessFile = Annotated[int | None, typer.Option("--skip", help="Every so many-th input, from index 0 (default 1).")]
+Skip = Annotated[T, typer.Option(help="Every so many-th input, from index 0.", show_default="1")]
 Limit = Annotated[int | None, typer.Option(help="At most so many inputs, after skipping.")]
 Max = Annotated[
     int | None, typer.Option("--max", help="Cohen's flag: stop at this index of the data set, before skipping.")
 ]
 Split = Annotated[
-    str,
+    T,
     typer.Option(
-        autocompletion=completing("test", "train", "val"), help="test, train or val, for data sets that have several."
-    ),
-]
-SplitUnlessFile = Annotated[
-    str | None,
-    typer.Option(
-        "--split",
         autocompletion=completing("test", "train", "val"),
-        help="test (default), train or val, for data sets that have several.",
+        help="test, train or val, for data sets that have several.",
+        show_default="test",
     ),
 ]
 Size = Annotated[int | None, typer.Option(help="Resize and centre-crop images to this many pixels.")]
@@ -94,12 +91,9 @@ Mean = Annotated[
 Std = Annotated[str | None, typer.Option(help="Channel deviations the model expects to be divided by.")]
 Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model cannot tell.")]
 Device = Annotated[
-    str, typer.Option(autocompletion=completing("auto", "cpu", "cuda"), help="auto, cpu, cuda or cuda:N.")
-]
-DeviceUnlessFile = Annotated[
-    str | None,
+    T,
     typer.Option(
-        "--device", autocompletion=completing("auto", "cpu", "cuda"), help="auto (default), cpu, cuda or cuda:N."
+        autocompletion=completing("auto", "cpu", "cuda"), help="auto, cpu, cuda or cuda:N.", show_default="auto"
     ),
 ]
 Batch = Annotated[str | None, typer.Option(help="Rows per forward, or auto (default) to measure the fastest.")]
@@ -122,8 +116,7 @@ Autotune = Annotated[
     bool | None,
     typer.Option("--autotune/--no-autotune", help="With --compile: also try kernels (default: if the run is long)."),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the noise.")]
-SeedUnlessFile = Annotated[int | None, typer.Option("--seed", help="Seed of the noise (default 0).")]
+Seed = Annotated[T, typer.Option(help="Seed of the noise.", show_default="0")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Also write a table with one row per input.")]
 Log = Annotated[
     list[str] | None,
@@ -149,9 +142,7 @@ Norm = Annotated[
 Coordinates = Annotated[
     int | None, typer.Option(help="Numbers of an input, for --norm where a run does not say how many (e.g. 3072).")
 ]
-OUT_HELP = "The run folder; the same command again continues it."
-Out = Annotated[Path, typer.Option(help=OUT_HELP)]
-OutUnlessFile = Annotated[Path | None, typer.Option("--out", help=OUT_HELP)]
+Out = Annotated[T, typer.Option(help="The run folder; the same command again continues it.")]
 Unlocked = Annotated[
     bool, typer.Option("--unlocked", help="Write on a disk that knows no locks; keep to one process there.")
 ]

@@ -13,13 +13,13 @@ from ringfence.cli.procedure_options import given_settings
 
 def plan_command(
     ctx: typer.Context,
-    sigma: o.Sigma,
+    sigma: o.Sigma[float],
     noise: o.NoiseName = None,
     inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
-    data: o.Data = "default",
+    data: o.Data[str] = "default",
     weights: o.Weights = None,
-    device: o.Device = "auto",
+    device: o.Device[str] = "auto",
     as_json: o.Json = False,
 ) -> None:
     """Draws, time and the largest reachable radius; warns if n and alpha cannot prove the radius at all."""

@@ -1,9 +1,10 @@
-"""Tables for people, readable on 80 columns."""
+"""Tables for people, readable on 80 columns, and how the answers of a run are shown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
@@ -17,6 +18,7 @@ from ringfence.types import ABSTAIN
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import Answers, ThetaMetrics
+    from ringfence.store import RunFolder
 
 
 def table(
@@ -214,3 +216,20 @@ def print_points(points: Sequence[ThetaMetrics]) -> None:
     results.print(f"{alpha}; {'proved' if all(point.sound for point in points) else 'no proven guarantee'}")
     if len(shown) < len(points):
         remark(f"{len(shown)} of {len(points)} thresholds are shown; --json has them all")
+
+
+MOST_ROWS = 20
+"""Inputs times lanes of a run that is short enough to show every answer on the terminal."""
+
+
+def show_answers(run: RunFolder, csv: Path | None, as_json: bool, quiet: bool) -> None:
+    """Every input: in the file that was asked for, and as a table where those are few."""
+    from ringfence.runs import answers, export_csv
+
+    if csv is not None:
+        export_csv(run, csv)
+        if not quiet:
+            remark(f"answers: {csv}")
+    rows = (run.expected or MOST_ROWS + 1) * len(run.config.classifier.lanes)
+    if not (as_json or quiet) and rows <= MOST_ROWS:
+        results.print(answers_table(answers(run)))

@@ -62,7 +62,7 @@ def train_command(
     std: o.Std = None,
     where: EngineOptions = EngineOptions(),
     parallel: Annotated[int, typer.Option(help="Members trained side by side (with --graph in one process).")] = 1,
-    device: o.Device = "auto",
+    device: o.Device[str] = "auto",
     devices: Annotated[int, typer.Option(help="GPUs (or CPU processes) that share each batch.")] = 1,
     export: Annotated[Path | None, typer.Option(help="Also copy the first member's weights to this file.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log to TensorBoard.")] = False,

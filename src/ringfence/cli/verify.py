@@ -44,7 +44,7 @@ def migrate_command(
     """Rewrite run folders of schema 1 for schema 2, counts untouched; the old settings stay as config.v1.json."""
     with friendly():
         from ringfence.store import RunFolder
-        from ringfence.store.migrate import migrate
+        from ringfence.store.exchange import migrate
 
         for path in runs:
             before = RunFolder.open(path).v1_digest

@@ -23,6 +23,7 @@ from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device
 from ringfence.store import InputInfo, RecordWriter, RunFolder
 from ringfence.store.writer import FLUSH_RECORDS
+from ringfence.work import engine_named
 
 THUMBNAIL = 64
 """Longest side of a stored picture, in pixels."""
@@ -88,10 +89,8 @@ class Started:
             run.note_inputs(len(dataset), failed)
             inputs: list[Record] = []
             execution = self._continued(len(todo), keep_plan, on_progress, failed)
-            parts = (self.loaded.module, self._readable(todo, failed), self.loaded.lift, self.loaded.classes)
-            for record in self.loaded.certification.driven(
-                *parts, names, execution, run.config.digest, self.loaded.origin
-            ):
+            work = self.loaded.work(self._readable(todo, failed), execution, run.config.digest)
+            for record in engine_named(execution.engine).records(work):
                 inputs.append(record)
                 if len(inputs) == len(names):  # all lanes of an input come together
                     writer.add(inputs)

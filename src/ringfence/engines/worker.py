@@ -15,12 +15,11 @@ from typing import Any, final
 import torch
 
 from ringfence.data import Input
-from ringfence.driver import Execution, Progress
+from ringfence.driver import Execution, Progress, Work
 from ringfence.errors import ModelError, RingfenceError
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan
 from ringfence.version import __version__
-from ringfence.work import Work
 
 REPORT_SECONDS = 0.25
 """Records and progress are told together, so often at most."""

@@ -2,8 +2,7 @@
 
 from ringfence.mechanisms.base import Mechanism, Norm, check_together
 from ringfence.mechanisms.cohen import neyman_pearson, neyman_pearson_l1, one_sided, one_sided_l1
-from ringfence.mechanisms.divergence import renyi
-from ringfence.mechanisms.privacy import analytic_dp, pixeldp
+from ringfence.mechanisms.divergence import analytic_dp, pixeldp, renyi
 from ringfence.mechanisms.registry import (
     MECHANISMS,
     best_of,

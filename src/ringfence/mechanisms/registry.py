@@ -12,8 +12,7 @@ import numpy as np
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.cohen import neyman_pearson, neyman_pearson_l1, one_sided, one_sided_l1
-from ringfence.mechanisms.divergence import renyi
-from ringfence.mechanisms.privacy import analytic_dp, pixeldp
+from ringfence.mechanisms.divergence import analytic_dp, pixeldp, renyi
 from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
 from ringfence.types import FloatArray
 

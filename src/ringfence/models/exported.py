@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export.passes import move_to_device_pass
 from torch.nn.functional import pad
 
-from ringfence.classifiers.outputs import scores_in
+from ringfence.classifiers.base import scores_in
 from ringfence.errors import ModelError
 
 PROGRAMS = (".pt2", ".ts", ".torchscript")

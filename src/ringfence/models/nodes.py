@@ -10,9 +10,8 @@ from torch import nn
 
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, theta_lanes, vote_lanes
 from ringfence.classifiers.denoised import Denoised
-from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.normalize import Normalize, Resized
 from ringfence.classifiers.patches import REDUCTIONS, Chunks, Clips, Crops, Patches, Reduction
-from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
 from ringfence.lift import FORMS, LIFTS, MODES, Lift, noise_place
@@ -38,11 +37,11 @@ def members(kind: NodeKind, inner: Sequence[LaneSet]) -> int:
     for lanes in inner:
         if lanes[0].theta is not None:
             rule, remedy = "is made of single classifiers", "Let aces(...) be the outermost node."
-            raise ModelError(kind.name, rule, "aces(...), which has several thetas, each a lane", remedy)
+            raise ModelError(f"{kind.name}(...)", rule, "aces(...), which has several thetas, each a lane", remedy)
         if lanes != ONE:
             rule, remedy = "is made of single classifiers", "Leave out prefixes=, singles= and lanes(...) inside."
             listed = ", ".join(lane.name for lane in lanes[:3]) + (", ..." if len(lanes) > 3 else "")
-            raise ModelError(kind.name, rule, f"one with lanes: {listed}", remedy)
+            raise ModelError(f"{kind.name}(...)", rule, f"one with lanes: {listed}", remedy)
     return len(inner)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Self, final
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers.base import APART
 from ringfence.errors import ClassifierError, ModelError
 from ringfence.models.architecture import Built, Preprocessing
 from ringfence.models.exported import in_pieces
@@ -47,6 +48,9 @@ class OnnxGraph(nn.Module):
 
     def _run(self, x: Tensor) -> Tensor:
         return torch.from_numpy(self.session.run([self.asked], {self.given: x.contiguous().numpy()})[0])
+
+
+APART.append((OnnxGraph, "forward", True))  # compiled by its own runtime
 
 
 @final

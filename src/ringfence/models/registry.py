@@ -157,7 +157,7 @@ def settle(tree: Node) -> NodeKind:
             raise ModelError(f"{tree.name}({key}=)", f"has the settings {listed}", f"'{key}'", f"Write {usage(kind)}.")
     missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in tree.settings]  # type: ignore[arg-type]
     if missing:
-        raise ModelError(tree.name, f"needs {' and '.join(missing)}", "none", f"Write {usage(kind)}.")
+        raise ModelError(f"{tree.name}(...)", f"needs {' and '.join(missing)}", "none", f"Write {usage(kind)}.")
     read = {key: _read(tree.name, key, value, known[key]) for key, value in tree.settings.items()}
     return kind(**read)
 
@@ -169,9 +169,9 @@ def _miscounted(kind: type[NodeKind], count: int) -> ModelError:
         needed = [one.name for one in fields(kind) if types[one.name] is Tree and one.default is MISSING]  # type: ignore[arg-type]
         given = ", ".join(f"{name}={letter}" for name, letter in zip(needed, "ABCDEF", strict=False))
         remedy = f"Give them as {given}: {usage(kind)}."
-        return ModelError(kind.name, "takes its models by name", f"{_models(count)} without one", remedy)
+        return ModelError(f"{kind.name}(...)", "takes its models by name", f"{_models(count)} without one", remedy)
     wanted = _models(kind.fewest) if kind.most == kind.fewest else f"at least {_models(kind.fewest)}"
-    return ModelError(kind.name, f"takes {wanted}", count, f"Write {usage(kind)}.")
+    return ModelError(f"{kind.name}(...)", f"takes {wanted}", count, f"Write {usage(kind)}.")
 
 
 def _models(count: int) -> str:

@@ -1,7 +1,7 @@
 """Explicit linear maps on images and videos, each with a certified upper bound on its norm."""
 
-from ringfence.operators.base import Operator
 from ringfence.operators.choose import Crops, check_clips, clips
+from ringfence.operators.norms import Operator
 from ringfence.operators.separable import Colour, Separable, Stack, pad, resize
 from ringfence.operators.windows import AlreadyCut, CropsFromStrip, PositionStrip, SubVideos, Windows
 

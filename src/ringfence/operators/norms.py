@@ -1,4 +1,5 @@
-"""Certified upper bounds on operator norms: never below the true value, above it by rounding alone.
+"""Operator: an explicit linear map on images or videos; and certified upper bounds on its norm: never below the true
+value, above it by rounding alone.
 
 A floating-point Cholesky factorisation of t I - G that runs to its end proves lambda_max(G) <= t, up to an explicit
 rounding term (Rump, Verification of positive definiteness, 2006; Higham, Accuracy and Stability, theorem 10.3).
@@ -7,11 +8,57 @@ Powers and eigenvalue solvers only suggest t: if the suggestion is too small, th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ringfence.types import FloatArray
+
+
+class Operator(ABC):
+    """A linear map on the last axes of a tensor; leading axes are batch. Subclasses are final."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """(..., *shape) -> (..., *mapped shape), in the precision of x."""
+
+    @property
+    @abstractmethod
+    def norm_bound(self) -> float:
+        """An upper bound on the largest singular value, never below it."""
+
+    @property
+    def l1_bound(self) -> float | None:
+        """An upper bound on the l1 norm, the largest column sum of absolute values; None where nobody has one."""
+        return None
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters, for a run's config."""
+        return {"name": self.name}
+
+
+class Tensors:
+    """A matrix as tensors, one per device and precision it was asked in: copying at every batch would cost more."""
+
+    def __init__(self, matrix: FloatArray) -> None:
+        self._matrix = matrix
+        self._made: OrderedDict[tuple[torch.device, torch.dtype], Tensor] = OrderedDict()
+
+    def like(self, x: Tensor) -> Tensor:
+        """The matrix where x is and as precise as x."""
+        key = (x.device, x.dtype)
+        if key not in self._made:
+            with torch.inference_mode(False):  # the same tensor serves attacks that need gradients
+                self._made[key] = torch.as_tensor(self._matrix).to(x.device, x.dtype)
+        return self._made[key]
+
 
 UNIT = 2.0**-53
 DENSE_LIMIT = 1100

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence.errors import ArgumentError
-from ringfence.operators.base import Operator, Tensors
-from ringfence.operators.norms import column_sum_bound, norm_bound, root, stack_bound
+from ringfence.operators.norms import Operator, Tensors, column_sum_bound, norm_bound, root, stack_bound
 from ringfence.types import FloatArray
 
 RESIZES = ("bilinear", "bicubic")

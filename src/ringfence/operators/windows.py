@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ringfence.errors import ArgumentError
-from ringfence.operators.base import Operator
-from ringfence.operators.norms import root, up
+from ringfence.operators.norms import Operator, root, up
 from ringfence.operators.separable import Separable, Stack, crop_matrix
 
 Position = tuple[int, int]

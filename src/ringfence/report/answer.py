@@ -37,7 +37,7 @@ def interval(hits: int, count: int) -> tuple[float, float]:
 def answer(lanes: Sequence[Lane]) -> Answer:
     """The answer of the first lane: the reader named it first, and choosing the best would be choosing by outcome."""
     lane = lanes[0]
-    found = _judged(lane) if lane.labelled.any() else _unlabelled(lane)
+    found = _judged(lane) if lane.columns.labelled.any() else _unlabelled(lane)
     beside = "" if len(lanes) == 1 else f" This is {lane.name}, the first of {len(lanes)} compared below."
     return Answer(found.number, found.label, found.sentence + beside)
 
@@ -58,7 +58,7 @@ def headline_radius(lane: Lane) -> float:
 
 
 def _judged(lane: Lane) -> Answer:
-    count = int(lane.labelled.sum())
+    count = int(lane.columns.labelled.sum())
     radius = headline_radius(lane) if lane.claims_radius else 0.0
     (share,) = lane.metrics_at([radius]).certified_accuracy.values()
     low, high = interval(round(share * count), count)

@@ -44,8 +44,8 @@ def _curve(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
     answers for. Runs that tried known radii are points beside others, which are steps on a grid that they share;
     among themselves two points make no curve, and their outcomes say more.
     """
-    count = int(lane.labelled.sum())
-    free = [float(one.column("radius").max()) for one in lanes if one.claims_radius and not one.known_radius]
+    count = int(lane.columns.labelled.sum())
+    free = [float(one.columns.radius.max()) for one in lanes if one.claims_radius and not one.known_radius]
     if not count or not lane.claims_radius or not free:
         return []
     reached = lane.metrics_at(_tried(lane) if lane.known_radius else radius_grid(max(free))).certified_accuracy
@@ -106,7 +106,7 @@ def _ecdf(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
 
 def _draws(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
     """For runs whose inputs differ in it."""
-    draws = lane.column("draws")
+    draws = lane.columns.draws.astype(np.float64)
     return steps(lane.name, draws) if np.unique(draws).size > 1 else []
 
 
@@ -132,14 +132,14 @@ def _mechanisms(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
 
 def _simplex(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
     """For runs that bound the runner-up by itself."""
-    p_a, p_b = lane.column("p_a"), lane.column("p_b")
+    p_a, p_b = lane.columns.p_a, lane.columns.p_b
     if not (np.isfinite(p_a) & (p_b < 1 - p_a - 1e-9)).any():
         return []
     kept = np.unique(np.linspace(0, len(p_a) - 1, min(len(p_a), _MOST_DOTS)).astype(int))
     return [
         {
             "run": lane.name,
-            "input": int(lane.ids[place]),
+            "input": int(lane.columns.input_id[place]),
             "p_a": rounded_down(p_a[place], 5),
             "p_b": -rounded_down(-p_b[place], 5),
             "radius": rounded_down(lane.records[place].radius, 4),

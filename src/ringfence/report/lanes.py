@@ -10,17 +10,17 @@ from typing import Any, final
 
 import numpy as np
 
+from ringfence.analysis.columns import Columns, columns_of, score_sums
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
 from ringfence.procedures import Procedure
+from ringfence.procedures.replay import counted_by_predict
 from ringfence.record import Record, StageTally
-from ringfence.report.natural import Natural, natural
 from ringfence.store import CohenLog, InputInfo, RunConfig, RunFolder
 from ringfence.store.attack import AttackResult
-from ringfence.store.claimed import given_of, procedure_of
-from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
+from ringfence.store.config import given_of, procedure_of
+from ringfence.types import ABSTAIN, FloatArray, IntArray
 
 MOST_CLASSES = 6
-_MIDDLES: FloatArray = (SCORE_EDGES[1:] + SCORE_EDGES[:-1]) / 2
 _SMALL = 4
 """Other cells up to this many are kept as they are (ACES's two bits)."""
 
@@ -85,10 +85,9 @@ def _votes(cells: IntArray | None) -> tuple[FloatArray, int]:
 
 
 def _scores(cells: IntArray) -> tuple[FloatArray, int]:
-    """Sums of scores per class (K,) from the histograms' middles, and invalid draws."""
-    histograms = cells[:-1].reshape(-1, BINS)
-    sums: FloatArray = histograms @ _MIDDLES
-    return sums, int(cells[-1]) // max(len(histograms), 1)
+    """Sums of scores per class (K,), and invalid draws."""
+    sums = score_sums(cells)
+    return sums, int(cells[-1]) // max(len(sums), 1)
 
 
 @final
@@ -144,20 +143,10 @@ class Lane:
             self.found[key] = metrics_by_lane(self.source, radii, self.run)
         return next(one for one in self.found[key] if one.lane in (None, self.lane))
 
-    def column(self, name: str) -> FloatArray:
-        """A numeric field of the records (records,); NaN where it is None."""
-        values = [getattr(record, name) for record in self.records]
-        return np.array([np.nan if value is None else value for value in values], np.float64)
-
     @cached_property
-    def ids(self) -> IntArray:
-        """Input ids, increasing."""
-        return np.array([record.input_id for record in self.records], np.int64)
-
-    @cached_property
-    def labelled(self) -> BoolArray:
-        """Which records (records,) have a label: only those count for accuracies."""
-        return np.array([record.label is not None for record in self.records], np.bool_)
+    def columns(self) -> Columns:
+        """The records as arrays (records,)."""
+        return columns_of(self.records)
 
     @cached_property
     def share(self) -> FloatArray:
@@ -229,3 +218,51 @@ class Material:
         for lane in self.lanes:
             found.setdefault(lane.run, []).append(lane)
         return found
+
+
+_HOW = {"procedure", "procedure_settings", "mechanism", "mechanisms", "seed"}
+"""Settings that say how a classifier was asked, not which one on which inputs."""
+
+
+@final
+@dataclass(frozen=True)
+class Natural:
+    """The share right (None without labels) under PREDICT with so many draws at alpha; run: whose draws they were."""
+
+    accuracy: float | None
+    draws: int
+    alpha: float
+    run: str
+
+
+def natural(lane: Lane, lanes: Sequence[Lane]) -> Natural | None:
+    """Natural accuracy of a lane: by a predict run about the same classifier and inputs if one is there, else its own.
+
+    The first such run named decides, before any number is looked at.
+    """
+    asked = lane if _predicts(lane) else next((other for other in lanes if _answers_for(other, lane)), lane)
+    if asked.test is None or asked.natural is None or not lane.records:
+        return None
+    by_id = dict(zip(asked.columns.input_id.tolist(), asked.natural.tolist(), strict=True))
+    judged = [by_id[one.input_id] == one.label for one in lane.records if one.label is not None]
+    return Natural(
+        float(np.mean(judged)) if judged else None,
+        counted_by_predict(asked.records[0]).draws,
+        asked.test.alpha,
+        asked.run,
+    )
+
+
+def _predicts(lane: Lane) -> bool:
+    """Whether the lane is a predict run: its procedure is its own predictor."""
+    return lane.test is not None and lane.test.predictor(1) is lane.test
+
+
+def _answers_for(other: Lane, lane: Lane) -> bool:
+    """Whether other is a predict run about the lane's classifier that has every input of the lane."""
+    if lane.test is None or lane.config is None or other.config is None or other.lane != lane.lane:
+        return False
+    if not _predicts(other) or type(lane.test.predictor(1)) is not type(other.test):
+        return False
+    ours, theirs = (one.model_dump(exclude=_HOW) for one in (lane.config, other.config))
+    return ours == theirs and set(lane.columns.input_id) <= set(other.columns.input_id)

@@ -117,7 +117,7 @@ def report_page(
         guarantees=list(dict.fromkeys(lane_guarantee(lane) for lane in material.lanes)),
         remarks=list(material.remarks),
         table=table,
-        judged=any(lane.labelled.any() for lane in material.lanes),
+        judged=any(lane.columns.labelled.any() for lane in material.lanes),
         answer=answer(material.lanes),
         opening=made[0].figures,
         sections=made[1:],

@@ -103,7 +103,7 @@ def summary_table(material: Material) -> dict[str, Any]:
     columns = _columns(material)
     if len(lanes) == 1:
         columns = [column for column in columns if column[0] != "TimeRF"]
-    judged = any(lane.labelled.any() for lane in lanes)
+    judged = any(lane.columns.labelled.any() for lane in lanes)
     values = {name: [of(lane) for lane in lanes] for name, _, _, of in columns}
     kept = [
         (name, title, [_cell(value, form) for value in values[name]])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import lru_cache
 from inspect import unwrap
 from typing import Any, final
 
@@ -17,12 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
-from ringfence.classifiers.base import refuse_lazy
+from ringfence.classifiers.base import APART, refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError, RingfenceError
-from ringfence.models.onnx_graph import OnnxGraph
-from ringfence.sampling import readout
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
 
 Run = Callable[[Tensor], Scored]
@@ -131,20 +128,15 @@ def compiled(run: Any, mode: str | None = None) -> Any:
     return torch.compile(run, dynamic=False, mode=mode)
 
 
-@lru_cache(maxsize=1)
 def prepare_compiler() -> None:
-    """Once: what is compiled apart, and that one code may be compiled often."""
+    """What is compiled apart, and that one code may be compiled often."""
     # For every Forward of a process, member, mode and frozen parameter anew.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
-    # What these call is compiled, each call by itself. Members of one architecture then share one forward, whose
-    # weights are arguments, and ten of them compile (and autotune) in the time of one. The undecided rows of a
-    # K-consensus differ in number from batch to batch: as part of one graph they would be compiled for each number.
-    apart: Any = torch.compiler.disable
-    for owner, name in ((Members, "each"), (KConsensus, "score")):
-        setattr(owner, name, apart(unwrap(getattr(owner, name)), recursive=False))  # tests wrap it to check its types
-    OnnxGraph.forward = apart(OnnxGraph.forward)  # type: ignore[method-assign]  # compiled by its own runtime
-    # Traced, a grid of thresholds would be copied to the device for every batch.
-    readout.grid_of = apart(readout.grid_of)
+    while APART:
+        owner, name, recursive = APART.pop()
+        # Tests wrap methods to check their types, and a cache stays.
+        whole = unwrap(getattr(owner, name), stop=lambda one: hasattr(one, "cache_info"))
+        setattr(owner, name, torch.compiler.disable(whole, recursive=recursive))  # type: ignore[no-untyped-call]
 
 
 @final

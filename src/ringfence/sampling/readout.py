@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import LOGITS, Aces, Kinds, kinds_of, probabilities
+from ringfence.classifiers.base import APART
 from ringfence.errors import ArgumentError
 from ringfence.shapes import Float, Int
 from ringfence.types import BINS, SCORE_EDGES, IntArray
@@ -177,6 +179,9 @@ class Selection(Readout):
 def grid_of(thetas: tuple[float, ...], device: torch.device) -> Tensor:
     """The thresholds (T,) as the device compares with them, copied there once."""
     return torch.tensor(thetas, dtype=torch.float32, device=device)
+
+
+APART.append((sys.modules[__name__], "grid_of", True))  # traced, it would be copied to the device for every batch
 
 
 READOUTS: dict[str, Readout] = {readout.name: readout for readout in (Votes(), Scores(), MemberVotes(), Selection())}

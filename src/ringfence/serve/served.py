@@ -183,22 +183,10 @@ class Served:
         return Anytime(alpha=limits.alpha, n0=N0, n=limits.draws, look=LOOK, seconds=limits.seconds)
 
     def _begin(self, execution: Execution) -> Begun:
-        value, loaded = self.certification, self.loaded
+        loaded = self.loaded
         samples = list(islice(loaded.dataset, CHECKED_ON)) or [Input(0, loaded.dataset.first_readable, None, "")]
-        return begin(
-            loaded.module,
-            lifted(samples, loaded.lift),
-            noise=value.noise,
-            procedure=self._usual,
-            mechanisms=value.mechanisms,
-            lift=loaded.lift,
-            num_classes=loaded.classes,
-            lanes=("main",),
-            precision=value.precision,
-            seed=value.seed,
-            execution=execution,
-            slots=self.limits.together,
-        )
+        work = replace(loaded.work((), execution), procedure=self._usual, lanes=("main",))
+        return begin(work, lifted(samples, loaded.lift), self.limits.together)
 
     # Asking
 

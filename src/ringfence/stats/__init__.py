@@ -1,25 +1,21 @@
 """Statistics on counts: NumPy and scipy.special only, never torch."""
 
-from ringfence.stats.binomial import clopper_pearson_lower, clopper_pearson_upper
-from ringfence.stats.bounds import AnytimeBound, ClopperPearson, FixedBound, SpendingClopperPearson
+from ringfence.stats.binomial import clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
+from ringfence.stats.bounds import AlphaLedger, AnytimeBound, ClopperPearson, FixedBound, SpendingClopperPearson
 from ringfence.stats.evalue import evalue_certifies, log_evalue
-from ringfence.stats.histogram import (
-    MeanBound,
-    histogram_lower,
-    histogram_upper,
-    moments,
-)
-from ringfence.stats.ledger import AlphaLedger
 from ringfence.stats.means import (
+    MeanBound,
     betting_lower,
     betting_upper,
     empirical_bernstein_lower,
     empirical_bernstein_upper,
+    histogram_lower,
+    histogram_upper,
     hoeffding_lower,
     hoeffding_upper,
+    moments,
 )
 from ringfence.stats.noise_law import FAMILIES, NoiseFamily, NoiseLaw, as_law
-from ringfence.stats.ranks import rank_test, rank_test_one_sided
 from ringfence.stats.sequential import GroupSequentialDesign, group_sequential_design, look_schedule
 
 __all__ = [

@@ -158,7 +158,7 @@ def lock(folder: Path, unlocked: bool = False) -> IO[bytes]:
     """
     path = folder / LOCK
     if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
-        remedy = "Remove it, or choose another --out."
+        remedy = "Remove it, or choose another `out`."
         raise StoreError(str(path), "must be a file that ringfence made", "something else", remedy)
     with writing_errors(path):
         file = path.open("a+b")
@@ -188,13 +188,13 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool) -> None:
                     raise
                 time.sleep(0.01)  # held for a moment, it may be somebody who only looks (writer_of)
     except BlockingIOError as error:
-        remedy = "Wait for that process to end, or choose another --out."
-        raise StoreError(f"--out {folder}", "a run has one writer", _told(file), remedy) from error
+        remedy = "Wait for that process to end, or choose another `out`."
+        raise StoreError(f"out {folder}", "a run has one writer", _told(file), remedy) from error
     except OSError as error:
         if not unlocked:
             rule = "must be on a disk with locks, so that two processes cannot write into one run"
-            remedy = "Choose another disk, or keep to one process and pass --unlocked."
-            raise StoreError(f"--out {folder}", rule, error.strerror or str(error), remedy) from error
+            remedy = "Choose another disk, or keep to one process and pass `unlocked`."
+            raise StoreError(f"out {folder}", rule, error.strerror or str(error), remedy) from error
         _warn_of_no_locks(folder, str(error))
 
 

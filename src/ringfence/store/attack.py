@@ -20,7 +20,7 @@ ATTACK_VERSION = 1
 
 FILE, POINTS = "attack.json", "broken.npz"
 
-_AGAIN = "Run ringfence attack with --out once more."
+_AGAIN = "Run ringfence attack once more."
 
 
 class _Stored(BaseModel):

@@ -1,10 +1,13 @@
-"""RunConfig: what a run certified, typed; everything that determines its records, hashed and compared on resume."""
+"""RunConfig: what a run certified, typed; everything that determines its records, hashed and compared on resume.
+
+What it says of its claims, procedure, law of the noise and mechanisms, comes back as live values at the end.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -21,9 +24,12 @@ from pydantic import (
 )
 
 from ringfence.digests import apart, difference
-from ringfence.errors import StoreError
+from ringfence.errors import RingfenceError, StoreError
+from ringfence.mechanisms import Mechanism, mechanism
+from ringfence.procedures import Given, Procedure, procedure
 from ringfence.record import Lane
 from ringfence.settings import LARGEST
+from ringfence.stats import NoiseLaw
 
 SCHEMA_VERSION = 2
 """Raised whenever a reader of the old version could misread a new run folder."""
@@ -312,3 +318,37 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def procedure_in(config: RunConfig) -> Procedure:
+    """The procedure with the run's settings."""
+    return procedure(config.procedure.name, config.procedure.settings)
+
+
+def procedure_of(config: RunConfig) -> Procedure | None:
+    """The same; None for an imported log, whose procedure is not known."""
+    try:
+        return procedure_in(config)
+    except RingfenceError:
+        return None
+
+
+def mechanisms_in(config: RunConfig) -> Sequence[Mechanism]:
+    """The one that decides, then those that are recorded beside it."""
+    return [mechanism(name) for name in config.mechanisms]
+
+
+def given_in(config: RunConfig) -> Given:
+    """What was fixed before sampling; names in the config that nobody knows are refused."""
+    noise = config.noise
+    law = NoiseLaw(noise.family, noise.sigma, noise.form, noise.lattice)
+    law = law if noise.coordinates is None else law.over(noise.coordinates)
+    return Given(config.classifier.classes, law, mechanisms_in(config)[0], config.lift.norm_bound)
+
+
+def given_of(config: RunConfig) -> Given | None:
+    """The same; None where the config names a mechanism or a noise that is not known here."""
+    try:
+        return given_in(config)
+    except RingfenceError:
+        return None

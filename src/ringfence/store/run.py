@@ -100,26 +100,26 @@ class RunFolder:
             run = cls.open(path)
             if run.v1_digest:
                 rule, remedy = "must be of schema 2 to be continued", f"Run ringfence migrate {path} once."
-                raise StoreError(f"--out {path}", rule, "a run of schema 1", remedy)
+                raise StoreError(f"out {path}", rule, "a run of schema 1", remedy)
             changed = changed_settings(config, run.config)
             if changed and not empty:
-                remedy = "Choose another --out for the new settings, or repeat the old ones to continue this run."
+                remedy = "Choose another `out` for the new settings, or repeat the old ones to continue this run."
                 rule = "a run is continued with the settings it was started with"
-                raise StoreError(f"--out {path}", rule, "; ".join(changed), remedy)
+                raise StoreError(f"out {path}", rule, "; ".join(changed), remedy)
             return None if changed else cls(path, run.config, unlocked=unlocked)
         with writing_errors(path):
             names = [entry.name for entry in path.iterdir()] if path.exists() else []
         strangers = [name for name in names if name not in (LOCK, MANIFEST) and not name.startswith(TEMPORARY_PREFIX)]
         if strangers:
             found = f"{len(strangers)} entries, among them {min(strangers)}"
-            raise StoreError(f"--out {path}", "must be a run or an empty folder", found, "Choose another --out.")
+            raise StoreError(f"out {path}", "must be a run or an empty folder", found, "Choose another `out`.")
         return None
 
     def check_unchanged(self) -> None:
         """Refuse to write under settings that config.json no longer holds; its writer asks once it holds the lock."""
         changed = changed_settings(self.config, type(self).open(self.path).config)
         if changed:
-            rule, remedy = "must still hold the settings of this run", "Choose another --out for one of the two."
+            rule, remedy = "must still hold the settings of this run", "Choose another `out` for one of the two."
             raise StoreError(str(self.path / CONFIG), rule, "; ".join(changed), remedy)
 
     @classmethod
@@ -130,7 +130,7 @@ class RunFolder:
         if not os.path.exists(file):  # unlike Path's, it knows no name too long to ask about
             there = "a file" if os.path.exists(path) else "nothing there"
             found = "a folder without config.json" if os.path.isdir(path) else there
-            raise StoreError(str(path), "must be a run folder", found, "Give the folder that --out named.")
+            raise StoreError(str(path), "must be a run folder", found, "Give the folder that a certification wrote.")
         content = read_json(file)
         if schema_of(file, content) == 1:
             refuse_downgraded(path)
@@ -205,7 +205,7 @@ class RunFolder:
 
     def _tell(self, name: str, reason: str) -> None:
         self.problems[name] = reason
-        again = "; certify with the same --out makes it again" if PART.fullmatch(name) else ""
+        again = "; certifying into the same folder makes it again" if PART.fullmatch(name) else ""
         self._warn(f"{self.path / name} {reason} and is not counted{again}")
 
     def _warn(self, message: str) -> None:

@@ -70,7 +70,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Work:
+class SweepFolder:
     """The folder of a sweep: ``zoo`` (trained networks), ``runs``, ``jobs`` (notes and logs), ``data``, ``here``."""
 
     path: Path
@@ -98,7 +98,7 @@ class Work:
         link = self.path / name
         if link.exists() and not link.is_symlink():
             rule = f"leads to {'the sweep file' if name == 'here' else 'the data'} and is made by the sweep"
-            raise ArgumentError(str(link), rule, "a file or folder", "Move it away, or choose another --out.")
+            raise ArgumentError(str(link), rule, "a file or folder", "Move it away, or choose another `out`.")
         link.unlink(missing_ok=True)
         link.symlink_to(target.resolve(), target_is_directory=True)
 

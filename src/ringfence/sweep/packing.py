@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ringfence.errors import DataError
 from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX
-from ringfence.sweep.job import Job, Work
+from ringfence.sweep.job import Job, SweepFolder
 
 LIMIT = 14
 """MiB of an archive at most; only a single file that is larger goes beyond it."""
@@ -17,7 +17,7 @@ ENTRY = 1536
 """Bytes that a file's header and padding take in a tar at most."""
 
 
-def pack(chosen: Sequence[Job], every: Sequence[Job], work: Work, out: Path, mib: float = LIMIT) -> list[Path]:
+def pack(chosen: Sequence[Job], every: Sequence[Job], work: SweepFolder, out: Path, mib: float = LIMIT) -> list[Path]:
     """``work-N.tgz``: what the chosen jobs made; where one is not done, what it needs too, so that it can go on."""
     by_key = {job.key: job for job in every}
     wanted = {job.key: job for job in chosen}
@@ -37,22 +37,24 @@ def pack(chosen: Sequence[Job], every: Sequence[Job], work: Work, out: Path, mib
     return made
 
 
-def unpack(place: Path, work: Work) -> list[Path]:
+def unpack(place: Path, work: SweepFolder) -> list[Path]:
     """Every archive of a folder into the work folder; files that are there already are replaced."""
     archives = sorted(place.glob("*.tgz"))
     if not archives:
-        raise DataError(str(place), "must hold archives of --pack", "no .tgz", "Name their folder.")
+        raise DataError(str(place), "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
     work.path.mkdir(parents=True, exist_ok=True)
     for archive in archives:
         try:
             with tarfile.open(archive) as tar:
                 tar.extractall(work.path, filter="data")
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise DataError(str(archive), "must be a whole archive of --pack", error, "Copy it anew.") from error
+            raise DataError(
+                str(archive), "must be a whole archive that a sweep packed", error, "Copy it anew."
+            ) from error
     return archives
 
 
-def _files(job: Job, work: Work) -> Iterator[Path]:
+def _files(job: Job, work: SweepFolder) -> Iterator[Path]:
     """What a job made, its note and its log; checkpoints only of members that are not finished."""
     yield from (file for file in (work.note_of(job), work.path / work.log_of(job)) if file.exists())
     folder = work.path / job.out

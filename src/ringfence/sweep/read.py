@@ -34,7 +34,7 @@ from typing import Any
 
 from ringfence.errors import ArgumentError, DataError, RingfenceError
 from ringfence.sweep.document import Lines, combinations, filled, is_plain, read_document, text_of
-from ringfence.sweep.job import Commands, Job, Work, found_in
+from ringfence.sweep.job import Commands, Job, SweepFolder, found_in
 
 SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "full": dict, "tiny": dict}
 ENTRY = {"name": str, "each": (dict, list), "use": list, "settings": (dict, str), "arguments": list, "needs": list}
@@ -63,10 +63,10 @@ class Sweep:
         found = [job for job in self.jobs if job.name.startswith(begins) and command in (None, job.command)]
         if not found:
             asked = ("only", ",".join(begins)) if only else ("phase", command)
-            raise ArgumentError(asked[0], f"must leave jobs of {self.file}", asked[1], "See what there is with --list.")
+            raise ArgumentError(asked[0], f"must leave jobs of {self.file}", asked[1], "See what there is with `list`.")
         return found
 
-    def check_data(self, data: Path | None, work: Work) -> None:
+    def check_data(self, data: Path | None, work: SweepFolder) -> None:
         """Refuse to begin without the data that the jobs need."""
         if data is not None and not data.is_dir():
             raise ArgumentError("data", "must be a folder", data, "Jobs find its files as data/NAME.")

@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import Any, Literal, Protocol
 
 from ringfence.errors import ArgumentError
-from ringfence.sweep.job import Job, Work
+from ringfence.sweep.job import Job, SweepFolder
 
 GRACE = 60.0
 """Seconds that an interrupted command may take to end."""
@@ -148,7 +148,7 @@ class _Group:
 class Estimates:
     """Device minutes of jobs: what it took, what the file says, or what others of the same entry took."""
 
-    def __init__(self, every: Sequence[Job], work: Work) -> None:
+    def __init__(self, every: Sequence[Job], work: SweepFolder) -> None:
         self._work = work
         measured = [(job, minutes) for job in every if (minutes := work.measured(job)) is not None]
         self._measured = {job.key: minutes for job, minutes in measured}
@@ -195,7 +195,7 @@ def seconds_of(budget: str | None) -> float | None:
 class Schedule:
     """The chosen jobs of a sweep. every: all of its jobs; workers: those that run them."""
 
-    def __init__(self, chosen: Sequence[Job], every: Sequence[Job], work: Work, workers: Sequence[Runs]) -> None:
+    def __init__(self, chosen: Sequence[Job], every: Sequence[Job], work: SweepFolder, workers: Sequence[Runs]) -> None:
         self.chosen, self.work = tuple(chosen), work
         self.states: dict[str, State] = {job.key: "done" if work.done(job) else "waiting" for job in chosen}
         self._there = {job.key for job in every if job.key not in self.states and work.there(job)}

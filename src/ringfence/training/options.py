@@ -119,9 +119,9 @@ def described_job(given: Mapping[str, Any], settings: Mapping[str, Any]) -> Trai
     schedule = wrong.ask(lambda: Schedule(**steps)) or Schedule()
     if unknown := sorted(set(given) - set(job_options()) - {"mean", "std"}):
         raise ArgumentError("options", "must be options of a training", ", ".join(unknown), "Correct the name.")
-    job = wrong.ask(lambda: TrainingJob(objective=objective, schedule=schedule, members=members, **given))
+    with wrong:
+        job = TrainingJob(objective=objective, schedule=schedule, members=members, **given)
     wrong.tell()
-    assert job is not None
     return job
 
 
