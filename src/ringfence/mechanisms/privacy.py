@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
 
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.search import crossing
 from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
+from ringfence.stats.special import log_ndtr, ndtr, ndtri
 from ringfence.types import FloatArray
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc
 
 from ringfence.errors import ArgumentError
+from ringfence.stats.special import betainc
 from ringfence.types import FloatArray
 
 
