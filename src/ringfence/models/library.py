@@ -146,8 +146,9 @@ class Timm(_ByName):
     def _with_configuration(self, module: nn.Module, trained: bool) -> tuple[nn.Module, Preprocessing]:
         told: dict[str, Any] = module.pretrained_cfg  # type: ignore[assignment]
         # A network of a user's own weights has seen images of the user's own size, where it takes any.
-        size = tuple(told["input_size"][1:]) if trained or told.get("fixed_input_size") else None
-        return module, Preprocessing((told["mean"], told["std"]), size, str(told["interpolation"]))
+        usual = tuple(told["input_size"][1:])
+        size = usual if trained or told.get("fixed_input_size") else None
+        return module, Preprocessing((told["mean"], told["std"]), size, str(told["interpolation"]), usual)
 
 
 @final
@@ -188,5 +189,5 @@ class Torchvision(_ByName):
         return needed("torchvision.models", "timm", f"{self.name}:")
 
     def _preprocessing(self, told: Any, trained: bool) -> Preprocessing:
-        side = told.crop_size[0] if trained else None
-        return Preprocessing((told.mean, told.std), side and (side, side), told.interpolation.value)
+        size = (told.crop_size[0],) * 2
+        return Preprocessing((told.mean, told.std), size if trained else None, told.interpolation.value, size)
