@@ -18,7 +18,7 @@ from ringfence.store.claimed import procedure_in
 from ringfence.types import ABSTAIN, IntArray
 from ringfence.verification import verify
 
-HARDLY = 1e-3
+HARDLY = 0.05
 """Probability below which a chance is no explanation."""
 
 

@@ -66,6 +66,9 @@ def test_a_network_of_one_size_is_given_it_behind_the_noise(timm: Any) -> None:
     assert words is not None
     assert f"resized to {loaded.module.size[0]} x" in words
     assert "normalised by mean" in words
+    same = preprocessing_in_words(loaded.module, (3, *loaded.module.size))
+    assert same is not None
+    assert "resized" not in same
 
 
 def test_noise_is_of_the_image_that_was_given_not_of_the_resized_one() -> None:

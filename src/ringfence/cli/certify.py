@@ -218,7 +218,11 @@ def certify_folder(
     if not quiet:
         norm = job.certification.mechanisms[0].norm
         loaded = started.loaded
-        seen = (framing_in_words(loaded), preprocessing_in_words(loaded.module), one_class_in_words(loaded))
+        seen = (
+            framing_in_words(loaded),
+            preprocessing_in_words(loaded.module, loaded.dataset.shape),
+            one_class_in_words(loaded),
+        )
         for told in (lift_in_words(loaded.lift, norm), *seen):
             if told:
                 remark(told)
