@@ -113,9 +113,12 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
     share = certified / inputs
     passed = lower >= demand.accuracy
     counted = (confidence, inputs, certified, share, lower, passed)
-    doubts = (_few_classes(rows.label, run.config.classifier.classes), _trained_on(run.config.data.split))
     best = lower_bound(inputs, inputs, confidence, alpha)
-    doubts += (_too_few(inputs, best) if best < demand.accuracy else None,)
+    doubts = (
+        _few_classes(rows.label, run.config.classifier.classes),
+        _trained_on(run.config.data.split),
+        _too_few(inputs, best) if best < demand.accuracy else None,
+    )
     told = tuple(one for one in doubts if one)
     return Verdict(demand.accuracy, demand.radius, *counted, norm=run.config.norm, doubts=told)
 
