@@ -16,6 +16,8 @@ from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.errors import ModelError
 from ringfence.models import load_model
 
+HUB = "huggingface_hub"
+
 FACTORIES = """
 from torch import nn
 
@@ -167,3 +169,29 @@ def test_weights_that_cannot_be_fetched_are_told(monkeypatch: pytest.MonkeyPatch
         told = rf"with its weights; got OSError: no route to the hub\. Fetch them where.*{spec.split('.')[0]}.*@FILE"
         with pytest.raises(ModelError, match=told):
             load_model(spec)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch, reachable: bool) -> None:
+    from ringfence.models.extras import needed
+
+    timm, constants, network = (needed(one, "timm", "") for one in ("timm", f"{HUB}.constants", f"{HUB}.utils"))
+    asked, offline = [], []
+
+    class Session:
+        def head(self, address: str, timeout: float) -> None:
+            asked.append(timeout)
+            if not reachable:
+                raise OSError("no route")
+
+    def create(name: str, pretrained: bool) -> Any:
+        offline.append(constants.is_offline_mode())
+        raise OSError("not there")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(network, "get_session", Session)
+    monkeypatch.setattr(timm, "create_model", create)
+    with pytest.raises(ModelError, match="not there"):
+        load_model("timm:resnet18.a1_in1k")
+    assert (len(asked), offline, constants.HF_HUB_OFFLINE) == (1, [not reachable], False)
+    assert 1 <= asked[0] <= 10, "seconds"

@@ -105,6 +105,11 @@ class Data:
             chosen.check_labels(num_classes)
         return chosen
 
+    def framed(self, dataset: Dataset, side: int | None) -> Data:
+        """The same; pictures of several sizes brought to so many pixels, where nobody has said how many."""
+        wanted = side is not None and self.size is None and dataset.several_sizes()
+        return replace(self, size=side) if wanted else self
+
     def stream(self) -> Iterator[Input]:
         """The chosen inputs one after the other, also where their source can be read only once."""
         if isinstance(self.source, str | Dataset):

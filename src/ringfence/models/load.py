@@ -101,7 +101,7 @@ def _source(
     given = None if mean is None or std is None else (mean, std)
     module = built.wrapped(str(weights or spec), given).to(device).eval()
     digest = model_digest(module, built.extra, built.factory, built.structured)
-    return LoadedModel(module, built.num_classes, digest, spec)
+    return LoadedModel(module, built.num_classes, digest, spec, side=built.side)
 
 
 def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:

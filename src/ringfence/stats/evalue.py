@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaln
 
 from ringfence.errors import ArgumentError
 from ringfence.stats.binomial import check_alpha
+from ringfence.stats.special import betainc, betaln
 from ringfence.types import BoolArray, FloatArray
 
 
