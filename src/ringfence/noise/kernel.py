@@ -62,6 +62,28 @@ def _laplace(word, scale):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def words_at(key, place, third, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The counters i of this program, and Philox's four words at (i, place, third, 0)."""
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    zero = tl.zeros([BLOCK], tl.int32)
+    a, b, c, d = tl.philox(key, i, zero + place.to(tl.int32), zero + third, zero)
+    return i, a, b, c, d
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def put(out, clean, drawn, scale, i, part, SIZE: tl.constexpr, CHANNELS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Of one row: scale (clean + drawn), for the numbers that come from word ``part`` of the counters i."""
+    # Constants: dividing by numbers that are none takes many instructions.
+    QUARTER: tl.constexpr = (SIZE + 3) // 4
+    PIXELS: tl.constexpr = SIZE // CHANNELS
+    number = i + part * QUARTER
+    there = (i < QUARTER) & (number < SIZE)
+    noisy = (tl.load(clean + number, mask=there, other=0.0) + drawn) * scale
+    place_in_row = (number % PIXELS) * CHANNELS + number // PIXELS  # one channel: the number itself
+    tl.store(out + place_in_row, noisy.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _draw(  # type: ignore[no-untyped-def]
     out,
     clean,
@@ -73,18 +95,12 @@ def _draw(  # type: ignore[no-untyped-def]
     FAMILY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    # Constants: dividing by numbers that are none takes many instructions.
-    QUARTER: tl.constexpr = (SIZE + 3) // 4
-    PIXELS: tl.constexpr = SIZE // CHANNELS
     row = tl.program_id(0).to(tl.int64)
     slot, key, place = tl.load(table + row), tl.load(table + rows + row), tl.load(table + 2 * rows + row)
     scale = tl.where(place >= 0, sigma, 0.0)  # a row without a place is padding
     clean += slot * SIZE
     out += row * SIZE
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    second = tl.zeros([BLOCK], tl.int32) + place.to(tl.int32)
-    zero = tl.zeros([BLOCK], tl.int32)
-    a, b, c, d = tl.philox(key, i, second, zero, zero)
+    i, a, b, c, d = words_at(key, place, 0, BLOCK)
     for pair in tl.static_range(2):
         u, t = (a, b) if pair == 0 else (c, d)
         if FAMILY == 0:
@@ -93,12 +109,8 @@ def _draw(  # type: ignore[no-untyped-def]
             one, other = _uniform(u, scale), _uniform(t, scale)
         else:
             one, other = _laplace(u, scale), _laplace(t, scale)
-        for half in tl.static_range(2):
-            number = i + (2 * pair + half) * QUARTER
-            there = (i < QUARTER) & (number < SIZE)
-            value = tl.load(clean + number, mask=there, other=0.0) + (one if half == 0 else other)
-            place_in_row = (number % PIXELS) * CHANNELS + number // PIXELS  # one channel: the number itself
-            tl.store(out + place_in_row, value.to(out.dtype.element_ty), mask=there)
+        put(out, clean, one, 1.0, i, 2 * pair, SIZE, CHANNELS)
+        put(out, clean, other, 1.0, i, 2 * pair + 1, SIZE, CHANNELS)
 
 
 def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float, family: str = "gaussian") -> None:
