@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-pytest.importorskip("triton")
 if not torch.cuda.is_available():
-    pytest.skip("needs CUDA", allow_module_level=True)
+    pytest.skip("no CUDA device is visible", allow_module_level=True)
 
 import triton
 import triton.language as tl
 
 from ringfence.noise import exact_kernel, inversion
 
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]  # the compiler's own
 CHUNK = 1 << 26
 
 
