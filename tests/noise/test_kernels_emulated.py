@@ -105,6 +105,17 @@ def test_words_are_decided_rightly_or_left_to_a_search(kernels: tuple[Any, Any],
     assert np.array_equal(left, np.isin(words, guide.upper) | (from_end <= exact.FAR))
 
 
+def test_guesses_beyond_a_quarter_of_a_step_are_noticed(kernels: tuple[Any, Any]) -> None:
+    guide = inversion.guide("gaussian", 0.25, 255)
+    words = guide.landmarks(kernels[1].FAR)
+    exactly = np.searchsorted(guide.upper, words) + guide.table.lowest + 0.5
+    assert guide.surrounds(words, exactly + np.float32(0.24))
+    assert guide.surrounds(words, exactly - np.float32(0.24))
+    for place in (0, len(words) // 2, len(words) - 1):
+        for off in (-1.26, 0.26):  # the outermost words lie between two thresholds, and may be guessed anywhere there
+            assert not guide.surrounds(words, exactly + off * (np.arange(len(words)) == place))
+
+
 def test_where_guesses_are_not_good_enough_every_word_is_searched_for(
     kernels: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
