@@ -61,9 +61,9 @@ def _decided(word, edges, steps, far, FAMILY: tl.constexpr):  # type: ignore[no-
     shifted = (_guess(word, steps, FAMILY) - 0.5) + 12582912.0
     nearest = shifted.to(tl.int32, bitcast=True) - 0x4B400000
     end, _ = _from_end(word)
-    word = word.to(tl.uint32, bitcast=True)
-    edge = tl.load(edges + nearest, mask=end > far, other=0).to(tl.uint32, bitcast=True)
-    return (shifted - 12582912.0) + tl.where(word > edge, 1.0, 0.0), (word == edge) | (end <= far)
+    edge = tl.load(edges + nearest, mask=end > far, other=word.to(tl.int32, bitcast=True))  # equal: undecided
+    word, edge = word.to(tl.uint32, bitcast=True), edge.to(tl.uint32, bitcast=True)
+    return (shifted - 12582912.0) + tl.where(word > edge, 1.0, 0.0), word == edge
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -117,10 +117,7 @@ def _draw(  # type: ignore[no-untyped-def]
         three = tl.where(open_three, (_searched(c, g, values, count, HALVINGS) + lowest).to(tl.float32), three)
         four = tl.where(open_four, (_searched(d, h, values, count, HALVINGS) + lowest).to(tl.float32), four)
     live = tl.where(place >= 0, 1.0, 0.0)  # a row without a place is padding
-    put(out, clean, one * live, step, i, 0, SIZE, CHANNELS)
-    put(out, clean, two * live, step, i, 1, SIZE, CHANNELS)
-    put(out, clean, three * live, step, i, 2, SIZE, CHANNELS)
-    put(out, clean, four * live, step, i, 3, SIZE, CHANNELS)
+    put(out, clean, step, i, one * live, two * live, three * live, four * live, SIZE, CHANNELS)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
