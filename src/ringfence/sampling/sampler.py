@@ -88,9 +88,14 @@ class Sampler:
         return self._forward.plan
 
     @property
+    def pending(self) -> int:
+        """Draws that are queued."""
+        return self._packer.pending
+
+    @property
     def hungry(self) -> bool:
         """Whether another input should be admitted: fewer than two full batches are queued."""
-        return bool(self._free) and self._packer.pending < 2 * self.plan.batch
+        return bool(self._free) and self.pending < 2 * self.plan.batch
 
     @property
     def slots(self) -> int:
