@@ -194,7 +194,8 @@ def _questions(service: Service) -> APIRouter:
         asked = served.ask(x, question, came=came)
         record = await _result(request, asked)
         served.pace.reply.saw(time.monotonic() - asked.course.ended)
-        return service.said(served, asked, record, signed)
+        # Itself, not for the framework to check and to encode once more.
+        return Response(service.said(served, asked, record, signed).model_dump_json(), media_type=JSON)
 
     @routes.post("/certify", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
     async def certify(

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -42,6 +42,8 @@ N0, LOOK = 50, 25
 """Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
 PATIENCE = 0.5
 """Of its budget: a request whose first answer would take longer is refused at once, to ask elsewhere in time."""
+STEPS = 20
+"""Batches that fit into the usual budget, at least, where nobody chose their size: deadlines are kept by whole ones."""
 TESTS = 1024
 """Settings of requests whose procedures are kept: to find what a radius asks for takes milliseconds."""
 
@@ -187,9 +189,11 @@ class Served:
         return Anytime(alpha=limits.alpha, n0=N0, n=limits.draws, look=LOOK, seconds=limits.seconds)
 
     def _begin(self, execution: Execution) -> Begun:
+        """Engine and checks; where nobody chose the batch, one that takes a small part of the usual budget."""
         value, loaded = self.certification, self.loaded
         samples = list(islice(loaded.dataset, CHECKED_ON)) or [Input(0, loaded.dataset.first_readable, None, "")]
-        return begin(
+        start = partial(
+            begin,
             loaded.module,
             lifted(samples, loaded.lift),
             noise=value.noise,
@@ -200,9 +204,15 @@ class Served:
             lanes=("main",),
             precision=value.precision,
             seed=value.seed,
-            execution=execution,
             slots=self.limits.together,
         )
+        begun = start(execution=execution)
+        if execution.batch is not None or execution.plan is not None:
+            return begun
+        batch, took, most = begun.engine.plan.batch, begun.engine.time_of_batch(), self.limits.usual_seconds / STEPS
+        if took <= most or batch == 1:
+            return begun
+        return start(execution=replace(execution, batch=max(1, int(batch * most / took))))
 
     # Asking
 

@@ -125,6 +125,7 @@ class Shared:
 
     def __init__(self, engine: Sampler, pace: Pace) -> None:
         self._engine, self._pace = engine, pace
+        self._batches = 2 + engine.ahead  # that all of them have queued or on their way
         self.shape, self.lanes, self.forwards_per_draw = engine.shape, engine.lanes, engine.forwards_per_draw
         self.seconds = engine.seconds
         self._places: dict[int, _Place] = {}
@@ -185,7 +186,7 @@ class Shared:
     def _queue(self) -> None:
         """Let those who have had the fewest draws have some more, while fewer than two batches are queued."""
         batch = self._engine.plan.batch
-        share = max(CHUNK, 2 * batch // max(1, len(self._places)) // CHUNK * CHUNK)
+        share = -(-self._batches * batch // max(1, len(self._places) * CHUNK)) * CHUNK
         while self._turns and self._engine.pending < 2 * batch:
             place = heappop(self._turns)[2]
             if place.released:
