@@ -20,8 +20,9 @@ from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer
-from ringfence.serve.served import Served, certification_at, input_hash
+from ringfence.serve.served import Served, input_hash
 from ringfence.serve.sharing import Asked, Bounds
+from ringfence.serve.stored import certification_at
 
 Serve = Callable[..., Served]
 SHORT = Question(0.001, 0.25, 60.0)
@@ -372,8 +373,12 @@ def test_a_run_folder_is_served_by_what_it_was_certified_with(tmp_path: Path, di
     value = rf.Certification(f"lenet@{weights}", str(data), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100))
     run = value.run(tmp_path / "run")
     assert certification_at(tmp_path / "run").config() == run.config
-    with Served(certification_at(tmp_path / "run"), bytes(32)) as served:
+    data.unlink()  # nobody needs it any more
+    here = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    with Served(certification_at(tmp_path / "run"), bytes(32), execution=here) as served:
         assert served.config_hash == run.digest
+        assert served.shape == (1, 28, 28)
+        assert answer_of(served, served.ask(digits[0], SHORT)).wrong(digits[0]) == []
     safe.save_file({key: entry + 0.01 for key, entry in state.items()}, weights)
     with pytest.raises(ModelError, match=r"what the config was made of.*weights"):
         certification_at(tmp_path / "run")

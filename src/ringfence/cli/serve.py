@@ -82,7 +82,8 @@ def served_models(
     from ringfence.errors import ArgumentError
     from ringfence.job_file import execution_of
     from ringfence.sampling import pick_device
-    from ringfence.serve.served import Served, certification_at
+    from ringfence.serve.served import Served
+    from ringfence.serve.stored import certification_at
 
     devices = [one.strip() for one in device.split(",") if one.strip()]
     execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})

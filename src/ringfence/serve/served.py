@@ -23,16 +23,13 @@ from torch import Tensor
 from ringfence.certification import Certification
 from ringfence.data import Input
 from ringfence.driver import CHECKED_ON, Begun, Execution, begin, confirmed, lifted
-from ringfence.errors import ArgumentError, ModelError, RingfenceError
-from ringfence.job_file import Job, read_job
+from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
-from ringfence.models.trust import foreign_code
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
 from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
-from ringfence.store import RunFolder
 from ringfence.store.atomic import read_file, writing_errors
 
 BACKGROUND = 8
@@ -46,24 +43,6 @@ STEPS = 20
 """Batches that fit into the usual budget, at least, where nobody chose their size: deadlines are kept by whole ones."""
 TESTS = 1024
 """Settings of requests whose procedures are kept: to find what a radius asks for takes milliseconds."""
-
-
-def certification_at(path: str | Path, trust: bool = False) -> Certification:
-    """What a job file describes, or what a run folder was made of; trust: run the code that such a folder names."""
-    path = Path(path)
-    if not path.is_dir():
-        return Job.of(read_job(path)).certification
-    config = RunFolder.open(path).config
-    told = foreign_code(config.classifier.tree)
-    if told and not trust:
-        rule, remedy = (
-            "names a model that runs code, which no run folder may start by itself",
-            "Look at it; add --trust.",
-        )
-        raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), remedy)
-    value = Certification.of(config)
-    value.config()  # refused if model or data are not those of the folder
-    return value
 
 
 def read_secret(path: Path) -> bytes:
