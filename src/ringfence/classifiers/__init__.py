@@ -8,8 +8,9 @@ from ringfence.classifiers.folding import fold_batch_norm
 from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, as_logits, log_probabilities, probabilities
 from ringfence.classifiers.lanes import Lanes, vote_lanes
 from ringfence.classifiers.members import Members
-from ringfence.classifiers.normalize import Normalize, Resized
+from ringfence.classifiers.normalize import Normalize
 from ringfence.classifiers.patches import Chunks, Clips, Crops, Patches
+from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import VOTES, HardVote, MaxMargin, SoftmaxVote, SoftVote, Weighted
 
 __all__ = [

@@ -1,14 +1,13 @@
-"""Normalisation and resizing inside the classifier, so that noise and radii stay those of the image that was given."""
+"""Normalisation inside the classifier, so that sigma and radii stay in the units of the input."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from ringfence.classifiers.base import Classifier, Scored, score
 from ringfence.errors import ArgumentError, ClassifierError
@@ -54,35 +53,3 @@ class Normalize(Classifier):
                 "Give one number per channel, or a single one for all.",
             )
         return score(self.module, (x - self.mean) / self.std)
-
-
-INTERPOLATIONS: Final = ("bicubic", "bilinear", "nearest")
-
-
-@final
-class Resized(Classifier):
-    """module(resize(x)): images (B, C, H, W) of any size -> scores of a module that sees one size, (height, width).
-
-    Antialiased where images become smaller, as image libraries do it; images of that size are left alone.
-    """
-
-    wraps = "module"
-
-    def __init__(self, module: nn.Module, size: tuple[int, int], kind: str = "bicubic") -> None:
-        super().__init__()
-        if min(size) < 1:
-            raise ArgumentError("size", "must be at least 1", min(size), "Give the network's side in pixels.")
-        if kind not in INTERPOLATIONS:
-            raise ArgumentError("kind", f"must be one of {', '.join(INTERPOLATIONS)}", repr(kind), "Use bicubic.")
-        self.module, self.size, self.kind = module, size, kind
-
-    def score(self, x: Tensor) -> Scored:
-        """Scores of the resized batch."""
-        if x.dim() != 4:
-            rule, received = "resizes images (B, C, H, W)", f"inputs of shape {tuple(x.shape[1:])}"
-            raise ClassifierError("classifier", rule, received, "Give images, or a network for these inputs.")
-        if tuple(x.shape[-2:]) != self.size:
-            smooth = {} if self.kind == "nearest" else {"antialias": True, "align_corners": False}
-            precise = x.to(torch.promote_types(x.dtype, torch.float32))  # half precision has no such filter
-            x = interpolate(precise, self.size, mode=self.kind, **smooth).to(x.dtype)
-        return score(self.module, x)

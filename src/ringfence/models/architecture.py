@@ -9,7 +9,8 @@ from torch import nn
 
 from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS, NORMALIZATION, ResNet, build_architecture
 from ringfence.classifiers.architectures.imagenet_resnet import CHANNELS, SIZES, ImageNetResNet
-from ringfence.classifiers.normalize import Normalize, Resized
+from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.resized import Resized
 from ringfence.errors import ModelError
 from ringfence.models.normalization import Normalization, chosen_normalization, refuse_second
 from ringfence.models.published import denoiser_name, in_our_names

@@ -10,8 +10,9 @@ from torch import nn
 
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, theta_lanes, vote_lanes
 from ringfence.classifiers.denoised import Denoised
-from ringfence.classifiers.normalize import Normalize, Resized
+from ringfence.classifiers.normalize import Normalize
 from ringfence.classifiers.patches import REDUCTIONS, Chunks, Clips, Crops, Patches, Reduction
+from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
 from ringfence.lift import FORMS, LIFTS, MODES, Lift, noise_place

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from ringfence.classifiers.normalize import Normalize, Resized
+from ringfence.classifiers.normalize import Normalize
+from ringfence.classifiers.resized import Resized
 from ringfence.errors import ModelError
 
 Normalization = tuple[Sequence[float], Sequence[float]]
