@@ -84,6 +84,11 @@ class Asked(Input):
         """Nobody waits for the answer any more."""
         self.course.left = True
 
+    def over(self, moment: float) -> bool:
+        """Whether drawing for it ends by then; of a job not before its first look, which it can wait for."""
+        course = self.course
+        return course.left or (self.deadline < moment and not (self.background and not course.first))
+
     def late_for(self, draws: int, reserve: float) -> bool:
         """Asked at a look: whether so many draws more would take too long, at the pace of all or of the last ones."""
         course, now = self.course, time.monotonic()
@@ -297,7 +302,7 @@ class Flights:
     def _stopped(self) -> Iterator[tuple[Input, list[Record]]]:
         """Those whose time is over, or whom nobody waits for, with what their last look proved."""
         until = time.monotonic() + self._pace.reserve
-        for slot in [slot for slot, one in self.open_now.items() if one.course.left or one.deadline < until]:
+        for slot in [slot for slot, one in self.open_now.items() if one.over(until)]:
             item = self.open_now.pop(slot)
             item.course.late, item.course.ended = True, time.monotonic()
             for _, records in self._flights[item.test].stop([slot]):
