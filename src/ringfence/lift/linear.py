@@ -1,5 +1,5 @@
-"""Lifts by explicit operators: noise on a resized image, on every patch, on every patch's own copy of the input; and the
-modes of Smooth-Reduce, each a lift before the noise and what is left to do after it."""
+"""Lifts by explicit operators: noise on a resized image, on every patch, on every patch's own copy of the input; and
+the modes of Smooth-Reduce, each a lift before the noise and what is left to do after it."""
 
 from __future__ import annotations
 
