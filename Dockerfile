@@ -9,6 +9,8 @@ RUN pip install --no-cache-dir -c constraints.txt "$(grep '^torch==' constraints
  && pip install --no-cache-dir -c constraints.txt ".[serve]" \
  && useradd --system --create-home --home-dir /data ringfence
 
+# Whoever it runs as, by compose.yaml: libraries want a home and a name.
+ENV HOME=/tmp USER=ringfence
 USER ringfence
 WORKDIR /data
 VOLUME /data

@@ -58,9 +58,10 @@ check: $(VENV)/dev.stamp
 docs: $(VENV)/dev.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# Every page and table that is made from committed runs.
+# Every page and table that is made from committed runs, and the notebooks with their outputs.
 pages: $(VENV)/dev.stamp
 	$(BIN)/python reproduce/pages.py
+	$(BIN)/python tools/notebook_pages.py
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .

@@ -72,7 +72,7 @@ def main() -> int:
     begun = 0
     with tempfile.TemporaryDirectory() as folder:
         out, quiet = Path(folder) / "run", Path(folder) / "quiet"
-        work = ["--n", "2000", "--limit", str(20 if options.quick else 120)]
+        work = ["--n", "2000", "--limit", str(20 if options.quick else 800)]
         where = ["--engine", "ray", "--address", cluster.address, "--workers", "2", "--out", str(out)]
         while sum(killed.values()) < options.kills:
             driver = subprocess.Popen([*COMMAND, *work, *where])

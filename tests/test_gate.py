@@ -7,6 +7,7 @@ import shutil
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 import ringfence as rf
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, RingfenceError, StoreError
-from ringfence.gate import Demand
+from ringfence.gate import Demand, _few_classes
 
 
 class Sign(nn.Module):
@@ -164,3 +165,41 @@ def test_the_norm_of_the_radius_is_named(tmp_path: Path) -> None:
     value.run(tmp_path / "run")
     verdict = rf.load(tmp_path / "run").gate("0.1@0.1")
     assert verdict.to_dict()["norm"] == "l1"
+
+
+def test_what_the_inputs_cannot_speak_of_is_said(tmp_path: Path) -> None:
+    alone = certify_points([(3.0, 1)] * 30, tmp_path / "alone")
+    verdict = rf.load(alone).gate("0.60@0.5")
+    assert verdict.passed
+    [doubt] = verdict.doubts
+    assert doubt.startswith("the 30 inputs are of class 1 alone")
+    done = CliRunner().invoke(app, ["gate", str(alone), "--certified", "0.60@0.5", "--certified", "0.5@0.5"])
+    assert done.exit_code == 0
+    assert done.stderr.count("warning: the 30 inputs are of class 1 alone") == 1
+    done = CliRunner().invoke(app, ["gate", str(alone), "--certified", "0.60@0.5", "--json"])
+    assert json.loads(done.stdout)["demands"][0]["doubts"] == [doubt]
+    few = certify_points([(3.0, 1)] * 3, tmp_path / "few")  # which may be chance
+    assert (
+        "3 inputs cannot show it: were all of them certified, the bound would be 0.36"
+        in (rf.load(few).gate("0.60@0.5").doubts[0])
+    )
+    assert rf.load(few).gate("0.30@0.5").doubts == ()
+
+
+def test_both_classes_raise_no_doubt_and_the_split_that_was_trained_on_does(run: Path, tmp_path: Path) -> None:
+    assert rf.load(run).gate("0.60@0.5").doubts == ()
+    points = [(torch.tensor([3.0]), place % 2) for place in range(20)]
+    with warnings.catch_warnings(action="ignore"):
+        options = {"noise": rf.Gaussian(1.0), "procedure": rf.Fixed(n0=20, n=400)}
+        rf.certify(Sign(), rf.Data(points, split="train"), out=tmp_path / "train", **options)  # type: ignore[arg-type]
+    [doubt] = rf.load(tmp_path / "train").gate("0.2@0.5").doubts
+    assert "those of the split train" in doubt
+
+
+@pytest.mark.parametrize(
+    ("classes", "there", "inputs", "told"),
+    [(10, 10, 500, False), (10, 1, 2, False), (10, 1, 3, True), (10, 5, 20, True), (1000, 390, 500, False)],
+)
+def test_few_classes_are_those_that_chance_hardly_leaves(classes: int, there: int, inputs: int, told: bool) -> None:
+    labels = np.arange(inputs) % there
+    assert (_few_classes(labels, classes) is not None) is told

@@ -89,3 +89,4 @@ def test_the_installed_program_certifies_digits(python: Path, tmp_path: Path) ->
     assert answer["count"] == 3
     assert answer["certified_accuracy"]["0.25"] == 1.0
     assert "every claim follows" in run(python, tmp_path, program, "verify", "run")
+    assert "mnist/gaussian-0.5" in run(python, tmp_path, program, "zoo", "list")

@@ -110,7 +110,7 @@ GUESSES: dict[str, tuple[nn.Module, int, str]] = {
     "labels from 1": (Colours(), 1, "Labels seem to count from 1: subtract 1"),
     "classes from 1": (Colours(shift=1), 0, "network's classes from 1: add 1"),
     "normalised twice": (Colours(lambda x: (x - 0.5) / 0.5), 0, "Leave out `mean` and `std`"),
-    "nothing known": (Colours(lambda x: 0 * x), 0, "number its classes differently"),
+    "nothing known": (Colours(lambda x: 0 * x), 0, "in the order of their names do (labels here are 0 to 2)"),
 }
 
 

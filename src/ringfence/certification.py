@@ -170,13 +170,16 @@ class Certification:
         wrong.tell()
         assert model is not None
         assert dataset is not None
+        data = self.data.framed(dataset, model.side)
+        if data is not self.data:
+            dataset = data.load(model.num_classes)
         try:
-            return self._fitted(model, self.data, dataset, device)
+            return self._fitted(model, data, dataset, device)
         except ClassifierError as error:
             refuse_channels_last(dataset.name, dataset.shape)
-            if self.data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
+            if data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
                 raise
-            coloured = replace(self.data, channels=3)  # grey pictures, and a model that wants colours
+            coloured = replace(data, channels=3)  # grey pictures, and a model that wants colours
             try:
                 return self._fitted(model, coloured, coloured.load(model.num_classes), device)
             except ClassifierError:
@@ -213,6 +216,10 @@ class Certification:
     def expecting(self, content: Mapping[str, Any]) -> Certification:
         """The same, to be refused when it is loaded and its config says anything else than these entries."""
         return self._with("expected", content)
+
+    def standing_on(self, kept: Dataset) -> Certification:
+        """The same, with these inputs in place of its data, which nobody reads; its config stays."""
+        return self._with("data", replace(self.data, kept=kept))
 
     def _with(self, name: str, part: Any) -> Certification:
         found = copy(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Self, final
@@ -14,8 +15,11 @@ from ringfence.procedures import Procedure
 from ringfence.stats.binomial import clopper_pearson_lower
 from ringfence.store import RunFolder, StoreWarning
 from ringfence.store.config import procedure_in
-from ringfence.types import ABSTAIN
+from ringfence.types import ABSTAIN, IntArray
 from ringfence.verification import verify
+
+HARDLY = 0.05
+"""Probability below which a chance is no explanation."""
 
 
 @final
@@ -51,7 +55,7 @@ class Verdict:
 
     certified of inputs were right with at least the radius; lower: bound on the certified accuracy of the population
     that the inputs were drawn from, false with probability at most 1 - confidence; passed: lower >= accuracy;
-    norm: of the radius, the one that was proved.
+    norm: of the radius, the one that was proved; doubts: why the inputs may speak of another population than is meant.
     """
 
     accuracy: float
@@ -63,6 +67,7 @@ class Verdict:
     lower: float
     passed: bool
     norm: str = "l2"
+    doubts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The entry that ``ringfence gate --json`` prints."""
@@ -107,7 +112,35 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
     lower = lower_bound(certified, inputs, confidence, alpha)
     share = certified / inputs
     passed = lower >= demand.accuracy
-    return Verdict(demand.accuracy, demand.radius, confidence, inputs, certified, share, lower, passed, run.config.norm)
+    counted = (confidence, inputs, certified, share, lower, passed)
+    best = lower_bound(inputs, inputs, confidence, alpha)
+    doubts = (
+        _few_classes(rows.label, run.config.classifier.classes),
+        _trained_on(run.config.data.split),
+        _too_few(inputs, best) if best < demand.accuracy else None,
+    )
+    told = tuple(one for one in doubts if one)
+    return Verdict(demand.accuracy, demand.radius, *counted, norm=run.config.norm, doubts=told)
+
+
+def _few_classes(labels: IntArray, classes: int) -> str | None:
+    """Inputs drawn at random would hardly leave so many classes out: those of d of K classes have a probability of at
+    most (K over d) (d / K)^n, were all classes equally frequent."""
+    there, inputs = sorted(set(labels.tolist())), len(labels)
+    if math.comb(classes, len(there)) * (len(there) / classes) ** inputs >= HARDLY:
+        return None
+    named = f"class {there[0]} alone" if len(there) == 1 else f"{len(there)} of {classes} classes alone"
+    return f"the {inputs} inputs are of {named}: the bound says nothing about the others (--skip takes inputs of all)"
+
+
+def _trained_on(split: str) -> str | None:
+    told = "the inputs are those of the split train: a network knows what it was trained on, and new inputs fare worse"
+    return told if split == "train" else None
+
+
+def _too_few(inputs: int, best: float) -> str:
+    bound = math.floor(1e4 * best) / 1e4
+    return f"{inputs} inputs cannot show it: were all of them certified, the bound would be {bound:.4f}; certify more"
 
 
 def _answering(run: RunFolder, radius: float) -> Procedure:

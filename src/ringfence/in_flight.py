@@ -113,6 +113,10 @@ class InFlight:
         if len(decided):
             yield from self._conclude(decided)
 
+    def stop(self, slots: Sequence[int]) -> Iterator[tuple[Input, list[Record]]]:
+        """End with inputs as they were when last looked at, whatever is still on its way for them."""
+        yield from self._conclude(np.array(slots, np.int64))
+
     def _ask(self, slots: IntArray) -> BoolArray:
         """Submit what the procedure wants; True where an input goes on. Lanes of one input share their draws."""
         state = self._state[slots]

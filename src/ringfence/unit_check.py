@@ -205,9 +205,13 @@ class _Trial:
         rule = f"must be classified better than by guessing ({self.classes} classes)"
         remedy = self._explained(count) or (
             "The network may expect normalised inputs (`mean`, `std`), other pixels (`size`, `range`), or number its"
-            " classes differently, as folders in the order of their names do."
+            f" classes differently, as folders in the order of their names do (labels here are {self._labels()})."
         )
         raise DataError("data", rule, f"{right} of {count} inputs right without any noise", f"{remedy} {GO_ON}")
+
+    def _labels(self) -> str:
+        labels = sorted({one.label for one in self.items if one.label is not None})
+        return f"{labels[0]} to {labels[-1]}" if len(labels) > 1 else f"{labels[0]} alone"
 
     def _explained(self, count: int) -> str | None:
         """The usual mistake under which the network would be right, where one explains it."""

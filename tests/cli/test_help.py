@@ -77,3 +77,14 @@ def test_choices_complete() -> None:
     (option,) = [one for one in COMMANDS["certify",].params if one.name == "noise"]
     found = option.shell_complete(Context(COMMANDS["certify",]), "u")
     assert [one.value for one in found] == ["uniform"]
+
+
+def test_every_source_of_models_is_named(call: Call) -> None:
+    import ringfence.models.load  # noqa: F401  (registers ours)
+    from ringfence.models.registry import SOURCES
+
+    shown = call("certify", "--help-all").stdout
+    ours = [name for name, one in SOURCES.items() if type(one).__module__.startswith("ringfence.")]
+    assert len(ours) >= 5
+    for word in (*(f"{name}:" for name in ours), "zoo:NAME", ".py:factory", ".pt2", "TorchScript", "checkpoint"):
+        assert word in shown, word

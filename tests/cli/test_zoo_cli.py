@@ -75,12 +75,91 @@ def test_of_a_large_ensemble_the_first_members_may_be_kept(call: Call, zoo: Path
     found = json.loads(call(*listed, "--json").stdout)["trainings"][1]
     assert found["absent"] == {"final-1.safetensors": sums.splitlines()[1].split()[0]}
     told = call("zoo", "path", "mnist/pair:1", "--zoo", tmp_path / "zoo", code=2).stderr
-    assert "of mnist/pair the first 1 members are kept" in told
+    assert "of mnist/pair the members 0 are here" in told
+    assert f"member 1, of sha256 {sums.splitlines()[1].split()[0]}. Add a file, folder or archive" in told
     assert call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo").stdout.strip().endswith("final-0.safetensors")
     (folder / "final-0.safetensors").unlink()  # none at all: the hashes still say what was measured
     assert "0 of 2" in call(*listed).stdout
     told = call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo", code=2).stderr
-    assert "of mnist/pair no weights are kept here; got member 0" in told
+    assert "of mnist/pair no weights are here; got member 0" in told
+
+
+@pytest.fixture
+def emptied(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A zoo that knows its members by their hashes alone, and a folder with their weights under other names."""
+    monkeypatch.setenv("RINGFENCE_WEIGHTS", str(tmp_path / "kept"))
+    shutil.copytree(zoo / "mnist", tmp_path / "zoo" / "mnist")
+    folder, elsewhere = tmp_path / "zoo" / "mnist" / "pair", tmp_path / "elsewhere" / "deep"
+    elsewhere.mkdir(parents=True)
+    torch.save({"weights": torch.ones(3)}, elsewhere / "other.pt")
+    sums = ""
+    for number in range(2):
+        file = folder / f"final-{number}.safetensors"
+        sums += f"{sha256(file.read_bytes()).hexdigest()}  {file.name}\n"
+        file.rename(elsewhere / f"net-{number}.bin")
+    (folder / "SHA256SUMS").write_text(sums)
+    return tmp_path / "zoo", elsewhere.parent
+
+
+def packed(kind: str, folder: Path, out: Path) -> Path:
+    if kind == "folder":
+        return folder
+    if kind == "file":
+        return folder / "deep" / "net-1.bin"
+    return Path(shutil.make_archive(str(out / "packed"), kind, folder))
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "tar", "gztar", "zip"])
+def test_weights_are_found_by_their_hash_wherever_they_are(
+    call: Call, emptied: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    zoo, elsewhere = emptied
+    assert "no weights are here" in call("zoo", "path", "mnist/pair:1", "--zoo", zoo, code=2).stderr
+    expected = sha256((elsewhere / "deep" / "net-1.bin").read_bytes()).hexdigest()
+    done = call("zoo", "add", packed(kind, elsewhere, tmp_path), "--zoo", zoo)
+    assert "zoo:mnist/pair:1" in done.stdout.split()
+    assert ("zoo:mnist/pair:0" in done.stdout) == (kind != "file")
+    assert f"{1 if kind == 'file' else 0} of the zoo are still absent" in done.stderr
+    shutil.rmtree(elsewhere)
+    path = Path(call("zoo", "path", "mnist/pair:1", "--zoo", zoo).stdout.strip())
+    assert sha256(path.read_bytes()).hexdigest() == expected
+    assert path.parent == tmp_path / "kept"
+    monkeypatch.setenv("RINGFENCE_ZOO", str(zoo))
+    assert load_model("zoo:mnist/pair:1").num_classes == 10
+    path.write_bytes(path.read_bytes()[:-1] + b"x")  # which is still weights, but not those that were measured
+    assert "must be what its name says" in call("zoo", "path", "mnist/pair:1", code=2).stderr
+
+
+def test_what_holds_no_weights_of_the_zoo_is_refused(call: Call, emptied: tuple[Path, Path], tmp_path: Path) -> None:
+    zoo, elsewhere = emptied
+    told = call("zoo", "add", elsewhere / "deep" / "other.pt", "--zoo", zoo, code=2).stderr
+    assert "must hold weights of the zoo; got 1 files, none with a hash of the zoo's" in told
+    assert "nothing of that name" in call("zoo", "add", tmp_path / "none", "--zoo", zoo, code=2).stderr
+    archive = packed("gztar", elsewhere, tmp_path)
+    archive.write_bytes(archive.read_bytes()[:-200])
+    assert "must be a file or archive that can be read" in call("zoo", "add", archive, "--zoo", zoo, code=2).stderr
+    os.mkfifo(elsewhere / "pipe")  # nobody waits for its writer
+    assert call("zoo", "add", elsewhere, "--zoo", zoo).stdout.count("zoo:") == 2
+
+
+def test_without_a_folder_the_package_knows_the_zoo_by_its_hashes(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the wheel is installed, and nothing else."""
+    from ringfence.models import zoo as module
+
+    weights = Path(module.__file__).parents[3] / "zoo" / "mnist" / "gaussian-0.5"
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "site-packages" / "ringfence" / "models" / "zoo.py"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RINGFENCE_ZOO", raising=False)
+    monkeypatch.setenv("RINGFENCE_WEIGHTS", str(tmp_path / "kept"))
+    listed = json.loads(call("zoo", "list", "--json").stdout)
+    assert listed["zoo"] is None
+    [one] = [one for one in listed["trainings"] if one["name"] == "mnist/gaussian-0.5"]
+    assert (len(one["files"]), len(one["absent"])) == (0, 3)
+    assert "no weights are here" in call("zoo", "path", "mnist/gaussian-0.5", code=2).stderr
+    call("zoo", "add", weights / "final-0.safetensors")
+    assert load_model("zoo:mnist/gaussian-0.5").num_classes == 10
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,10 @@ def web(tmp_path: Path, batched: bool) -> Any:
 SOURCES: dict[str, Callable[[Path], Any]] = {
     "a pair of tensors": lambda _: (X, Y),
     "a pair of arrays": lambda _: (X.numpy(), Y.numpy()),
+    "a tensor and a list": lambda _: (X, Y.tolist()),
+    "an array and a tuple": lambda _: (X.numpy(), tuple(Y.tolist())),
+    "two lists": lambda _: (list(X), Y.tolist()),
+    "pictures and a tensor": lambda _: (PILLOW, Y),
     "bytes": lambda _: (BYTES, Y),
     "arrays of bytes": lambda _: (BYTES.numpy(), Y.numpy()),
     "a TensorDataset": lambda _: TensorDataset(X, Y),
@@ -170,6 +174,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         DataLoader([0], batch_size=1, collate_fn=lambda _: (X, Y[:3])),  # type: ignore[arg-type]
         r"one label for each input; got columns of 7, 3 rows",
     ),
+    "labels of a tensor that are too few": ((X, Y[:3]), r"one label for each input; got columns of 7, 3 rows"),
+    "a list of labels that is too short": ((X, [0, 1]), r"one label for each input; got columns of 7, 2 rows"),
     "batches of text": (
         DataLoader([0], batch_size=1, collate_fn=lambda _: "text"),  # type: ignore[arg-type]
         r"batches of inputs, or of inputs and labels; got a str\. Write a collate_fn",

@@ -117,3 +117,26 @@ def test_a_file_that_changes_after_the_digest_is_not_certified(tmp_path: Path) -
         data[1]
     assert load_dataset(str(tmp_path)).digest != before
     assert float(load_dataset(str(tmp_path))[1].x.max()) == pytest.approx(200 / 255)
+
+
+def test_the_bytes_that_are_checked_are_the_bytes_that_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that changes between two readings would be hashed as one picture and certified as another."""
+    paint(tmp_path / "a.png", (4, 4), 51)
+    data = load_dataset(str(tmp_path))
+    assert data.digest
+    before = (tmp_path / "a.png").read_bytes()
+    paint(tmp_path / "a.png", (4, 4), 255)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: before)
+    torch.testing.assert_close(data[0].x, torch.full((1, 4, 4), 0.2))
+
+
+def test_pictures_of_several_sizes_are_known_by_their_headers(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        paint(tmp_path / name, (6, 8))
+    (tmp_path / "c.png").write_bytes(b"torn")
+    assert not load_dataset(str(tmp_path)).several_sizes()
+    paint(tmp_path / "d.png", (8, 6))
+    assert load_dataset(str(tmp_path), limit=1).several_sizes()
+    assert not load_dataset(str(tmp_path), size=4).several_sizes()

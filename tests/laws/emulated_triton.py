@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -64,11 +64,14 @@ class Jit:
 
 
 def modules() -> dict[str, ModuleType]:
-    """``triton`` and ``triton.language``."""
+    """``triton``, ``triton.language`` and what is used of its extras."""
     triton, tl, here = ModuleType("triton"), ModuleType("triton.language"), [0, 0]
 
     def block(values: Any) -> Block:
         return np.atleast_1d(np.asarray(values)).view(Block)
+
+    def narrow(value: Any) -> Any:
+        return np.float32(value) if isinstance(value, float) else value
 
     def load(pointer: Pointer, mask: Any = True, other: Any = 0) -> Block:
         at, asked = np.broadcast_arrays(np.atleast_1d(np.asarray(pointer.at)), np.asarray(mask))
@@ -93,7 +96,7 @@ def modules() -> dict[str, ModuleType]:
         "program_id": lambda axis: block(np.int32(here[axis])),
         "arange": lambda low, high: block(np.arange(low, high, dtype=np.int32)),
         "zeros": lambda shape, dtype: block(np.zeros(shape, dtype)),
-        "where": lambda asked, one, other: block(np.where(asked, one, other)),
+        "where": lambda asked, one, other: block(np.where(asked, narrow(one), narrow(other))),
         "sqrt": lambda x: block(np.sqrt(x)),
         "log": lambda x: block(np.log(x)),
         "max": lambda x, axis: np.max(x, axis),
@@ -103,4 +106,6 @@ def modules() -> dict[str, ModuleType]:
     vars(triton).update(
         jit=lambda function: Jit(function, here), cdiv=lambda whole, part: -(-whole // part), language=tl
     )
-    return {"triton": triton, "triton.language": tl}
+    extra = ModuleType("triton.language.extra")
+    vars(extra).update(libdevice=SimpleNamespace(fast_log2f=lambda x: block(np.log2(x))))
+    return {"triton": triton, "triton.language": tl, "triton.language.extra": extra}

@@ -211,11 +211,11 @@ def test_failure_rates_stay_below_alpha(name: str, law: NoiseLaw) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, test in CASES.items() if test.claims_radius])
-@pytest.mark.parametrize("family", ["uniform", "laplace"])
-def test_every_procedure_proves_its_radii_by_the_quantiles_of_the_noise(name: str, family: str) -> None:
+@every_law
+def test_every_procedure_proves_its_radii_by_the_quantiles_of_the_noise(name: str, law: NoiseLaw) -> None:
     """Softmax means, ACES, after-smoothing and the rest: nothing is claimed beyond (Q(p_a) - Q(p_b)) / 2."""
-    test, p, law = CASES[name], np.linspace(0.4, 0.999, 200), NoiseLaw(family, SIGMA)
-    given = Given(3, law, default_mechanism(family), facts={"core": np.zeros(len(p), np.int64)})
+    test, p = CASES[name], np.linspace(0.4, 0.999, 200)
+    given = Given(3, law, default_mechanism(law.family), facts={"core": np.zeros(len(p), np.int64)})
     state = test.start(len(p), given)
     while (wanted := test.request(state)).any():
         live = wanted > 0

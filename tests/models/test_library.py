@@ -66,6 +66,9 @@ def test_a_network_of_one_size_is_given_it_behind_the_noise(timm: Any) -> None:
     assert words is not None
     assert f"resized to {loaded.module.size[0]} x" in words
     assert "normalised by mean" in words
+    same = preprocessing_in_words(loaded.module, (3, *loaded.module.size))
+    assert same is not None
+    assert "resized" not in same
 
 
 def test_noise_is_of_the_image_that_was_given_not_of_the_resized_one() -> None:
@@ -144,3 +147,39 @@ def test_torchvision_is_mended_only_where_its_import_fails() -> None:
         "sys.exit(len(extras._OPERATORS))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def painted(folder: Path, *sizes: tuple[int, int]) -> str:
+    pillow = pytest.importorskip("PIL.Image")
+    for place, size in enumerate(sizes):
+        (folder / "only").mkdir(parents=True, exist_ok=True)
+        pillow.new("RGB", size, (40 * place, 90, 200)).save(folder / "only" / f"{place}.png")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("model", "side"),
+    [
+        (f"timm:{SMALL}@random", 160),  # the only size it takes
+        ("timm:resnet18@random", 224),  # it takes any, and its configuration names one
+        (f"soft(timm:{SMALL}@random, timm:{SMALL}@random)", 160),
+        (f"resized(timm:{SMALL}@random, size=160)", None),  # whoever says that means the pictures as they are
+    ],
+)
+def test_pictures_of_several_sizes_are_brought_to_that_of_the_configuration(
+    timm: Any, tmp_path: Path, model: str, side: int | None
+) -> None:
+    folder = painted(tmp_path / "several", (30, 40), (50, 20))
+    value = rf.Certification(model, folder, noise=rf.Gaussian(0.1))
+    loaded = value.load("cpu")
+    if side is None:
+        assert loaded.dataset.shape == (3, 40, 30)
+        return
+    assert loaded.dataset.shape == (3, side, side)
+    assert [one.x.shape for one in loaded.dataset] == [(3, side, side)] * 2
+    assert loaded.config.data.size == side, "what was done to the pictures is part of what a run folder says"
+    assert rf.Certification.of(loaded.config).config() == loaded.config
+    chosen = rf.Certification(model, rf.Data(folder, size=32), noise=rf.Gaussian(0.1)).load("cpu")
+    assert chosen.dataset.shape == (3, 32, 32)
+    same = rf.Certification(model, painted(tmp_path / "one", (30, 40), (30, 40)), noise=rf.Gaussian(0.1)).load("cpu")
+    assert same.dataset.shape == (3, 40, 30)

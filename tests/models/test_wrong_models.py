@@ -16,6 +16,8 @@ from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.errors import ModelError
 from ringfence.models import load_model
 
+HUB = "huggingface_hub"
+
 FACTORIES = """
 from torch import nn
 
@@ -105,7 +107,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("{}/nets.py:strict", {"num_classes": 3}, r"the factory must build the model; got TypeError.*width"),
     ("{}/nets.py:mad", {}, r"no callable 'mad'.*found: made, strict, named"),
     ("{}/elsewhere.pt", {}, r"state dict, alone or under one of 'state_dict', 'model', 'net'"),
-    ("{}/module.pt", {}, r"must hold plain tensors \(it is read without running code\)"),
+    ("{}/module.pt", {}, r"must hold plain tensors \(it is read without running code\); got a pickle of torch\.nn"),
+    ("{}/nets.py", {}, r"Did you mean '.*nets\.py:NAME'"),
+    ("{}/net.onnx", {}, r"Did you mean 'onnx:.*net\.onnx'"),
+    ("{}/vit", {}, r"Did you mean 'hf:.*vit'"),
+    ("{}/ddpm", {}, r"Did you mean 'denoised\(diffusion:.*ddpm, CLASSIFIER\)'"),
     ("{}/arch.pt", {}, r"must name an architecture known here under 'arch'; got 'vgg99'"),
     ("{}/denoiser.pt", {}, r"must hold a classifier; got a denoiser, 'dncnn'"),
     ("resnet50", {}, r"an architecture needs trained weights.*resnet50@FILE"),
@@ -167,3 +173,29 @@ def test_weights_that_cannot_be_fetched_are_told(monkeypatch: pytest.MonkeyPatch
         told = rf"with its weights; got OSError: no route to the hub\. Fetch them where.*{spec.split('.')[0]}.*@FILE"
         with pytest.raises(ModelError, match=told):
             load_model(spec)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch, reachable: bool) -> None:
+    from ringfence.models.extras import needed
+
+    timm, constants, network = (needed(one, "timm", "") for one in ("timm", f"{HUB}.constants", f"{HUB}.utils"))
+    asked, offline = [], []
+
+    class Session:
+        def head(self, address: str, timeout: float) -> None:
+            asked.append(timeout)
+            if not reachable:
+                raise OSError("no route")
+
+    def create(name: str, pretrained: bool) -> Any:
+        offline.append(constants.is_offline_mode())
+        raise OSError("not there")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(network, "get_session", Session)
+    monkeypatch.setattr(timm, "create_model", create)
+    with pytest.raises(ModelError, match="not there"):
+        load_model("timm:resnet18.a1_in1k")
+    assert (len(asked), offline, constants.HF_HUB_OFFLINE) == (1, [not reachable], False)
+    assert 1 <= asked[0] <= 10, "seconds"

@@ -79,3 +79,26 @@ def test_one_score_and_lanes_without_names_are_refused() -> None:
             classes((2, 4), lanes)
     assert classes((2, 4), ("a", "b")) == 4
     assert count_classes(BucketLanes(), X[0], torch.device("cpu")) == 4, "a classifier of ours says what its lanes are"
+
+
+def network(channels: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 3))
+
+
+@pytest.mark.parametrize(
+    ("channels", "shape", "told"),
+    [
+        (3, (1, 8, 8), r"take 3 channels where 1 come\. .*rf\.Data\(\.\.\., channels=3\)"),
+        (1, (3, 8, 8), r"take 1 channels where 3 come\. Give grey pictures"),
+        (3, (4, 8, 8), r"take 3 channels where 4 come\. Leave out the fourth channel"),
+        (3, (5, 8, 8), r"take 3 channels where 5 come\. Give inputs of 3 channels, or a network for 5"),
+        (3, (3, 9, 9), r"a layer for 72 numbers where pictures of this size give 98\. Give `size`.*resized\("),
+        (3, (8, 8), r"a network for pictures.*x\[:, None\] adds a channel"),
+        (1, (64,), r"a network for pictures.*x\.reshape"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_pictures_not_in_convolutions(
+    channels: int, shape: tuple[int, ...], told: str
+) -> None:
+    with pytest.raises(ClassifierError, match=rf"must accept a batch of shape \(1, .*got .*{told}"):
+        count_classes(network(channels), torch.rand(shape), torch.device("cpu"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,9 @@ from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer
-from ringfence.serve.served import Served, certification_at, input_hash
+from ringfence.serve.served import Served, input_hash
 from ringfence.serve.sharing import Asked, Bounds
+from ringfence.serve.stored import certification_at
 
 Serve = Callable[..., Served]
 SHORT = Question(0.001, 0.25, 60.0)
@@ -117,19 +119,19 @@ def test_several_devices_work_on_one_line(served: Served, digits: list[Tensor]) 
 
 
 class Gate(nn.Module):
-    """Puts everything into class 1 by a margin; its first batches wait until it is opened."""
+    """Puts everything into class 1 by a margin; once armed, or at that batch, it waits until it is opened."""
 
     def __init__(self) -> None:
         super().__init__()
         self.opened, self.reached, self.armed = threading.Event(), threading.Event(), False
-        self.change = 0.0
+        self.change, self.at = 0.0, -1
         self.rows: list[int] = []
 
     def __deepcopy__(self, memo: Any) -> Gate:
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.armed:
+        if self.armed or len(self.rows) == self.at:
             self.reached.set()
             assert self.opened.wait(60)
         self.rows.append(len(x))
@@ -177,6 +179,57 @@ def test_a_long_request_does_not_hold_up_a_short_one(serve: Serve) -> None:
     assert not long.answer.done()
     long.leave()
     assert long.answer.result(60).draws < 200_000
+
+
+def test_who_has_had_the_fewest_draws_is_next(serve: Serve) -> None:
+    """In turn, thirty long requests would each get a batch before each of the two that a short one needs."""
+    gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=200_000)
+    long = [served.ask(x, Question(0.001, None, 600.0)) for x in inputs(30)]
+    while served.draws < 30 * 1000:
+        time.sleep(0.01)
+    gate.armed = True
+    assert gate.reached.wait(60)
+    short, before = served.ask(inputs(1)[0], Question(0.001, 0.0, 600.0)), len(gate.rows)
+    gate.opened.set()
+    assert short.answer.result(60).draws == 75
+    assert len(gate.rows) - before < 30
+    for one in long:
+        one.leave()
+
+
+def test_time_that_ends_between_two_looks_leaves_what_the_last_one_proved(serve: Serve) -> None:
+    """And what was drawn since is nobody's: whoever gets the slot next has its own draws alone."""
+    gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=100_000)
+    x, other = torch.full((1, 2, 2), 0.0), torch.full((1, 2, 2), 0.9)
+    gate.at = len(gate.rows) + 7  # the first of two batches of a look
+    asked = served.ask(x, Question(0.001, None, 1.0))
+    assert gate.reached.wait(60)
+    time.sleep(1.2)
+    gate.opened.set()
+    answer = answer_of(served, asked)
+    assert answer.stopped == "deadline"
+    assert 75 <= answer.draws < served.draws
+    assert answer.radius > 0
+    assert answer.wrong(x) == []
+    record = served.ask(other, Question(0.001, None, 600.0)).answer.result(60)
+    assert sum(sum(one) for one in votes(record)) == record.draws == served.test(SHORT).most_draws
+    assert all(min(one) == 0 for one in votes(record)), "of one class, as all of its draws are"
+
+
+def test_a_request_that_could_not_be_answered_in_time_is_refused_at_once(serve: Serve) -> None:
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    served.pace.lead.saw(30.0)
+    gate.armed = True
+    first = served.ask(inputs(1)[0], Question(0.001, 0.0, 10.0))  # nothing else to do: it is tried
+    assert gate.reached.wait(60)
+    with pytest.raises(Busy, match="to a first answer"):
+        served.ask(inputs(1)[0], Question(0.001, 0.0, 10.0))
+    served.ask(inputs(1)[0], Question(0.001, 0.0, 600.0))
+    late = time.monotonic() - 400.0  # it came long ago, and little is left
+    with pytest.raises(Busy, match="to a first answer"):
+        served.ask(inputs(1)[0], Question(0.001, 0.0, 600.0), came=late)
+    gate.opened.set()
+    assert first.answer.result(60).prediction == 1
 
 
 def test_each_request_has_its_own_settings_and_stops_when_it_is_decided(served: Served, digits: list[Tensor]) -> None:
@@ -231,7 +284,8 @@ def test_a_request_whose_time_is_over_before_its_turn_gets_no_answer(serve: Serv
     gate.armed = True
     first = served.ask(inputs(1)[0], Question(0.001, 0.0, 600.0))
     assert gate.reached.wait(60)
-    second = served.ask(inputs(1)[0], Question(0.001, 0.0, 1e-9))
+    second = served.ask(inputs(1)[0], Question(0.001, 0.0, 0.2))
+    time.sleep(0.3)
     gate.opened.set()
     assert first.answer.result(60).prediction == 1
     with pytest.raises(Gone, match="no time left"):
@@ -319,8 +373,12 @@ def test_a_run_folder_is_served_by_what_it_was_certified_with(tmp_path: Path, di
     value = rf.Certification(f"lenet@{weights}", str(data), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100))
     run = value.run(tmp_path / "run")
     assert certification_at(tmp_path / "run").config() == run.config
-    with Served(certification_at(tmp_path / "run"), bytes(32)) as served:
+    data.unlink()  # nobody needs it any more
+    here = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    with Served(certification_at(tmp_path / "run"), bytes(32), execution=here) as served:
         assert served.config_hash == run.digest
+        assert served.shape == (1, 28, 28)
+        assert answer_of(served, served.ask(digits[0], SHORT)).wrong(digits[0]) == []
     safe.save_file({key: entry + 0.01 for key, entry in state.items()}, weights)
     with pytest.raises(ModelError, match=r"what the config was made of.*weights"):
         certification_at(tmp_path / "run")

@@ -218,8 +218,12 @@ def certify_folder(
     if not quiet:
         norm = job.certification.mechanisms[0].norm
         loaded = started.loaded
-        known = (lift_in_words(loaded.lift, norm), preprocessing_in_words(loaded.module), one_class_in_words(loaded))
-        for told in known:
+        seen = (
+            framing_in_words(loaded),
+            preprocessing_in_words(loaded.module, loaded.dataset.shape),
+            one_class_in_words(loaded),
+        )
+        for told in (lift_in_words(loaded.lift, norm), *seen):
             if told:
                 remark(told)
         if done:
@@ -233,6 +237,14 @@ def certify_folder(
     if loggers:
         tell_metrics(loggers, metrics_by_lane(started.run, None))
     return started.run
+
+
+def framing_in_words(loaded: Loaded) -> str | None:
+    """That pictures are resized as the model's configuration says; one line, or None."""
+    if loaded.data.size == loaded.certification.data.size:
+        return None
+    told = "the pictures have several sizes: they are resized and cropped to"
+    return f"{told} {loaded.data.size} pixels, as the model's configuration says; --size says otherwise."
 
 
 def one_class_in_words(loaded: Loaded) -> str | None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, results, say, written_numbers
+from ringfence.cli.console import friendly, print_json, remark, results, say, written_numbers
 
 
 def metrics_command(
@@ -91,5 +91,7 @@ def gate_command(
                 bound = f"lower bound {lower:.4f} {sign} {one.accuracy:g} at {one.norm} radius {one.radius:g}"
                 counted = f"{one.certified} of {one.inputs} inputs certified"
                 say(f"{word}: {bound} ({counted}; confidence {one.confidence:g})")
+        for doubt in dict.fromkeys(doubt for one in verdicts for doubt in one.doubts):
+            remark(f"warning: {doubt}.")
     if not passed:
         raise typer.Exit(1)

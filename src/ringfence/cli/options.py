@@ -15,9 +15,9 @@ from ringfence.cli.help import completing
 T = TypeVar("T")
 
 MODEL_HELP = (
-    "default, zoo:NAME, timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, pkg.module:factory, file.py:factory, "
-    "program.pt2, checkpoint.pth.tar, an architecture (also arch@FILE), or a tree of these: "
-    "'soft(A, B)', 'denoised(DENOISER, A)'."
+    "default, zoo:NAME, timm:NAME, torchvision:NAME (also NAME@weights), hf:FOLDER, onnx:FILE, pkg.module:factory, "
+    "file.py:factory, program.pt2, TorchScript, checkpoint.pth.tar, an architecture (also arch@FILE), or a tree of "
+    "these: 'soft(A, B)', 'denoised(DENOISER, A)', 'denoised(diffusion:FOLDER, A)'."
 )
 ModelUnlessMembers = Annotated[
     str | None, typer.Option("--model", help=f"{MODEL_HELP} Without it and --members: default.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,10 +81,14 @@ def served_models(
     """Every certification loaded, checked and ready to answer."""
     from ringfence.errors import ArgumentError
     from ringfence.job_file import execution_of
-    from ringfence.serve.served import Served, certification_at
+    from ringfence.sampling import pick_device
+    from ringfence.serve.served import Served
+    from ringfence.serve.stored import certification_at
 
     devices = [one.strip() for one in device.split(",") if one.strip()]
     execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})
+    if pick_device(execution.device).type == "cuda":
+        execution = replace(execution, compile=True)  # which pays for whoever runs as long as a server
     named = [(name, path) if at else ("", name) for name, at, path in (one.partition("=") for one in specs)]
     names = [name or Path(path).stem for name, path in named]
     if len(set(names)) < len(names):

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results
+from ringfence.cli.console import friendly, print_json, remark, results, say
 from ringfence.cli.help import HelpfulCommand
 
-zoo_app = typer.Typer(help="Networks trained with Ringfence: list them, find their weights.", no_args_is_help=True)
+zoo_app = typer.Typer(
+    help="Networks trained with Ringfence: list them, find or add their weights.", no_args_is_help=True
+)
 
 Zoo = Annotated[Path | None, typer.Option("--zoo", help="Folder of the zoo (default: RINGFENCE_ZOO, then ./zoo).")]
 
@@ -21,18 +23,18 @@ def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
     """What there is; --json adds hashes and the command that made each."""
     with friendly():
         from ringfence.cli.tables import table
-        from ringfence.models.zoo import zoo_entries, zoo_root
+        from ringfence.models.zoo import known_entries, zoo_place
 
-        root = zoo_root(zoo)
-        entries = zoo_entries(root)
+        place = zoo_place(zoo)
+        entries = known_entries(place)
         if as_json:
-            print_json({"zoo": str(root), "trainings": [described(one) for one in entries]})
+            print_json({"zoo": place, "trainings": [described(one) for one in entries]})
             return
         rows = []
         for one in entries:
             plan = one.plan
             cells = (plan["objective"]["name"], f"{plan['sigma']:g}", str(plan["epochs"])) if plan else ("-",) * 3
-            count = str(len(one.files)) + (f" of {one.members}" if one.absent else "")
+            count = str(len(one.files)) + (f" of {len(one.names)}" if one.absent else "")
             rows.append((one.name, count, str(one.settings.get("arch") or "-"), *cells))
         headings = ("name", "files", "arch", "objective", "sigma", "epochs")
         made = table(headings, rows, ("name", "arch", "objective"))
@@ -54,6 +56,26 @@ def path_command(
         typer.echo(str(zoo_file(name, zoo)))
 
 
+@zoo_app.command("add", cls=HelpfulCommand)
+def add_command(
+    files: Annotated[list[Path], typer.Argument(help="Weights, or a folder, .tar, .tar.gz or .zip that holds some.")],
+    zoo: Zoo = None,
+) -> None:
+    """Keep copies of weights that the zoo knows by their hash, in $RINGFENCE_WEIGHTS or the user's cache."""
+    with friendly():
+        from ringfence.models.zoo import known_entries, zoo_place
+        from ringfence.models.zoo_weights import add_weights, weights_folder
+
+        place = zoo_place(zoo)
+        entries = known_entries(place)
+        named = {digest: f"{one.name}:{one.names.index(name)}" for one in entries for name, digest in one.known.items()}
+        added = add_weights(files, named)
+        for digest in added:
+            say(f"zoo:{named[digest]}")
+        left = sum(len(one.absent) for one in known_entries(place))
+        remark(f"{len(added)} added to {weights_folder()}; {left} of the zoo are still absent")
+
+
 def described(entry: Any) -> dict[str, Any]:
     """A training as JSON: its files with their hashes, its settings, its command."""
     from ringfence.training.job import TrainingJob
@@ -61,9 +83,7 @@ def described(entry: Any) -> dict[str, Any]:
 
     return {
         "name": entry.name,
-        "files": [
-            {"path": str(file), "sha256": digest} for file, digest in zip(entry.files, entry.digests(), strict=True)
-        ],
+        "files": [{"path": str(entry.files[name]), "sha256": digest} for name, digest in entry.digests().items()],
         "absent": dict(entry.absent),
         "command": training_command(TrainingJob.of(entry.settings), entry.name) if entry.plan else None,
         "settings": dict(entry.settings),

@@ -57,8 +57,8 @@ def _items(source: Any) -> Iterable[Any]:
             return _rows(source, batched=True)
         rule, remedy = "must be one data set, not a mapping of several", "Choose a split of it: data[name]."
         raise DataError("data", rule, f"{', '.join(map(str, list(source)[:4]))}", remedy)
-    if isinstance(source, tuple) and len(source) == 2 and _arrays(*source):
-        return _rows(source, batched=True)
+    if isinstance(source, tuple) and len(source) == 2 and (_arrays(*source) or _pair(*source)):
+        return _together([_column(f"part {place}", one) for place, one in enumerate(source)])
     if hasattr(source, "__iter__"):
         return source  # type: ignore[no-any-return]
     return (source[index] for index in range(len(source)))  # a map-style Dataset of torch
@@ -68,6 +68,14 @@ def _arrays(x: Any, y: Any) -> bool:
     """Whether they are all inputs and all labels."""
     both = isinstance(x, Tensor | np.ndarray) and isinstance(y, Tensor | np.ndarray)
     return both and y.ndim == 1 and x.ndim >= 2 and len(x) == len(y)
+
+
+def _pair(x: Any, y: Any) -> bool:
+    """Whether they can only be inputs and their labels, if perhaps not as many: whole numbers are no input."""
+    inputs = x.ndim >= 2 if isinstance(x, Tensor | np.ndarray) else isinstance(x, list) and all(map(_is_input, x))
+    if isinstance(y, Tensor | np.ndarray):
+        return inputs and y.ndim == 1 and str(y.dtype).removeprefix("torch.").startswith("int")
+    return inputs and isinstance(y, list | tuple) and all(isinstance(one, int | np.integer | None) for one in y)
 
 
 def _rows(item: Any, batched: bool) -> Iterator[Any]:
@@ -110,7 +118,7 @@ def _together(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
     lengths = [len(one) for one in columns]
     if len(set(lengths)) > 1:
         rule = "must have one label for each input"
-        raise DataError("data", rule, f"columns of {', '.join(map(str, lengths))} rows", "Correct the batches.")
+        raise DataError("data", rule, f"columns of {', '.join(map(str, lengths))} rows", "Make them equally long.")
     return zip(*columns, strict=True)
 
 

@@ -29,7 +29,8 @@ class Data:
     source: what ``load_dataset`` reads, or a Dataset, a DataLoader, a tensor or array (N, *shape), a pair (inputs,
     labels) of those, or rows in any order they come (data/adapters.py). size: pixels that images are resized and
     cropped to. range: what the values range over where that is not 0..1, such as ``0..255``: they are mapped to
-    [0, 1]. channels: 3 repeats the one of grey pictures, None does so if the model takes no others.
+    [0, 1]. channels: 3 repeats the one of grey pictures, None does so if the model takes no others. kept: inputs that
+    stand in for the chosen ones, so that the source, which the config names all the same, is not read.
     """
 
     source: Any = "default"
@@ -40,6 +41,7 @@ class Data:
     size: int | None = None
     range: str | None = None
     channels: int | None = None
+    kept: Dataset | None = None
 
     @classmethod
     def of(cls, source: Any) -> Data:
@@ -89,10 +91,12 @@ class Data:
     @property
     def choice(self) -> dict[str, Any]:
         """What is chosen from the source."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "source"}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("source", "kept")}
 
     def load(self, num_classes: int | None = None) -> Dataset:
         """The chosen inputs; labels outside the classes are refused."""
+        if self.kept is not None:
+            return self.kept
         if isinstance(self.source, str):
             split: Any = self.split
             how: dict[str, Any] = {"size": self.size, "range": self.range, "channels": self.channels}
@@ -104,6 +108,11 @@ class Data:
         if num_classes is not None:
             chosen.check_labels(num_classes)
         return chosen
+
+    def framed(self, dataset: Dataset, side: int | None) -> Data:
+        """The same; pictures of several sizes brought to so many pixels, where nobody has said how many."""
+        wanted = side is not None and self.size is None and dataset.several_sizes()
+        return replace(self, size=side) if wanted else self
 
     def stream(self) -> Iterator[Input]:
         """The chosen inputs one after the other, also where their source can be read only once."""

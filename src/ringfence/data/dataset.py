@@ -54,6 +54,7 @@ class Dataset:
     read: position in the source -> x; name_of: position in the source -> name; positions: one per id.
     num_classes is None where the source does not say; identify finds the digest, which may mean to read every file.
     lattice: steps per unit of the lattice that all inputs are known to lie on, 255 for 8-bit ones; None: not known.
+    several_sizes: whether pictures, as they are stored, have several; asked only by whoever can do something about it.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Dataset:
     num_classes: int | None = None
     class_names: Sequence[str] | None = None
     lattice: int | None = None
+    several_sizes: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         if len(set(self.ids)) < len(self.ids):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -76,24 +77,23 @@ def image_folder(
     files, labels, class_names = _listing(path)
     if not files:
         raise DataError(str(path), f"must hold {KINDS} images", "none", "Put them there, or one folder per class.")
-    mode = mode or mode_of(open_image(files[0], str(files[0])))
-    first = _pixels(files[0], mode, framing)
+    image = _decoded(files[0], _content(files[0]))
+    mode = mode or mode_of(image)
+    shape = tuple(pixels_of(image, str(files[0]), mode, framing).shape)
 
     identified: dict[Path, str] = {}
 
     def read(position: int) -> Tensor:
-        x = _pixels(files[position], mode, framing)
-        known = identified.get(files[position])
-        if known is not None and known != hashed([files[position].read_bytes()]):
+        file = files[position]
+        content = _content(file)  # read once: what is hashed is what is seen
+        known = identified.get(file)
+        if known is not None and known != hashed([content]):
             rule, remedy = "must stay what it was when the digest of the data was taken", "Certify the new files anew."
-            raise DataError(str(files[position]), rule, "other bytes", remedy)
-        if x.shape != first.shape:
-            raise DataError(
-                str(files[position]),
-                f"must have the shape of the first image {tuple(first.shape)}",
-                tuple(x.shape),
-                "Give `size` to resize and crop all images.",
-            )
+            raise DataError(str(file), rule, "other bytes", remedy)
+        x = pixels_of(_decoded(file, content), str(file), mode, framing)
+        if x.shape != shape:
+            rule = f"must have the shape of the first image {shape}"
+            raise DataError(str(file), rule, tuple(x.shape), "Give `size` to resize and crop all images.")
         return x
 
     relative = [file.relative_to(path).as_posix() for file in files]
@@ -104,11 +104,12 @@ def image_folder(
         positions=list(range(len(files))),
         read=read,
         name_of=lambda position: relative[position],
-        shape=tuple(first.shape),
+        shape=shape,
         identify=cache(partial(_digest, files, relative, labels, f"{framing}|{mode}", identified)),
         num_classes=num_classes if num_classes is not None else (len(class_names) if class_names else None),
         class_names=class_names or None,
         lattice=EIGHT_BIT,
+        several_sizes=partial(have_several_sizes, files if framing is None else []),
     )
 
 
@@ -175,7 +176,7 @@ def mode_of(image: Image) -> str:
     return "L" if image.mode in ("1", "L") else "RGB"
 
 
-def open_image(file: Path | BinaryIO, where: str) -> Image:
+def open_image(file: BinaryIO, where: str) -> Image:
     """A decoded picture; where: its name in messages."""
     try:
         from PIL import Image as pillow
@@ -227,8 +228,31 @@ def pixels_of(image: Image, where: str, mode: str, framing: Framing | None = Non
     return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
 
 
-def _pixels(file: Path, mode: str, framing: Framing | None) -> Tensor:
-    return pixels_of(open_image(file, str(file)), str(file), mode, framing)
+def have_several_sizes(files: Iterable[Path | BinaryIO]) -> bool:
+    """Whether pictures, as their first bytes say, differ in size; unreadable ones are told by whoever reads them."""
+    from PIL import Image as pillow
+
+    first = None
+    for file in files:
+        try:
+            with pillow.open(file, formats=FORMATS) as image:
+                first = first or image.size
+                if image.size != first:
+                    return True
+        except Exception:
+            continue
+    return False
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(str(file), "must be a file that can be read", error, "Replace or remove it.") from error
+
+
+def _decoded(file: Path, content: bytes) -> Image:
+    return open_image(BytesIO(content), str(file))
 
 
 def _digest(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ringfence.data.adapters import LABELS, PICTURES, pixels
 from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last, split_among
-from ringfence.data.images import Framing, mode_of, open_image, pixels_of
+from ringfence.data.images import Framing, have_several_sizes, mode_of, open_image, pixels_of
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import DataError
 
@@ -69,6 +69,7 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
         num_classes=len(known) if known else None,
         class_names=known or None,
         lattice=EIGHT_BIT if encoded else None,
+        several_sizes=lambda: encoded and framing is None and have_several_sizes(map(BytesIO, _contents(column))),
     )
 
 
@@ -145,13 +146,14 @@ def _picture(where: str, value: Any) -> Image:
     return open_image(BytesIO(content), where)
 
 
-def _digest(column: Any, labels: list[int | None], how: str) -> str:
-    def contents() -> Iterator[bytes]:
-        for one in column:
-            value = one.as_py()
-            content = value.get("bytes") if isinstance(value, dict) else repr(value).encode()
-            yield str(len(content or b"")).encode()
-            yield content or b""
+def _contents(column: Any) -> Iterator[bytes]:
+    for one in column:
+        value = one.as_py()
+        content = value.get("bytes") if isinstance(value, dict) else repr(value).encode()
+        yield content or b""
 
-    parts = {"inputs": hashed(contents()), "labels": hashed([repr(labels).encode()]), "framing": hashed([how.encode()])}
+
+def _digest(column: Any, labels: list[int | None], how: str) -> str:
+    sized = (part for one in _contents(column) for part in (str(len(one)).encode(), one))
+    parts = {"inputs": hashed(sized), "labels": hashed([repr(labels).encode()]), "framing": hashed([how.encode()])}
     return write_digest(parts)

@@ -106,7 +106,10 @@ class Started:
                 whole = [index for index, one in enumerate(dataset.ids) if one not in failed]
                 run.write_inputs([describe(dataset[index]) for index in whole])
                 now = time.perf_counter()
-                run.write_summary(summarise(run, now - begin, (ready[0] if ready else now) - begin))
+                summary = summarise(run, now - begin, (ready[0] if ready else now) - begin)
+                classes = dataset.class_names and [str(one) for one in dataset.class_names]
+                # For whoever has the folder without the data.
+                run.write_summary({**summary, "shape": dataset.shape, "class_names": classes})
 
     def _readable(self, todo: Sequence[int], failed: dict[int, str]) -> Iterator[Input]:
         """The inputs that can be read; why the others cannot is kept in the folder."""

@@ -8,10 +8,10 @@ from typing import Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from ringfence.errors import ArgumentError
 from ringfence.stats.noise_law import NoiseLaw, as_law
+from ringfence.stats.special import ndtr
 from ringfence.types import FloatArray
 
 Norm = Literal["l1", "l2", "linf"]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import final
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
 
 from ringfence.mechanisms.base import Mechanism
 from ringfence.stats.noise_law import GAUSSIAN, NoiseLaw
+from ringfence.stats.special import log_ndtr, ndtr, ndtri
 from ringfence.types import FloatArray
 
 

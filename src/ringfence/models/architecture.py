@@ -31,11 +31,21 @@ _LAST_BIASES = {
 @final
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a network was trained behind: channel means and deviations, and the size it sees, each None for none."""
+    """What a network was trained behind: channel means and deviations, and the size it sees, each None for none.
+
+    usual: the size that its configuration names, also where the network takes any.
+    """
 
     normalization: Normalization | None = None
     size: tuple[int, int] | None = None
     interpolation: str = "bicubic"
+    usual: tuple[int, int] | None = None
+
+    @property
+    def side(self) -> int | None:
+        """Pixels that pictures of several sizes are brought to where nobody says how many."""
+        height, width = self.size or self.usual or (None, None)
+        return height if height == width else None
 
 
 @final
@@ -63,6 +73,11 @@ class Built:
         module = self.module if normalization is None else Normalize(self.module, *normalization)
         told = self.before if self.before.size else self.usual
         return module if told.size is None else Resized(module, told.size, told.interpolation)
+
+    @property
+    def side(self) -> int | None:
+        """As its preprocessing says."""
+        return self.before.side or self.usual.side
 
     def normalization(self, source: str, given: Normalization | None = None) -> Normalization | None:
         """Means and deviations that belong in front, as the weights or the architecture say, or as given; None for

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from ringfence.errors import ModelError
 
+PATIENCE: Final = 5.0
+"""Seconds that a hub may take to say that it is there."""
 _OPERATORS: list[torch.library.Library] = []
 """Operators defined here live as long as this list."""
 
@@ -29,6 +33,21 @@ def needed(module: str, extra: str, spec: str) -> Any:
         received = f"{type(error).__name__}: {error}"
         remedy = f"Install versions that fit each other: pip install -U 'ringfence[{extra}]'."
         raise ModelError(spec, f"needs {module}, which cannot be imported here", received, remedy) from error
+
+
+@contextmanager
+def hub_asked_once(spec: str) -> Iterator[None]:
+    """Where Hugging Face's hub does not answer its cache alone is asked: its client would try for most of a minute."""
+    constants, network = (needed(f"huggingface_hub.{name}", "timm", spec) for name in ("constants", "utils"))
+    before = constants.HF_HUB_OFFLINE
+    try:
+        network.get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+    except Exception:  # no network, no name, no route, a proxy that refuses
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 @cache

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ringfence.errors import ModelError
 from ringfence.models.architecture import Built, Preprocessing
-from ringfence.models.extras import needed
+from ringfence.models.extras import hub_asked_once, needed
 from ringfence.models.registry import Source
 from ringfence.models.weights import fit_weights, read_weights
 
@@ -99,7 +99,7 @@ class _ByName(Library):
         try:
             return make()
         except Exception as error:  # names, versions, the network: libraries fail in their own ways
-            received = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            received = f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('.') if str(error) else ''}"
             raise ModelError(spec, f"must be built by {self.name}, with its weights", received, remedy) from error
 
     def _same_classes(self, spec: str, module: nn.Module, num_classes: int | None) -> None:
@@ -133,7 +133,8 @@ class Timm(_ByName):
 
     def trained(self, name: str, weights: str | None) -> tuple[nn.Module, Preprocessing]:
         """From timm's cache or its hub."""
-        return self._with_configuration(self._timm.create_model(name, pretrained=True), trained=True)
+        with hub_asked_once(f"{self.name}:{name}"):
+            return self._with_configuration(self._timm.create_model(name, pretrained=True), trained=True)
 
     def fresh(self, name: str, num_classes: dict[str, int]) -> tuple[nn.Module, Preprocessing]:
         """As timm initialises it."""
@@ -146,8 +147,9 @@ class Timm(_ByName):
     def _with_configuration(self, module: nn.Module, trained: bool) -> tuple[nn.Module, Preprocessing]:
         told: dict[str, Any] = module.pretrained_cfg  # type: ignore[assignment]
         # A network of a user's own weights has seen images of the user's own size, where it takes any.
-        size = tuple(told["input_size"][1:]) if trained or told.get("fixed_input_size") else None
-        return module, Preprocessing((told["mean"], told["std"]), size, str(told["interpolation"]))
+        usual = tuple(told["input_size"][1:])
+        size = usual if trained or told.get("fixed_input_size") else None
+        return module, Preprocessing((told["mean"], told["std"]), size, str(told["interpolation"]), usual)
 
 
 @final
@@ -188,5 +190,5 @@ class Torchvision(_ByName):
         return needed("torchvision.models", "timm", f"{self.name}:")
 
     def _preprocessing(self, told: Any, trained: bool) -> Preprocessing:
-        side = told.crop_size[0] if trained else None
-        return Preprocessing((told.mean, told.std), side and (side, side), told.interpolation.value)
+        size = (told.crop_size[0],) * 2
+        return Preprocessing((told.mean, told.std), size if trained else None, told.interpolation.value, size)

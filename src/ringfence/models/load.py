@@ -31,6 +31,13 @@ from ringfence.models.zoo import zoo_file
 for _source_kind in (Timm, Torchvision, HuggingFace, OnnxFile, Diffusion):
     SOURCES.setdefault(_source_kind.name, _source_kind())
 
+_LOOKS_LIKE = {
+    "*.py": "{}:NAME",
+    "*.onnx": "onnx:{}",
+    "config.json": "hf:{}",
+    "scheduler/scheduler_config.json": "denoised(diffusion:{}, CLASSIFIER)",
+}
+"""Patterns of files, and files in folders, that a model may be taken for, and how that is written."""
 DEFAULT_COUNT = 3
 """Embedded networks: ``default`` (the same as ``default:0``), ``default:1``, ``default:2``."""
 
@@ -101,7 +108,7 @@ def _source(
     given = None if mean is None or std is None else (mean, std)
     module = built.wrapped(str(weights or spec), given).to(device).eval()
     digest = model_digest(module, built.extra, built.factory, built.structured)
-    return LoadedModel(module, built.num_classes, digest, spec)
+    return LoadedModel(module, built.num_classes, digest, spec, side=built.side)
 
 
 def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:
@@ -182,9 +189,12 @@ def _unknown(spec: str) -> ModelError:
         remedy = f"Put a classifier behind it: denoised({spec}@FILE, CLASSIFIER)."
         return ModelError(spec, "must be a classifier", "a denoiser", remedy)
     near = difflib.get_close_matches(spec, ["default", *ARCHITECTURES], n=1)
+    near += [meant for found, meant in _LOOKS_LIKE.items() if Path(spec).match(found) or (Path(spec) / found).is_file()]
     kinds = (
         "default, zoo:NAME, timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, file.py:factory, pkg.module:factory, "
         "a file, an architecture with weights or a tree"
     )
     known = f"Architectures: {', '.join(ARCHITECTURES)}. Nodes of a tree: {', '.join(sorted(NODES))}."
-    return ModelError(spec, f"must be {kinds}", f"'{spec}'", f"Did you mean '{near[0]}'?" if near else known)
+    return ModelError(
+        spec, f"must be {kinds}", f"'{spec}'", f"Did you mean '{near[-1].format(spec)}'?" if near else known
+    )

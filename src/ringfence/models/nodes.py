@@ -193,6 +193,8 @@ class NormalizeNode(NodeKind):
 class ResizedNode(NodeKind):
     """Images brought to the size a model was trained on, behind the noise: ``resized(A, size=224)``."""
 
+    sees_whole: ClassVar[bool] = False
+
     size: int
     kind: str = "bicubic"
 
@@ -216,6 +218,8 @@ class ChunksNode(NodeKind):
 
 class _Reduced(NodeKind):
     """One network over several windows; noise at the input, or elsewhere with a lift, at the root only."""
+
+    sees_whole: ClassVar[bool] = False
 
     reduce: str
     noise: str
@@ -360,6 +364,8 @@ class AcesNode(NodeKind):
 @dataclass(frozen=True)
 class LiftedNode(NodeKind):
     """Noise behind a registered lift: radii are divided by its norm."""
+
+    sees_whole: ClassVar[bool] = False
 
     by: str
 

@@ -48,9 +48,12 @@ def normalization_inside(module: nn.Module) -> Normalization | None:
     return None
 
 
-def preprocessing_in_words(module: nn.Module) -> str | None:
-    """What a classifier does to its inputs before its networks see them, in one line; None where it does nothing."""
-    sizes = [one for one in module.modules() if isinstance(one, Resized)]
+def preprocessing_in_words(module: nn.Module, given: tuple[int, ...] = ()) -> str | None:
+    """What a classifier does to its inputs before its networks see them, in one line; None where it does nothing.
+
+    given: shape of the inputs, which are not resized to a size that they have.
+    """
+    sizes = [one for one in module.modules() if isinstance(one, Resized) and one.size != given[-2:]]
     numbers = [one for one in module.modules() if isinstance(one, Normalize)]
     told = [f"resized to {one.size[0]} x {one.size[1]} ({one.kind})" for one in sizes]
     told += [f"normalised by {_written((_numbers(one.mean), _numbers(one.std)))}" for one in numbers]

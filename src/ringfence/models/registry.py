@@ -40,6 +40,8 @@ class NodeKind(ABC):
     """Fields whose model has two outputs of its own instead of classes."""
     no_models: ClassVar[tuple[Tree, ...]] = ()
     """Words that may stand in a model's place and name none."""
+    sees_whole: ClassVar[bool] = True
+    """Whether its models see inputs of the size that it is given."""
 
     @staticmethod
     def join(digests: Sequence[str]) -> str:

@@ -30,7 +30,8 @@ class LoadedModel:
     """A module in evaluation mode, batch (B, ...) in [0, 1] -> scores (B, K) or (B, lanes, K), and what identifies it.
 
     num_classes is None where only a forward pass can tell; digest covers weights, normalisation and every setting of
-    the tree; root: the node at the top, None for a single source.
+    the tree; root: the node at the top, None for a single source; side: pixels that pictures of several sizes are
+    brought to where nobody says how many, as the configurations of its networks do.
     """
 
     module: nn.Module
@@ -39,6 +40,7 @@ class LoadedModel:
     spec: str
     lanes: LaneSet = ONE
     root: NodeKind | None = field(default=None, repr=False)
+    side: int | None = None
 
     @property
     def at_input(self) -> nn.Module:
@@ -124,7 +126,9 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
     digest = joined(
         [one.digest for one in parts], kind.join, kind.name, *_own_settings(kind), *code_settings(kind.computes_with)
     )
-    return LoadedModel(module, classes, digest, str(tree), lanes, kind)
+    sides = {one.side for one in parts} - {None}
+    side = sides.pop() if kind.sees_whole and len(sides) == 1 else None
+    return LoadedModel(module, classes, digest, str(tree), lanes, kind, side)
 
 
 def _live(tree: Live) -> LoadedModel:

@@ -89,12 +89,12 @@ def _read_checkpoint(path: Path) -> Weights:
             warnings.simplefilter("ignore", UserWarning)
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).strip().splitlines()[-1]
+        named = re.search(r"GLOBAL (\S+)", str(error))
         raise ModelError(
             str(path),
             "must hold plain tensors (it is read without running code)",
-            f"a pickle of something else ({reason})",
-            "Save model.state_dict(), best as .safetensors.",
+            f"a pickle of {named[1] if named else 'something else'}",
+            "Save model.state_dict(), best as .safetensors, and name what builds the network: file.py:factory@FILE.",
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError) as error:
         raise ModelError(str(path), "must be a PyTorch checkpoint", error, "Save model.state_dict() again.") from error

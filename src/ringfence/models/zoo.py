@@ -5,35 +5,38 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import takewhile
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, final
 
 from ringfence.errors import ModelError
 from ringfence.models.weights import read_weights
+from ringfence.models.zoo_weights import check_kept, kept_weights, weights_folder
 
 PLACE = "RINGFENCE_ZOO"
 """Environment variable that names the zoo's folder."""
 SUMS = "SHA256SUMS"
 """File with the hash of every member of a training of which not all are kept."""
+LIST = "zoo.json"
+"""The package's own list of the repository's zoo: settings and hashes, no weights."""
 
 
 @final
 @dataclass(frozen=True)
 class ZooEntry:
-    """A training: its name below the zoo's folder, its members' weights in order, its settings.
+    """A training: its name below the zoo's folder, the weights of its members by their names there, its settings.
 
-    settings are those of the training's config.json; of a lone file only the architecture is known. absent: hashes by
-    name of the last members where only the first ones, or none, are kept here: SHA256SUMS names all that were measured.
+    settings are those of the training's config.json; of a lone file only the architecture is known. known: hashes by
+    name, where they are written down (SHA256SUMS, the package's list); those whose files are not here are absent.
     """
 
     name: str
-    files: tuple[Path, ...]
+    files: Mapping[str, Path]
     settings: Mapping[str, Any]
-    absent: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -42,13 +45,18 @@ class ZooEntry:
         return found
 
     @property
-    def members(self) -> int:
-        """How many were trained, kept here or not."""
-        return len(self.files) + len(self.absent)
+    def absent(self) -> Mapping[str, str]:
+        """Hashes by name, of the members that are not here."""
+        return {name: digest for name, digest in self.known.items() if name not in self.files}
 
-    def digests(self) -> list[str]:
-        """SHA-256 of every file."""
-        return [sha256(file.read_bytes()).hexdigest() for file in self.files]
+    @property
+    def names(self) -> list[str]:
+        """Of all members that were trained, here or not, in their order."""
+        return sorted({*self.files, *self.known}, key=lambda name: (len(name), name))
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every file by name."""
+        return {name: sha256(file.read_bytes()).hexdigest() for name, file in self.files.items()}
 
 
 def zoo_root(given: Path | None = None) -> Path:
@@ -62,8 +70,34 @@ def zoo_root(given: Path | None = None) -> Path:
     raise ModelError("zoo", rule, ", ".join(map(str, places)), f"Name it, or set {PLACE}; the repository has one.")
 
 
-def zoo_entries(root: Path) -> list[ZooEntry]:
-    """Every training that has its members here, or hashes of those that are not; every lone file; by name."""
+def zoo_place(given: Path | None = None) -> Path | None:
+    """The zoo's folder; None, the package's own list, where nobody names one and there is none."""
+    try:
+        return zoo_root(given)
+    except ModelError:
+        if given or os.environ.get(PLACE):
+            raise
+        return None
+
+
+def known_entries(place: Path | None) -> list[ZooEntry]:
+    """Those of a zoo's folder, or of the package's own list."""
+    if place is not None:
+        return zoo_entries(place)
+    listed = json.loads((files("ringfence") / "data" / "embedded" / LIST).read_text(encoding="utf-8"))
+    return [ZooEntry(name, _added(one["files"]), one["settings"], one["files"]) for name, one in sorted(listed.items())]
+
+
+def _added(known: Mapping[str, str]) -> dict[str, Path]:
+    """Files that were added, by the names whose hashes they have."""
+    return {name: path for name, digest in known.items() if (path := kept_weights(digest))}
+
+
+def zoo_entries(root: Path, added: Callable[[Mapping[str, str]], Mapping[str, Path]] = _added) -> list[ZooEntry]:
+    """Every training that has its members here, or hashes of those that are not; every lone file; by name.
+
+    added: finds weights elsewhere by their hashes.
+    """
     found: list[ZooEntry] = []
     for config in sorted(root.rglob("config.json")):
         folder = config.parent
@@ -74,15 +108,15 @@ def zoo_entries(root: Path) -> list[ZooEntry]:
                 _ = (plan["objective"]["name"], float(plan["sigma"]), int(plan["epochs"]))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ModelError(str(config), "must be the settings of a training", error, "Copy it anew.") from error
-        every = [folder / f"final-{i}.safetensors" for i in range(members)]
-        files, known = tuple(takewhile(Path.is_file, every)), read_sums(folder)
-        absent = {file.name: known[file.name] for file in every[len(files) :] if file.name in known}
-        if len(files) + len(absent) == members:
-            found.append(ZooEntry(folder.relative_to(root).as_posix(), files, settings, absent))
+        names, sums = [f"final-{i}.safetensors" for i in range(members)], read_sums(folder)
+        here = {name: folder / name for name in names if (folder / name).is_file()}
+        known = {name: sums[name] for name in names if name in sums}
+        if {*here, *known} == set(names):
+            found.append(ZooEntry(folder.relative_to(root).as_posix(), {**added(known), **here}, settings, known))
     for file in sorted(root.rglob("*.safetensors")):
         if not (file.parent / "config.json").exists():
             name = file.relative_to(root).with_suffix("").as_posix()
-            found.append(ZooEntry(name, (file,), {"arch": read_weights(file).arch, "members": 1}))
+            found.append(ZooEntry(name, {file.name: file}, {"arch": read_weights(file).arch, "members": 1}))
     return sorted(found, key=lambda entry: entry.name)
 
 
@@ -105,7 +139,7 @@ def _text(path: Path) -> str:
 
 def zoo_file(name: str, root: Path | None = None) -> Path:
     """The weights that ``data/training`` (its only or first member) or ``data/training:i`` names."""
-    entries = {entry.name: entry for entry in zoo_entries(zoo_root(root))}
+    entries = {entry.name: entry for entry in known_entries(zoo_place(root))}
     training, _, member = name.partition(":")
     if training not in entries:
         near = difflib.get_close_matches(training, entries, 3, 0.3) or list(entries)
@@ -114,14 +148,21 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
             "model", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty."
         )
     entry = entries[training]
-    here, every = len(entry.files), entry.members
-    number = int(member or 0) if (member or "0").isdigit() else every
-    if number >= every:
-        rule = f"{training} has the members 0 to {every - 1}"
+    names = entry.names
+    number = int(member or 0) if (member or "0").isdigit() else len(names)
+    if number >= len(names):
+        rule = f"{training} has the members 0 to {len(names) - 1}"
         raise ModelError("model", rule, repr(member), f"Write zoo:{training}:0.")
-    if number >= here:
-        kept = f"the first {here} members are kept" if here else "no weights are kept here"
-        raise ModelError(
-            "model", f"of {training} {kept}", f"member {number}", "Train it: zoo/README.md has the command."
+    chosen = names[number]
+    if chosen not in entry.files:
+        here = [str(place) for place, name in enumerate(names) if name in entry.files]
+        kept = f"the members {', '.join(here)} are here" if here else "no weights are here"
+        found = f"member {number}, of sha256 {entry.known[chosen]}"
+        remedy = (
+            "Add a file, folder or archive that has it: ringfence zoo add FILE. Or train it: zoo/README.md tells how."
         )
-    return entry.files[number]
+        raise ModelError("model", f"of {training} {kept}", found, remedy)
+    path = entry.files[chosen]
+    if path.parent == weights_folder():
+        check_kept(path, entry.known[chosen])
+    return path

@@ -12,11 +12,8 @@ from torch import Tensor
 
 from ringfence.errors import DataError
 from ringfence.noise.checked import checked_kernel
-from ringfence.noise.inversion import fill_integers
+from ringfence.noise.inversion import Law, fill_integers
 from ringfence.noise.philox import signed
-
-Law = tuple[str, float, int]
-"""Family, scale, steps per unit."""
 
 FARTHEST: Final = 1 << 22
 """Steps that an input may lie from 0: with noise of at most 2^20 steps on top every sum is exact."""

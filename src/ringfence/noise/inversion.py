@@ -18,33 +18,26 @@ from torch import Tensor
 from ringfence.noise.philox import HALF, rows_of_words, words
 from ringfence.stats.lattice import Thresholds, thresholds
 
+Law = tuple[str, float, int]
+"""Family, scale, steps per unit."""
+
 TOP: Final = 16
-"""Bits of a word that find its cell in the guide."""
+"""Bits of a word that tell its integer, unless a threshold lies among the words that have them."""
 
 AT_ONCE: Final = 1 << 15
 """Counters worked on together: few enough for a cache, many enough that calling costs little. Less than that for each
 thread is left to one: two would spend their time handing Python's lock to each other."""
 
-NEVER: Final = 1 << 32
-"""An edge above every word."""
-MANY: Final = (1 << 34) - 1
-"""Stands for several edges."""
-
 
 @final
 @dataclass(frozen=True, eq=False)
 class Guide:
-    """Where a word's search begins: by its upper TOP bits, in which cell it lies.
+    """What 32 bits tell of the integers of a law.
 
-    cells: int64 (2^TOP,); the upper 30 bits count the thresholds whose upper halves lie below the cell, the lower 34
-    are its edge: the upper half of the one threshold within, NEVER where there is none, MANY where only a search tells.
-    values: int64 (n,), the thresholds with their upper bit turned over, so that signed numbers keep their order.
-    sure: float32 (2^TOP,), for the CPU: the integer of all words of a cell, NaN where the cell has an edge.
+    sure: float32 (2^TOP,); the integer of all words with these upper bits, NaN where they have several.
     upper: int64 (n,), the upper halves of the thresholds.
     """
 
-    cells: Tensor
-    values: Tensor
     sure: NDArray[np.float32]
     upper: NDArray[np.int64]
     table: Thresholds
@@ -62,30 +55,35 @@ class Guide:
         flat[rest] = below + self.table.lowest
         return found, rest[self.upper[np.minimum(below, len(self.upper) - 1)] == words]
 
+    def landmarks(self, far: int) -> NDArray[np.int64]:
+        """The words of all thresholds that lie farther from both ends than this, and the outermost words that do."""
+        first, last = far + 1, (1 << 32) - 2 - far
+        return np.concatenate([[first], self.upper[(first <= self.upper) & (self.upper <= last)], [last]])
+
+    def surrounds(self, words: NDArray[np.int64], guessed: NDArray[np.float32]) -> bool:
+        """Whether each guess lies between the two thresholds about its word, threshold k being at k + 1/2, or no more
+        than a quarter of a step outside.
+
+        If that holds for the landmarks, then by monotony for all words between them up to rounding, for which another
+        quarter is left: the threshold nearest to a guess is one of the two about its word.
+        """
+        below = np.searchsorted(self.upper, words, side="right") + self.table.lowest - 0.5
+        above = np.searchsorted(self.upper, words, side="left") + self.table.lowest + 0.5
+        return bool(((below - 0.25 < guessed) & (guessed < above + 0.25)).all())
+
 
 @lru_cache(maxsize=8)
 def guide(family: str, scale: float, lattice: int) -> Guide:
     """The guide to the thresholds of a law."""
     table = thresholds(family, scale, lattice)
     upper = (table.values >> HALF).astype(np.int64)
-    starts = np.arange(1 << TOP, dtype=np.int64) << (32 - TOP)
-    base = np.searchsorted(upper, starts, side="left")
-    within = np.searchsorted(upper, starts + (1 << (32 - TOP)), side="left") - base
-    edge = np.where(within == 0, NEVER, np.where(within == 1, np.append(upper, NEVER)[base], MANY))
-    sure = np.where(within == 0, base + table.lowest, np.nan).astype(np.float32)
-    signed = (table.values ^ np.uint64(1 << 63)).view(np.int64)
-    return Guide(torch.from_numpy((base << 34) | edge), torch.from_numpy(signed), sure, upper, table)
-
-
-@lru_cache(maxsize=8)
-def guide_on(family: str, scale: float, lattice: int, device: str) -> Guide:
-    """The same with its tensors on a device."""
-    found = guide(family, scale, lattice)
-    return Guide(found.cells.to(device), found.values.to(device), found.sure, found.upper, found.table)
+    ends = np.searchsorted(upper, np.arange((1 << TOP) + 1, dtype=np.int64) << (32 - TOP), side="left")
+    sure = np.where(ends[:-1] == ends[1:], ends[:-1] + table.lowest, np.nan).astype(np.float32)
+    return Guide(sure, upper, table)
 
 
 @torch.inference_mode()
-def fill_integers(out: Tensor, key: int, law: tuple[str, float, int]) -> None:
+def fill_integers(out: Tensor, key: int, law: Law) -> None:
     """Overwrite out (rows, size), float32 on the CPU, with the integers of a 64-bit key; row r is the draw in place r.
 
     Numbers i, i + Q, i + 2Q, i + 3Q of a row come from the block at the counter (i, row, 0, 0), Q = ceil(size / 4),
@@ -130,14 +128,15 @@ def second_words(key: int, number: NDArray[np.int64], place: NDArray[np.int64], 
 
 
 def are_drawn_by(
-    add_integers: Callable[[Tensor, Tensor, Tensor, tuple[str, float, int]], None], device: torch.device
+    add_integers: Callable[[Tensor, Tensor, Tensor, Law], None], device: torch.device, family: str = "gaussian"
 ) -> bool:
     """Whether a kernel (exact_kernel.py) draws the integers of fill_integers, every one of them.
 
-    100,000 numbers of a law whose tails take 64 bits for one in three thousand; half of all keys are negative there.
+    150,000 numbers of keys that were looked for: among them are words in both tails and, for every family, words that
+    are the upper half of a threshold. Half of the keys are negative there.
     """
-    law, size, rows = ("gaussian", 0.25, 255), 1003, 25
-    keys = [1, (1 << 63) - 1, 1 << 63, (1 << 64) - 5]
+    law, size, rows = (family, 0.25, 255), 1003, 25
+    keys = [48, 106, 583, (1 << 64) - 151, (1 << 64) - 223, (1 << 64) - 908]
     wanted = torch.empty(len(keys), rows, size)
     for key, part in zip(keys, wanted, strict=True):
         fill_integers(part, key, law)

@@ -62,6 +62,48 @@ def _laplace(word, scale):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def words_at(key, place, third, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The counters i of this program, and Philox's four words at (i, place, third, 0)."""
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    zero = tl.zeros([BLOCK], tl.int32)
+    a, b, c, d = tl.philox(key, i, zero + place.to(tl.int32), zero + third, zero)
+    return i, a, b, c, d
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _clean_at(clean, i, part, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Of one row of the inputs, the numbers that get their noise from word ``part`` of the counters i."""
+    QUARTER: tl.constexpr = (SIZE + 3) // 4
+    number = i + part * QUARTER
+    return tl.load(clean + number, mask=(i < QUARTER) & (number < SIZE), other=0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _put_at(out, value, i, part, SIZE: tl.constexpr, CHANNELS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The same numbers of the result, cast and laid out."""
+    # Constants: dividing by numbers that are none takes many instructions.
+    QUARTER: tl.constexpr = (SIZE + 3) // 4
+    PIXELS: tl.constexpr = SIZE // CHANNELS
+    number = i + part * QUARTER
+    place_in_row = (number % PIXELS) * CHANNELS + number // PIXELS  # one channel: the number itself
+    tl.store(out + place_in_row, value.to(out.dtype.element_ty), mask=(i < QUARTER) & (number < SIZE))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def put(out, clean, step, i, one, two, three, four, SIZE: tl.constexpr, CHANNELS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """step (clean + noise) of one row, the noise being that of the four words of the counters i."""
+    # All is read before anything is written: no compiler could tell that it is not the same memory.
+    one += _clean_at(clean, i, 0, SIZE)
+    two += _clean_at(clean, i, 1, SIZE)
+    three += _clean_at(clean, i, 2, SIZE)
+    four += _clean_at(clean, i, 3, SIZE)
+    _put_at(out, one * step, i, 0, SIZE, CHANNELS)
+    _put_at(out, two * step, i, 1, SIZE, CHANNELS)
+    _put_at(out, three * step, i, 2, SIZE, CHANNELS)
+    _put_at(out, four * step, i, 3, SIZE, CHANNELS)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _draw(  # type: ignore[no-untyped-def]
     out,
     clean,
@@ -73,32 +115,20 @@ def _draw(  # type: ignore[no-untyped-def]
     FAMILY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    # Constants: dividing by numbers that are none takes many instructions.
-    QUARTER: tl.constexpr = (SIZE + 3) // 4
-    PIXELS: tl.constexpr = SIZE // CHANNELS
     row = tl.program_id(0).to(tl.int64)
     slot, key, place = tl.load(table + row), tl.load(table + rows + row), tl.load(table + 2 * rows + row)
     scale = tl.where(place >= 0, sigma, 0.0)  # a row without a place is padding
     clean += slot * SIZE
     out += row * SIZE
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    second = tl.zeros([BLOCK], tl.int32) + place.to(tl.int32)
-    zero = tl.zeros([BLOCK], tl.int32)
-    a, b, c, d = tl.philox(key, i, second, zero, zero)
-    for pair in tl.static_range(2):
-        u, t = (a, b) if pair == 0 else (c, d)
-        if FAMILY == 0:
-            one, other = _normals(u, t, scale)
-        elif FAMILY == 1:
-            one, other = _uniform(u, scale), _uniform(t, scale)
-        else:
-            one, other = _laplace(u, scale), _laplace(t, scale)
-        for half in tl.static_range(2):
-            number = i + (2 * pair + half) * QUARTER
-            there = (i < QUARTER) & (number < SIZE)
-            value = tl.load(clean + number, mask=there, other=0.0) + (one if half == 0 else other)
-            place_in_row = (number % PIXELS) * CHANNELS + number // PIXELS  # one channel: the number itself
-            tl.store(out + place_in_row, value.to(out.dtype.element_ty), mask=there)
+    i, a, b, c, d = words_at(key, place, 0, BLOCK)
+    if FAMILY == 0:
+        one, two = _normals(a, b, scale)
+        three, four = _normals(c, d, scale)
+    elif FAMILY == 1:
+        one, two, three, four = _uniform(a, scale), _uniform(b, scale), _uniform(c, scale), _uniform(d, scale)
+    else:
+        one, two, three, four = _laplace(a, scale), _laplace(b, scale), _laplace(c, scale), _laplace(d, scale)
+    put(out, clean, 1.0, i, one, two, three, four, SIZE, CHANNELS)
 
 
 def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float, family: str = "gaussian") -> None:

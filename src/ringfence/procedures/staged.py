@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import bdtr
 
 from ringfence.errors import ArgumentError
 from ringfence.procedures.base import Decisions, Given, State, check_reachable, new_state
 from ringfence.procedures.predict import Voted
 from ringfence.settings import MOST_DRAWS, count, distance, setting, share
 from ringfence.stats import AlphaLedger, ClopperPearson
+from ringfence.stats.special import bdtr
 from ringfence.types import ABSTAIN, BoolArray, IntArray, Tally
 
 RUNNING, CERTIFIED, GAVE_UP = 0, 1, 2

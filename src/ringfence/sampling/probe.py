@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,11 @@ COMPILE_SECONDS = 180.0
 """Compiling takes up to a minute and about halves the time: it pays if a run, uncompiled, would take this long."""
 CONSENSUS_PARTS = 4
 """Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward."""
+
+_CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+)|[Ee]xpected (\d+) but got (\d+)")
+_CONVOLUTION = re.compile(r"channels, but got|input to conv2d")
+_FEATURES = re.compile(r"cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
+"""What convolutions and linear layers of torch say of inputs they cannot take."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -55,8 +61,8 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes:
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        rule, raised = f"must accept a batch of shape {tuple(batch.shape)}", f"{type(error).__name__}: {error}"
-        raise ClassifierError("classifier", rule, raised, "Check that model and data belong together.") from error
+        rule = f"must accept a batch of shape {tuple(batch.shape)}"
+        raise ClassifierError("classifier", rule, *_misfit(error, batch.shape)) from error
     if not isinstance(scores, Tensor) or scores.dim() not in (2, 3):
         received: object = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ClassifierError("classifier", "must map (B, *shape) to scores (B, K)", received, "Return logits.")
@@ -68,6 +74,28 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes:
         received = f"scores of shape {tuple(scores.shape)} and {len(lanes)} names"
         raise ClassifierError("classifier", rule, received, "Return (B, K), or name the lanes: certify(..., lanes=).")
     return int(scores.shape[-1])
+
+
+def _misfit(error: Exception, shape: Sequence[int]) -> tuple[str, str]:
+    """What was found and what to do, where a layer's complaint tells that it sees other channels or sizes."""
+    told = str(error)
+    if len(shape) < 4 and _CONVOLUTION.search(told):
+        remedy = "Give inputs (N, C, H, W): x[:, None] adds a channel, x.reshape(-1, 1, 28, 28) makes pictures of rows."
+        return "a network for pictures, which have channels, height and width", remedy
+    if (found := _CHANNELS.search(told)) and len(shape) == 4:
+        wanted, given = (int(one) for one in found.groups() if one)
+        repeated = "Give colour pictures, or repeat the grey channel: rf.Data(..., channels=3)."
+        grey = "Give grey pictures, of one channel, or a network for colours."
+        usual = f"Give inputs of {wanted} channels, or a network for {given}."
+        remedy = {(3, 1): repeated, (1, 3): grey}.get((wanted, given), usual)
+        if given == 4:
+            remedy = f"Leave out the fourth channel, which says how transparent pixels are. {usual}"
+        return f"a network whose layers take {wanted} channels where {given} come", remedy
+    if (found := _FEATURES.search(told)) and len(shape) == 4:
+        given, wanted = map(int, found.groups())
+        remedy = "Give `size`, the pixels it was trained on, or write resized(MODEL, size=...)."
+        return f"a network with a layer for {wanted} numbers where pictures of this size give {given}", remedy
+    return f"{type(error).__name__}: {told}", "Check that model and data belong together."
 
 
 def fastest_plan(

@@ -88,9 +88,19 @@ class Sampler:
         return self._forward.plan
 
     @property
+    def pending(self) -> int:
+        """Draws that are queued."""
+        return self._packer.pending
+
+    @property
+    def ahead(self) -> int:
+        """Batches that may be under way while the next ones are queued; none where a step waits for its batch."""
+        return IN_FLIGHT + 1 if self._supply.ahead else 0
+
+    @property
     def hungry(self) -> bool:
         """Whether another input should be admitted: fewer than two full batches are queued."""
-        return bool(self._free) and self._packer.pending < 2 * self.plan.batch
+        return bool(self._free) and self.pending < 2 * self.plan.batch
 
     @property
     def slots(self) -> int:
@@ -138,6 +148,18 @@ class Sampler:
             if not self._remembered.catch_up(self.batches):
                 self._run_batch(self._prepare(now=True))
             self._remembered.listen(wait=True)
+
+    def time_of_batch(self) -> float:
+        """Seconds that a batch takes; of draws that no certificate uses, and only while there are no others."""
+        slot, took = self.admit(-1, self._samples[0]), 0.0
+        for start in (0, self.plan.batch):  # the first one only warms
+            begin = time.perf_counter()
+            self.submit(slot, -1, start, self.plan.batch)
+            while self.step() is not None:
+                pass
+            took = time.perf_counter() - begin
+        self.release(slot)
+        return took
 
     # One batch ------------------------------------------------------------------------------------------
 

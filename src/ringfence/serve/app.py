@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
@@ -183,14 +184,18 @@ def _questions(service: Service) -> APIRouter:
         served = service.model(model)
         service.check_signed(signed)
         content = await body_of(request, service.limits)
-        served.check_room(question)  # before anything is decoded
+        came = request.state.came
+        served.check_room(question, came)  # before anything is decoded
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         parts = (content, kind, served.shape)
         x = read_input(*parts) if len(content) < SMALL else await run_in_threadpool(read_input, *parts)
         if STREAM in request.headers.get("accept", ""):
-            return _streamed(service, served, x, question, signed)
-        asked = served.ask(x, question, came=request.state.came)
-        return service.said(served, asked, await _result(request, asked), signed)
+            return _streamed(service, served, x, question, signed, came)
+        asked = served.ask(x, question, came=came)
+        record = await _result(request, asked)
+        served.pace.reply.saw(time.monotonic() - asked.course.ended)
+        # Itself, not for the framework to check and to encode once more.
+        return Response(service.said(served, asked, record, signed).model_dump_json(), media_type=JSON)
 
     @routes.post("/certify", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
     async def certify(
@@ -223,6 +228,7 @@ async def _result(request: Request, asked: Asked) -> Record:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             asked.leave()
+            answer.cancel()  # whatever becomes of it, nobody hears of it
             raise ClientDisconnect
         return await answer
     finally:
@@ -254,11 +260,11 @@ def _bounds(bounds: Bounds, place: int = 0) -> str:
     return _event("bounds", BoundsEvent(**told).model_dump_json())
 
 
-def _streamed(service: Service, served: Served, x: Any, question: Question, signed: bool) -> Response:
+def _streamed(service: Service, served: Served, x: Any, question: Question, signed: bool, came: float) -> Response:
     """Bounds as they grow, then the answer."""
     heard = asyncio.Queue[Bounds | None]()
     put = _from_threads(heard)
-    asked = served.ask(x, question, watch=put)
+    asked = served.ask(x, question, watch=put, came=came)
     asked.answer.add_done_callback(lambda _: put(None))
 
     async def events() -> AsyncIterator[str]:

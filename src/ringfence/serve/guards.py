@@ -6,11 +6,12 @@ import asyncio
 import hmac
 import json
 import logging
+import secrets
 import time
-import uuid
 from collections.abc import Sequence
 from hashlib import sha256
 from ipaddress import ip_address
+from itertools import count
 from pathlib import Path
 from typing import Any, final
 
@@ -111,6 +112,10 @@ class Guard:
     ) -> None:
         self._app, self._limits, self._loopback = app, limits, loopback
         self._tokens = [sha256(one).digest() for one in tokens]
+        self._start, self._number = (
+            secrets.token_hex(4),
+            count(),
+        )  # of requests; random ones would each wait for the lock
         self._left: dict[str, tuple[float, float]] = {}  # client -> requests it may still make, when that was counted
         self._count = Counter("ringfence_requests", "Requests.", ["route", "status"], registry=registry)
         self._time = Histogram("ringfence_request_seconds", "From request to answer.", ["route"], registry=registry)
@@ -120,7 +125,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, number, status, started = time.perf_counter(), uuid.uuid4().hex[:16], 500, False
+        begin, number, status, started = time.perf_counter(), f"{self._start}{next(self._number):08x}", 500, False
 
         async def answer(message: Message) -> None:
             nonlocal status, started

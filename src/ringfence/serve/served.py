@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -22,15 +23,13 @@ from torch import Tensor
 from ringfence.certification import Certification
 from ringfence.data import Input
 from ringfence.driver import CHECKED_ON, Begun, Execution, begin, confirmed, lifted
-from ringfence.errors import ArgumentError, ModelError, RingfenceError
-from ringfence.job_file import Job, read_job
+from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
-from ringfence.models.trust import foreign_code
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
 from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.pace import Pace
 from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
-from ringfence.store import RunFolder
 from ringfence.store.atomic import read_file, writing_errors
 
 BACKGROUND = 8
@@ -39,29 +38,11 @@ BACKGROUND = 8
 N0, LOOK = 50, 25
 """Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
 PATIENCE = 0.5
-"""Of its budget: a request that would wait longer for a first look is refused at once, to ask elsewhere in time."""
-MARGIN = 1.5
-"""Times the usual wait for a first look: so long it may take, and there must be time for."""
-RECENT = 0.05
-"""Weight of the newest request in the means that say how long others will take."""
-
-
-def certification_at(path: str | Path, trust: bool = False) -> Certification:
-    """What a job file describes, or what a run folder was made of; trust: run the code that such a folder names."""
-    path = Path(path)
-    if not path.is_dir():
-        return Job.of(read_job(path)).certification
-    config = RunFolder.open(path).config
-    told = foreign_code(config.classifier.tree)
-    if told and not trust:
-        rule, remedy = (
-            "names a model that runs code, which no run folder may start by itself",
-            "Look at it; add --trust.",
-        )
-        raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), remedy)
-    value = Certification.of(config)
-    value.config()  # refused if model or data are not those of the folder
-    return value
+"""Of its budget: a request whose first answer would take longer is refused at once, to ask elsewhere in time."""
+STEPS = 20
+"""Batches that fit into the usual budget, at least, where nobody chose their size: deadlines are kept by whole ones."""
+TESTS = 1024
+"""Settings of requests whose procedures are kept: to find what a radius asks for takes milliseconds."""
 
 
 def read_secret(path: Path) -> bytes:
@@ -85,9 +66,8 @@ def input_hash(x: Tensor) -> str:
 class Waiting:
     """Requests that nobody works on yet: those with a deadline first, a bounded number of them."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._closed, self._changed = most, False, threading.Condition()
-        self.lead = 0.0  # seconds up to a first look, without which there is no answer
+    def __init__(self, most: int, pace: Pace) -> None:
+        self._most, self._pace, self._closed, self._changed = most, pace, False, threading.Condition()
         self._urgent: deque[Asked] = deque()
         self._background: deque[Asked] = deque()
 
@@ -105,18 +85,22 @@ class Waiting:
             self._changed.notify()
 
     def take(self, block: bool, background: bool = True) -> Asked | None:
-        """The next one; None where there is none, or after closing, when all have been taken."""
+        """The next one; None where there is none, or after closing, when all have been taken.
+
+        block: there is nothing else to do, so that whoever has any time left is taken.
+        """
         with self._changed:
             while True:
-                found = self._next(background)
+                found = self._next(background, 0.0 if block else self._pace.least)
                 if found is not None or self._closed or not block:
                     return found
                 self._changed.wait()
 
-    def _next(self, background: bool) -> Asked | None:
+    def _next(self, background: bool, needed: float) -> Asked | None:
+        """The next one that has the time that is needed; those without get no answer."""
         while self._urgent:
             asked = self._urgent.popleft()
-            if time.monotonic() + MARGIN * self.lead < asked.deadline and not asked.course.left:
+            if time.monotonic() + needed < asked.deadline and not asked.course.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
         return self._background.popleft() if background and self._background else None
@@ -162,12 +146,13 @@ class Served:
         self.shape = tuple(self.loaded.dataset.shape)
         self.class_names = self.loaded.dataset.class_names
         self._usual = self._anytime(certification)
-        self._waiting = Waiting(self.limits.waiting)
-        self._stay = 0.0  # seconds that requests are in work, the mean of late ones
+        self.pace = Pace()
+        self._waiting = Waiting(self.limits.waiting, self.pace)
         self.broken: str | None = None
         self._flights: list[Flights] = []
         self._begun = [self._begin(replace(execution, device=one)) for one in (devices or (execution.device,))]
-        self._engines = [Shared(begun.engine) for begun in self._begun]
+        self._engines = [Shared(begun.engine, self.pace) for begun in self._begun]
+        self._tests = lru_cache(TESTS)(self._test_of)
         self._threads = [
             threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
             for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
@@ -183,21 +168,31 @@ class Served:
         return Anytime(alpha=limits.alpha, n0=N0, n=limits.draws, look=LOOK, seconds=limits.seconds)
 
     def _begin(self, execution: Execution) -> Begun:
+        """Engine and checks; where nobody chose the batch, one that takes a small part of the usual budget."""
         loaded = self.loaded
         samples = list(islice(loaded.dataset, CHECKED_ON)) or [Input(0, loaded.dataset.first_readable, None, "")]
         work = replace(loaded.work((), execution), procedure=self._usual, lanes=("main",))
-        return begin(work, lifted(samples, loaded.lift), self.limits.together)
+        start = partial(begin, samples=lifted(samples, loaded.lift), slots=self.limits.together)
+        begun = start(work)
+        if execution.batch is not None or execution.plan is not None:
+            return begun
+        batch, took, most = begun.engine.plan.batch, begun.engine.time_of_batch(), self.limits.usual_seconds / STEPS
+        if took <= most or batch == 1:
+            return begun
+        return start(replace(work, execution=replace(execution, batch=max(1, int(batch * most / took)))))
 
     # Asking
 
     def test(self, question: Question) -> Anytime:
         """The procedure that answers a question."""
-        radii = () if question.radius is None else (question.radius,)
-        test = replace(self._usual, alpha=question.alpha, radii=radii)
-        best = self.largest_radius(question.alpha)
-        if question.radius is not None and question.radius > best:
+        return self._tests(question.alpha, question.radius)
+
+    def _test_of(self, alpha: float, radius: float | None) -> Anytime:
+        test = replace(self._usual, alpha=alpha, radii=() if radius is None else (radius,))
+        best = self.largest_radius(alpha)
+        if radius is not None and radius > best:
             rule = f"cannot be more than {best:.4g}, what {test.n} draws that all agree would prove"
-            raise ArgumentError("radius", rule, question.radius, "Ask for less, or for none.")
+            raise ArgumentError("radius", rule, radius, "Ask for less, or for none.")
         test.start(1, self._begun[0].given)  # whatever it refuses is refused here, not where others wait
         return test
 
@@ -217,14 +212,18 @@ class Served:
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
 
-    def check_room(self, question: Question) -> None:
-        """Refuse what cannot be answered in time, before anything is decoded for it."""
+    def check_room(self, question: Question, came: float) -> None:
+        """Refuse what could not be answered in time, before anything is decoded for it; came: when it did."""
         if self.broken:
             raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
-        waiting = len(self._waiting)
-        expected = (waiting + 1) / self.limits.together * self._stay
-        if waiting and expected + self._waiting.lead > PATIENCE * (question.seconds or np.inf):
-            raise Busy(f"would wait {expected:.1f} s of its {question.seconds:g}", "one more", max(1.0, expected))
+        slots, in_work = sum(one.slots for one in self._engines), sum(len(one.open_now) for one in self._flights)
+        if not in_work:  # with nothing to do, what took long before may not now
+            return
+        ahead = len(self._waiting) + (in_work >= slots)
+        wait = ahead / slots * self.pace.stay
+        needed = time.monotonic() - came + wait + self.pace.least
+        if needed > PATIENCE * (question.seconds or np.inf):
+            raise Busy(f"would take {needed:.2g} s to a first answer", f"{question.seconds:g} s", max(1.0, wait))
 
     def ask(
         self,
@@ -239,14 +238,15 @@ class Served:
 
         came: when the request did, by time.monotonic(); its budget counts from then, where now is not said.
         """
+        came = time.monotonic() if came is None else came
         if not background:
-            self.check_room(question)
+            self.check_room(question, came)
         if tuple(x.shape) != self.shape:
             raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
         key = self.noise_key(x, question.alpha)
         test = self.test(question)
         asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)
-        asked.course.came = time.monotonic() if came is None else came
+        asked.course.came = came
         asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
         self._waiting.put(asked)
         return asked
@@ -285,15 +285,18 @@ class Served:
 
     def _work(self, begun: Begun, engine: Shared) -> None:
         value, loaded = self.certification, self.loaded
-        flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash)
+        flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash, self.pace)
         self._flights.append(flights)
         try:
             while (first := self._waiting.take(block=True)) is not None:
                 arriving = Arriving(first, self._waiting, flights)
                 for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
-                    self._stay += RECENT * (time.monotonic() - item.course.began - self._stay)
-                    self._waiting.lead += RECENT * (item.course.first - self._waiting.lead)
+                    now = time.monotonic()
+                    self.pace.left(now - item.course.began)
+                    self.pace.lead.saw(item.course.first)
+                    self.pace.held.saw(now - item.course.ended)
+                    item.course.ended = now
                     item.answer.set_result(records[0])
         except Exception as error:  # whatever it was, nobody may wait for ever
             self._break(flights, error)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 from typing import final
 
 import numpy as np
@@ -19,7 +21,8 @@ from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Anytime
 from ringfence.record import Record
 from ringfence.sampling import CHUNK, Finished, Sampler
-from ringfence.serve.limits import Question
+from ringfence.serve.limits import Gone, Question
+from ringfence.serve.pace import Pace
 from ringfence.types import IntArray, Tally
 
 KEPT = 64
@@ -40,7 +43,7 @@ class Bounds:
 
 @dataclass
 class Course:
-    """How a request fares: when it came, began and was last looked at, the draws it has and those it waits for.
+    """How a request fares: when it came, began, was last looked at and ended; the draws it has and those it waits for.
 
     first: seconds up to its first look; late: time ended it; left: nobody waits for it any more.
     """
@@ -48,6 +51,7 @@ class Course:
     came: float = field(default_factory=time.monotonic)
     began: float = 0.0
     looked: float = 0.0
+    ended: float = 0.0
     first: float = 0.0
     drawn: int = 0
     wanted: int = 0
@@ -72,7 +76,7 @@ class Asked(Input):
 
     @property
     def deadline(self) -> float:
-        """By which time drawing ends."""
+        """By when the answer must be there."""
         begin = self.course.began if self.background else self.course.came
         return np.inf if self.question.seconds is None else begin + self.question.seconds
 
@@ -80,34 +84,54 @@ class Asked(Input):
         """Nobody waits for the answer any more."""
         self.course.left = True
 
-    def late_for(self, draws: int) -> bool:
-        """Asked at a look: whether so many draws more would take too long, at the pace so far; or as long as before."""
+    def late_for(self, draws: int, reserve: float) -> bool:
+        """Asked at a look: whether so many draws more would take too long, at the pace of all or of the last ones."""
         course, now = self.course, time.monotonic()
-        course.drawn, course.wanted = course.drawn + course.wanted, draws
-        expected = max(draws * (now - course.began) / max(course.drawn, 1), now - course.looked)
-        course.looked = now
+        course.drawn += course.wanted
+        each = max((now - course.began) / max(course.drawn, 1), (now - course.looked) / max(course.wanted, 1))
+        course.looked, course.wanted = now, draws
         if not course.first and course.drawn > self.test.n0:
             course.first = now - course.began
-        course.late = draws > 0 and (course.left or now + expected > self.deadline)
+        course.late = draws > 0 and (course.left or now + draws * each + reserve > self.deadline)
         return course.late
+
+
+@dataclass
+class _Place:
+    """An input in a slot: draws it has had or queued, those of what it asked for that are not queued, what came so far.
+
+    queued: a slice is on its way; released: nobody waits for it.
+    """
+
+    slot: int
+    had: int = 0
+    stage: int = 0
+    start: int = 0
+    left: int = 0
+    so_far: Tally | None = None
+    queued: bool = False
+    released: bool = False
 
 
 @final
 class Shared:
-    """An engine of which every input in work gets an equal part: large requests are drawn in slices, in turn.
+    """An engine that requests share: large ones are drawn in slices, and who has had the fewest draws is next.
 
-    An input is admitted whenever there is a slot, so that a new one need not wait for those that draw long; a slice
-    is so large that all of them together keep two batches queued, as in a run (Yu et al. 2022 call it continuous
-    batching). Once an input is decided, rows are asked again at once, not only now and then: it waits for that.
+    An input is admitted whenever there is a slot, and does not wait for those that draw long: most need few draws, and
+    the others have an answer already (least attained service, Nuyens and Wierman 2008). All together keep two batches
+    queued, as in a run (Yu et al. 2022 call it continuous batching). Once an input is decided, rows are asked again at
+    once, not only now and then: it waits for that.
     """
 
-    def __init__(self, engine: Sampler) -> None:
-        self._engine = engine
+    def __init__(self, engine: Sampler, pace: Pace) -> None:
+        self._engine, self._pace = engine, pace
+        self._batches = 2 + engine.ahead  # that all of them have queued or on their way
         self.shape, self.lanes, self.forwards_per_draw = engine.shape, engine.lanes, engine.forwards_per_draw
         self.seconds = engine.seconds
-        self._rest: dict[int, tuple[int, int, int]] = {}  # slot -> stage, next draw, draws left
-        self._so_far: dict[int, Tally] = {}
-        self._decided = 0
+        self._places: dict[int, _Place] = {}
+        self._turns: list[tuple[int, int, _Place]] = []  # a heap: draws had, in the order of asking
+        self._number = count()
+        self._decided, self._stepped = 0, 0.0
 
     @property
     def slots(self) -> int:
@@ -132,43 +156,76 @@ class Shared:
     @property
     def hungry(self) -> bool:
         """Whether there is a slot."""
-        return len(self._rest) < self.slots
+        return len(self._places) < self.slots
 
     def admit(self, input_id: int, lifted: Tensor) -> int:
         """Place an input."""
+        if not self._places:
+            self._stepped = 0.0  # since the last batch there was nothing to do
         slot = self._engine.admit(input_id, lifted)
-        self._rest[slot] = (0, 0, 0)
+        self._places[slot] = _Place(slot)
         return slot
 
     def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
-        """Ask for draws, of which the first slice is queued."""
-        share = 2 * self._engine.plan.batch // max(1, len(self._rest))
-        slice_ = min(draws, max(CHUNK, share // CHUNK * CHUNK))
-        self._rest[slot] = (stage, start + slice_, draws - slice_)
-        self._engine.submit(slot, stage, start, slice_)
+        """Ask for draws, which are queued in slices when it is their turn."""
+        place = self._places[slot]
+        place.stage, place.start, place.left = stage, start, draws
+        heappush(self._turns, (place.had, next(self._number), place))
 
     def release(self, slot: int) -> None:
-        """Free a slot whose input is decided."""
-        del self._rest[slot]
-        self._decided = self._engine.batches
+        """Free a slot whose input is decided, or left; once what is on its way for it has come."""
+        place = self._places[slot]
+        place.released, self._decided = True, self._engine.batches
+        if not place.queued:
+            self._free(slot)
+
+    def _free(self, slot: int) -> None:
+        del self._places[slot]
         self._engine.release(slot)
+
+    def _queue(self) -> None:
+        """Let those who have had the fewest draws have some more, while fewer than two batches are queued."""
+        batch = self._engine.plan.batch
+        share = -(-self._batches * batch // max(1, len(self._places) * CHUNK)) * CHUNK
+        while self._turns and self._engine.pending < 2 * batch:
+            place = heappop(self._turns)[2]
+            if place.released:
+                continue
+            draws = min(place.left, share)
+            self._engine.submit(place.slot, place.stage, place.start, draws)
+            place.start, place.left, place.had, place.queued = (
+                place.start + draws,
+                place.left - draws,
+                place.had + draws,
+                True,
+            )
 
     def step(self) -> Finished | None:
         """Run one batch; whole requests that are complete by now."""
+        now = time.monotonic()
+        if self._stepped:
+            self._pace.step.saw(now - self._stepped)
+        self._stepped = now
+        self._queue()
         # Now and then the engine asks by itself, and then remembers rows of these requests too.
         finished = self._engine.step(ask=self._decided > self._engine.confirmed and self.batches % 4 > 0)
         if finished is None or not len(finished.slots):
             return finished
-        whole: list[int] = []
-        for place, slot in enumerate(finished.slots.tolist()):
-            part = finished.tally[slice(place * self.lanes, (place + 1) * self.lanes)]
-            self._so_far[slot] = self._so_far[slot] + part if slot in self._so_far else part
-            stage, start, left = self._rest[slot]
-            if left:
-                self.submit(slot, stage, start, left)
+        whole: dict[int, Tally] = {}
+        for number, slot in enumerate(finished.slots.tolist()):
+            place = self._places[slot]
+            place.queued = False
+            if place.released:
+                self._free(slot)
+                continue
+            part = finished.tally[slice(number * self.lanes, (number + 1) * self.lanes)]
+            part = part if place.so_far is None else place.so_far + part
+            place.so_far = part if place.left else None
+            if place.left:
+                heappush(self._turns, (place.had, next(self._number), place))
             else:
-                whole.append(slot)
-        return Finished(np.array(whole, np.int64), _joined([self._so_far.pop(slot) for slot in whole], finished.tally))
+                whole[slot] = part
+        return Finished(np.array(list(whole), np.int64), _joined(list(whole.values()), finished.tally))
 
     def confirm(self) -> None:
         """Find out about the batches that are not confirmed."""
@@ -188,10 +245,17 @@ class Flights:
     """Requests in work, those with the same settings together: one table of states for each."""
 
     def __init__(
-        self, engine: Shared, begun: Begun, also: tuple[Mechanism, ...], lift: Lift, seed: int, config_hash: str
+        self,
+        engine: Shared,
+        begun: Begun,
+        also: tuple[Mechanism, ...],
+        lift: Lift,
+        seed: int,
+        config_hash: str,
+        pace: Pace,
     ) -> None:
-        self._engine, self._begun = engine, begun
-        self._parts = (begun.given, also, lift, ("main",), seed, config_hash, _late)
+        self._engine, self._pace = engine, pace
+        self._parts = (begun.given, also, lift, ("main",), seed, config_hash, self._late)
         self._flights: dict[Anytime, InFlight] = {}
         self.open_now: dict[int, Asked] = {}
         self.everything: set[Asked] = set()  # with those that are decided and wait to be confirmed
@@ -220,7 +284,7 @@ class Flights:
             watched = []
             for slot in slots.tolist():
                 if id(self.open_now[slot]) in gone:
-                    del self.open_now[slot]
+                    self.open_now.pop(slot).course.ended = time.monotonic()
                 elif self.open_now[slot].watch is not None:
                     watched.append(slot)
             for item, top, radius, p_a in flight.so_far(watched) if watched else ():
@@ -228,14 +292,27 @@ class Flights:
                 assert item.watch is not None
                 item.watch(Bounds(top, radius, p_a, item.course.drawn, time.monotonic() - item.course.came))
             yield from decided
+        yield from self._stopped()
+
+    def _stopped(self) -> Iterator[tuple[Input, list[Record]]]:
+        """Those whose time is over, or whom nobody waits for, with what their last look proved."""
+        until = time.monotonic() + self._pace.reserve
+        for slot in [slot for slot, one in self.open_now.items() if one.course.left or one.deadline < until]:
+            item = self.open_now.pop(slot)
+            item.course.late, item.course.ended = True, time.monotonic()
+            for _, records in self._flights[item.test].stop([slot]):
+                if item.course.first:
+                    yield item, records
+                else:
+                    self._pace.lead.saw(time.monotonic() - item.course.began)
+                    item.answer.set_exception(Gone("had no time for a first look", f"{item.question.seconds} s"))
+
+    def _late(self, item: Input, draws: int) -> bool:
+        assert isinstance(item, Asked)
+        return item.late_for(draws, self._pace.reserve)
 
     def _forget(self) -> None:
         """Drop settings that nobody asks about, where there are many."""
         if len(self._flights) >= KEPT:
             used = {item.test for item in self.open_now.values()}
             self._flights = {test: flight for test, flight in self._flights.items() if test in used}
-
-
-def _late(item: Input, draws: int) -> bool:
-    assert isinstance(item, Asked)
-    return item.late_for(draws)

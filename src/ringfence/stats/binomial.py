@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaincc, betainccinv
 
 from ringfence.errors import ArgumentError
+from ringfence.stats.special import betainc, betaincc, betainccinv
 from ringfence.types import FloatArray, IntArray
 
 _AIM = 1 - 1e-6

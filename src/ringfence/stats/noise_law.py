@@ -9,10 +9,10 @@ from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
 
 from ringfence.errors import ArgumentError
 from ringfence.stats.lattice import check_lattice, thresholds
+from ringfence.stats.special import ndtr, ndtri
 from ringfence.types import FloatArray
 
 GAUSSIAN: Final = "gaussian"

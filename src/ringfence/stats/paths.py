@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import betainc
 
+from ringfence.stats.special import betainc
 from ringfence.types import FloatArray
 
 

@@ -13,11 +13,11 @@ from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaln
 
 from ringfence.errors import ArgumentError
 from ringfence.stats.binomial import check_alpha
 from ringfence.stats.paths import BinomialPaths
+from ringfence.stats.special import betainc, betaln
 from ringfence.types import BoolArray, FloatArray, IntArray
 
 _BUDGET = 1 - 1e-9

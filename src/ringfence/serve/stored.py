@@ -1,0 +1,65 @@
+"""Stored: the certification that a job file or a run folder holds, ready to be served where the data are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ringfence.certification import Certification
+from ringfence.data import Dataset
+from ringfence.driver import CHECKED_ON
+from ringfence.engines.local import THUMBNAIL
+from ringfence.errors import ModelError
+from ringfence.job_file import Job, read_job
+from ringfence.models.trust import foreign_code
+from ringfence.store import RunFolder
+
+
+def certification_at(path: str | Path, trust: bool = False) -> Certification:
+    """What a job file describes, or what a run folder was made of; trust: run the code that such a folder names.
+
+    A folder's model must be the one that was certified; its data are not needed, and not looked at.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return Job.of(read_job(path)).certification
+    run = RunFolder.open(path)
+    told = foreign_code(run.config.classifier.tree)
+    if told and not trust:
+        rule = "names a model that runs code, which no run folder may start by itself"
+        raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), "Look at it; add --trust.")
+    value, kept = Certification.of(run.config), kept_inputs(run)
+    value = value if kept is None else value.standing_on(kept)
+    value.config()  # refused if the model is not that of the folder
+    return value
+
+
+def kept_inputs(run: RunFolder) -> Dataset | None:
+    """The pictures that a folder keeps, as inputs to check the model on; grey ones where they are smaller than inputs.
+
+    None for folders from before they kept the shape of their inputs, where the pictures do not tell it either.
+    """
+    pictures = [one.thumbnail for one in run.inputs()[:CHECKED_ON] if one.thumbnail is not None]
+    shown = [torch.from_numpy(one.copy()).permute(2, 0, 1) / 255 for one in pictures]
+    summary = run.summary() or {}
+    found = summary.get("shape")
+    if found is None and shown and max(shown[0].shape[1:]) < THUMBNAIL:
+        found = shown[0].shape
+    if found is None:
+        return None
+    shape, data = tuple(int(side) for side in found), run.config.data
+    samples: list[Tensor] = [x for x in shown if tuple(x.shape) == shape] or [torch.full(shape, 0.5)]
+    count = len(samples) if data.count is None else data.count
+    return Dataset(
+        name=data.source,
+        ids=list(range(count)),
+        labels=[None] * count,
+        positions=[place % len(samples) for place in range(count)],
+        read=samples.__getitem__,
+        name_of=lambda place: "",
+        shape=shape,
+        identify=lambda: data.digest or "",
+        class_names=summary.get("class_names"),
+    )

@@ -1,0 +1,53 @@
+"""The deployment that the page on serving shows, on a Ray of this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.serve.client import Client
+from ringfence.serve.schemas import Answer
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
+TOKEN = "a token of many letters"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    ray = pytest.importorskip("ray")
+    serve = pytest.importorskip("ray.serve", reason="needs ray[serve]", exc_type=ImportError)
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    how: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    ray.init("local", num_cpus=2, runtime_env=environment, **how)
+    with socket.create_server(("127.0.0.1", 0)) as line:
+        port = line.getsockname()[1]
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    yield port
+    serve.shutdown()
+    ray.shutdown()
+
+
+def test_replicas_of_the_example_answer_alike(port: int, tmp_path: Path, digits: list[Tensor]) -> None:
+    value = rf.Certification("default", noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100))
+    value.run(tmp_path / "digits", rf.Execution(device="cpu"))
+    (tmp_path / "tokens").write_text(TOKEN)
+    example = PAGE.read_text().partition("With Ray Serve")[2].partition("```py\n")[2].partition("```")[0]
+    assert example.count("/srv/ringfence") == 1
+    assert example.count('{"num_gpus": 1}') == 1
+    example = example.replace("/srv/ringfence", str(tmp_path)).replace('{"num_gpus": 1}', '{"num_cpus": 0.5}')
+    exec(compile(example, str(PAGE), "exec"), {"__name__": "example"})
+    answers: list[Answer] = []
+    for _ in range(8):  # a client has one connection, and with it one replica
+        with Client(f"http://127.0.0.1:{port}", token=TOKEN, timeout=120) as client:
+            answers.append(client.certify(digits[0], radius=0.25))
+    assert len({str(one.stages) for one in answers}) == 1, "the same draws, whoever answers"
+    assert all(one.wrong(digits[0]) == [] for one in answers)
