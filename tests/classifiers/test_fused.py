@@ -32,7 +32,7 @@ def unpacked(flat: Tensor, outputs: int, inputs: int, taps: int) -> Tensor:
                                 row = step * 16 + lane % 4 * 2 + below + next_to
                                 found[(2 * pair + tile) * 8 + lane // 4, row, tap] = next(read)
     size = 3 if taps == 9 else 1
-    return found.view(outputs, inputs, size, size)
+    return found.view(outputs, inputs, size, size).transpose(2, 3)  # taps below each other are neighbours
 
 
 class Reader:
@@ -132,7 +132,9 @@ def test_other_shapes_are_refused() -> None:
 
 def test_without_such_a_gpu_it_is_refused_with_the_reason() -> None:
     assert why_not(CPU) == "device cpu"
-    with pytest.raises(ArgumentError, match="needs a GPU like the H200, and CuPy; got device cpu"):
+    with pytest.raises(
+        ArgumentError, match=r"needs a GPU of compute capability 8\.0 or later, and CuPy; got device cpu"
+    ):
         fuse_resnets(resnet(8), CPU)
 
 

@@ -16,7 +16,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
+from ringfence.classifiers import KConsensus, Members, Scored, consensus, fold_batch_norm, score
 from ringfence.classifiers.base import refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
@@ -140,7 +140,8 @@ def prepare_compiler() -> None:
     # weights are arguments, and ten of them compile (and autotune) in the time of one. The undecided rows of a
     # K-consensus differ in number from batch to batch: as part of one graph they would be compiled for each number.
     apart: Any = torch.compiler.disable
-    for owner, name in ((Members, "each"), (KConsensus, "score")):
+    apart_by_name = ((Members, "each"), (KConsensus, "score"), (consensus, "_left_undecided"), (consensus, "_rows"))
+    for owner, name in apart_by_name:
         setattr(owner, name, apart(unwrap(getattr(owner, name)), recursive=False))  # tests wrap it to check its types
     OnnxGraph.forward = apart(OnnxGraph.forward)  # type: ignore[method-assign]  # compiled by its own runtime
     # Traced, a grid of thresholds would be copied to the device for every batch.

@@ -59,9 +59,12 @@ def _shortcut(block: Block) -> tuple[Tensor, Tensor]:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """(K, C, k, k) -> bf16 in the order of mma.m16n8k16's second operand: (tap, C/16, K/16, lane, 2, 4), flat."""
+    """(K, C, k, k) -> bf16 in the order of mma.m16n8k16's second operand: (tap, C/16, K/16, lane, 2, 4), flat.
+
+    Taps below each other are neighbours: the kernel takes the weights of a column at a time.
+    """
     outputs, inputs = weight.shape[:2]
-    by_tap = weight.flatten(2).permute(2, 0, 1)  # (tap, K, C)
+    by_tap = weight.transpose(2, 3).flatten(2).permute(2, 0, 1)  # (tap, K, C)
     lane = torch.arange(32)
     pairs, steps = torch.arange(outputs // 16), torch.arange(inputs // 16)
     column = (2 * pairs.view(-1, 1, 1) + torch.arange(2)) * 8 + (lane // 4).view(1, -1, 1)  # (pairs, lane, 2)
@@ -70,8 +73,9 @@ def pack(weight: Tensor) -> Tensor:
     return found.to(torch.bfloat16).flatten()
 
 
-SHARED_BYTES = 3 * (2 * 10 * 10 * 64 * 2) + 2 * (9 * 64 * 64 * 2)
-"""Where activations are narrow: three buffers of two images, two sets of weights. Everything earlier fits into it."""
+ROOMS = (214_528, 161_792, 99_328)
+"""Bytes of shared memory a block may use, in each form of the kernel (resnet.cu): the first that a device has is the
+fastest there. Devices have 227 KB (compute capability 9.0, 10.0), 163 (8.0, 8.7) or 99 (8.6, 8.9, 12.0)."""
 IMAGES, THREADS = 2, 256
 SHAPE = (3, 32, 32)
 
@@ -92,10 +96,11 @@ def launch(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: in
     scores = torch.empty(len(x), classes, device=x.device)
     cupy, kernel = kernel_on(x.device)
     starts = [numbers.data_ptr() + 4 * first for first in places(len(numbers), classes)]
+    room = room_on(x.device)
     with cupy.cuda.Device(x.device.index), _as_cupy(cupy, torch.cuda.current_stream(x.device).cuda_stream):
         sizes = [cupy.int32(one) for one in (len(x), blocks, classes)]
         pointers = (x.data_ptr(), weights.data_ptr(), *starts, scores.data_ptr())
-        kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=SHARED_BYTES)
+        kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=room)
     return scores
 
 
@@ -121,17 +126,25 @@ def source() -> str:
 
 def kernel_on(device: torch.device) -> tuple[Any, Any]:
     """CuPy, which compiles the kernel at its first call, and the kernel."""
-    return _kernel_of(source(), device)
+    return _kernel_of(source(), device, room_on(device))
 
 
 @lru_cache(maxsize=8)
-def _kernel_of(text: str, device: torch.device) -> tuple[Any, Any]:
+def _kernel_of(text: str, device: torch.device, room: int) -> tuple[Any, Any]:
     import cupy
 
     with cupy.cuda.Device(device.index or 0):
-        kernel = cupy.RawKernel(text, "fused_resnet", options=("-std=c++17", "--use_fast_math"))
-        kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+        options = ("-std=c++17", "--use_fast_math", f"-DSHARED_BYTES={room}")
+        kernel = cupy.RawKernel(text, "fused_resnet", options=options)
+        kernel.max_dynamic_shared_size_bytes = room
     return cupy, kernel
+
+
+def room_on(device: torch.device) -> int:
+    """Bytes of shared memory that the kernel's form for this device uses; 0: it has none."""
+    found: Any = torch.cuda.get_device_properties(device)
+    has = found.shared_memory_per_block_optin if found.major >= 8 else 0  # products in bf16 and copies beside them
+    return next((room for room in ROOMS if room <= has), 0)
 
 
 @lru_cache(maxsize=32)
@@ -187,7 +200,10 @@ def fuse_resnets(module: nn.Module, device: torch.device) -> nn.Module:
     """
     if problem := why_not(device):
         raise ArgumentError(
-            "fused", "needs a GPU like the H200, and CuPy", problem, "Leave it out: plans without it run."
+            "fused",
+            "needs a GPU of compute capability 8.0 or later, and CuPy",
+            problem,
+            "Leave it out: plans without it run.",
         )
     return with_networks(module, partial(_fused, device=device))
 
@@ -216,9 +232,9 @@ def why_not(device: torch.device) -> str | None:
     """What is missing on this device, if anything."""
     if device.type != "cuda":
         return f"device {device.type}"
-    found: Any = torch.cuda.get_device_properties(device)
-    if found.major < 9 or found.shared_memory_per_block_optin < SHARED_BYTES:
-        return f"{found.name} with {found.shared_memory_per_block_optin} bytes of shared memory a block"
+    if not room_on(device):
+        found: Any = torch.cuda.get_device_properties(device)
+        return f"{found.name} (compute capability {found.major}.{found.minor})"
     try:
         kernel_on(device)
     except Exception as error:  # CuPy is missing, or made for another CUDA

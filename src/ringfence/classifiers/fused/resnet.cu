@@ -1,7 +1,11 @@
 // A whole CIFAR ResNet per block: activations of two images stay in shared memory from the first convolution to the
 // pooling, so that only images and scores cross the memory bus. Tensor cores by mma.sync (bf16 in, float32 sums).
 // Layout: pixels of an image with a border of zeros, channels fastest; groups of eight channels (16 bytes) are permuted
-// within a pixel so that eight neighbouring pixels read without bank conflicts.
+// within a pixel so that eight neighbouring pixels read without bank conflicts. What a block adds at its end stays in
+// the registers of the threads that will add it.
+// SHARED_BYTES, one of the sizes in __init__.py, is what a block may use. With the most there are two buffers of
+// activations and two sets of weights. With less, 64 channels have one set, refilled by thirds behind the reading; with
+// the least one buffer too, which a convolution writes over when all of it has been read.
 
 typedef unsigned int u32;
 #define IMAGES 2
@@ -12,6 +16,22 @@ typedef unsigned int u32;
 #define MIDDLE (IMAGES * 18 * 18 * 32 * 2)
 #define NARROW (IMAGES * 10 * 10 * 64 * 2)
 #define KERNEL(in, out) (9 * (in) * (out) * 2)
+#define TWO_BUFFERS (SHARED_BYTES >= 161792)
+#define TWO_SETS (SHARED_BYTES >= 214528)
+
+// Where things lie: the second buffer of activations (the first is at 0), and weights.
+constexpr int SECOND_WIDE = TWO_BUFFERS ? WIDE : 0, SECOND_NARROW = TWO_BUFFERS ? MIDDLE : 0;
+constexpr int WIDE_EVEN = SECOND_WIDE + WIDE, WIDE_ODD = WIDE_EVEN + KERNEL(16, 32);
+constexpr int MIDDLE_EVEN = TWO_BUFFERS ? WIDE + MIDDLE : MIDDLE + KERNEL(32, 32);
+constexpr int MIDDLE_ODD = TWO_BUFFERS ? MIDDLE_EVEN + KERNEL(32, 32) : MIDDLE;
+constexpr int NARROW_EVEN = SECOND_NARROW + NARROW, NARROW_ODD = NARROW_EVEN + (TWO_SETS ? KERNEL(64, 64) : 0);
+constexpr int SHORTCUT_64 = TWO_BUFFERS ? NARROW_EVEN : MIDDLE_ODD, JOIN_64 = SHARED_BYTES - KERNEL(32, 64);
+constexpr int AHEAD = TWO_SETS ? KERNEL(64, 64) : KERNEL(64, 64) / 3 * 2;  // of the first set that is refilled
+static_assert(WIDE_ODD + KERNEL(16, 16) <= SHARED_BYTES && NARROW_ODD + KERNEL(64, 64) <= SHARED_BYTES, "too small");
+static_assert(MIDDLE_EVEN + KERNEL(32, 32) <= SHARED_BYTES && MIDDLE_ODD + KERNEL(32, 32) <= SHARED_BYTES, "too small");
+static_assert(!TWO_BUFFERS || (MIDDLE_EVEN + KERNEL(32, 32) <= WIDE_EVEN && SHORTCUT_64 + 32 * 64 * 2 <= SECOND_WIDE &&
+                               NARROW_EVEN + AHEAD <= JOIN_64), "weights would travel over what is still read");
+static_assert(SHORTCUT_64 + 32 * 64 * 2 <= JOIN_64 && JOIN_64 >= MIDDLE, "weights would travel over what is still read");
 
 __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -55,24 +75,37 @@ __device__ __forceinline__ void fetch(char* to, const char*& packed, int bytes) 
   packed += bytes;
 }
 
-// dst = [relu](conv(src) + bias [+ residual]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights
-// and everything written before are there; the weights of the next one travel meanwhile.
+// All that this thread has fetched, but for the last so many times.
+template <int TIMES> __device__ __forceinline__ void arrived() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(TIMES) : "memory");
+}
+
+// dst = relu(conv(src) + bias [+ kept]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights and
+// everything written before are there; the weights of the next one travel meanwhile.
 // Shared memory is the limit, so nothing is read twice that a warp could keep: a row of pixels serves all output rows
 // that it touches (the three taps above each other), and a warp has as many tiles as its registers hold.
-template <int CIN, int COUT, int WOUT, int STRIDE, int TAPS, int MT, int NT, bool RELU, bool RESIDUAL>
-__device__ __forceinline__ void convolve(const char* src, char* dst, const char* residual, const char* weights,
+// FRESH: dst is laid out for the first time, and needs its border of zeros.
+enum Use { STEM, FIRST, SECOND, SHORTCUT };  // of a block; what the last three of these leave out: kept = conv(src)
+template <int CIN, int COUT, int WOUT, int STRIDE, int MT, int NT, Use USE, bool FRESH = false>
+__device__ __forceinline__ void convolve(const char* src, char* dst, u32 (&kept)[MT][NT][2], char* weights,
                                          const float*& bias, char* next, const char*& packed, int next_bytes) {
+  constexpr int TAPS = USE == SHORTCUT ? 1 : 9;
   constexpr int PIN = WOUT * STRIDE + 2, POUT = WOUT + 2, KS = CIN / 16;
   constexpr int SIN = PIN * PIN * CIN * 2, SOUT = POUT * POUT * COUT * 2;
   constexpr int WN = COUT / 8 / NT;
   // Tiles side by side in a row, tiles below each other, and rows of the input between those.
   constexpr int SIDE = WOUT == 32 ? 2 : 1, DOWN = MT / SIDE, STEP = STRIDE * (WOUT == 8 ? 2 : 1);
-  constexpr int FIRST = TAPS == 9 ? 0 : 1, LAST = TAPS == 9 ? 2 : 1, STEPS = KS < 2 ? KS : 2;
+  constexpr int TOP = TAPS == 9 ? 0 : 1, END = TAPS == 9 ? 2 : 1, STEPS = KS < 2 ? KS : 2;
+  constexpr bool BY_THIRDS = CIN == 64 && !TWO_SETS, LATE = FRESH && !TWO_BUFFERS;
+  constexpr int THIRD = KERNEL(CIN, COUT) / 3;
+  constexpr bool IN_PLACE = WOUT == 32 && TWO_BUFFERS;  // what is added lies where the sum will: registers are scarce
   static_assert(IMAGES * WOUT * WOUT / 16 == WARPS / WN * MT, "tiles must cover the pixels");
   static_assert(MT % SIDE == 0 && WOUT * WOUT / 16 % MT == 0, "a warp's tiles are whole rows of one image");
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
-  __syncthreads();
-  if (next_bytes) fetch(next, packed, next_bytes);
+  if (!BY_THIRDS) {
+    arrived<0>();
+    __syncthreads();
+    if (!LATE) fetch(next, packed, next_bytes);
+  }
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int first_n = (warp % WN) * NT, first_m = (warp / WN) * MT;
   const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
@@ -91,26 +124,31 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
   }
   bias += COUT;
 #pragma unroll 1
-  for (int dx = FIRST; dx <= LAST; dx++) {
+  for (int dx = TOP; dx <= END; dx++) {
+    if (BY_THIRDS) {  // the place of the last one read, for what comes two later
+      arrived<1>();
+      __syncthreads();
+      fetch(weights + (dx ? dx - 1 : 2) * THIRD, packed, dx && !next_bytes ? 0 : THIRD);
+    }
 #pragma unroll STEPS
     for (int ks = 0; ks < KS; ks++) {
       uint4 b[3][NT / 2];
 #pragma unroll
-      for (int dy = FIRST; dy <= LAST; dy++)
+      for (int dy = TOP; dy <= END; dy++)
 #pragma unroll
         for (int j = 0; j < NT / 2; j++) {
-          const int tap = TAPS == 9 ? dy * 3 + dx : 0;
+          const int tap = TAPS == 9 ? dx * 3 + dy : 0;
           b[dy][j] = *(const uint4*)(weights + (((tap * KS + ks) * (COUT / 16) + first_n / 2 + j) * 32 + lane) * 16);
         }
 #pragma unroll
       for (int side = 0; side < SIDE; side++)
 #pragma unroll
-        for (int r = FIRST; r <= (DOWN - 1) * STEP + LAST; r++) {
-          if ((r - FIRST) % STEP > LAST - FIRST) continue;  // no output row touches it
+        for (int r = TOP; r <= (DOWN - 1) * STEP + END; r++) {
+          if ((r - TOP) % STEP > END - TOP) continue;  // no output row touches it
           u32 a[4];
           ldmatrix(a, base + spot<CIN>(start + r * PIN + dx + side * 16 * STRIDE, ks * 2 + half));
 #pragma unroll
-          for (int dy = FIRST; dy <= LAST; dy++) {
+          for (int dy = TOP; dy <= END; dy++) {
             if (r < dy || (r - dy) % STEP != 0 || (r - dy) / STEP >= DOWN) continue;
             const int m = (r - dy) / STEP * SIDE + side;
 #pragma unroll
@@ -122,6 +160,12 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
         }
     }
   }
+  if (USE != SHORTCUT && !TWO_BUFFERS) __syncthreads();
+  if (FRESH) {
+    if (LATE) fetch(next, packed, next_bytes);
+    zero(dst, IMAGES * SOUT);
+    __syncthreads();
+  }
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -132,12 +176,14 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
       for (int n = 0; n < NT; n++) {
         u32 at = image * SOUT + spot<COUT>(pixel, first_n + n) + (lane & 3) * 4;
         float low = sum[m][n][2 * part], high = sum[m][n][2 * part + 1];
-        if (RESIDUAL) {
-          u32 old = *(const u32*)(residual + at);
+        if (USE == SECOND) {
+          u32 old = IN_PLACE ? *(const u32*)(dst + at) : kept[m][n][part];
           low += low_of(old);
           high += high_of(old);
         }
-        *(u32*)(dst + at) = pack<RELU>(low, high);
+        u32 both = pack<USE != SHORTCUT>(low, high);
+        if (USE != FIRST && !IN_PLACE) kept[m][n][part] = both;
+        if (USE != SHORTCUT) *(u32*)(dst + at) = both;
       }
     }
 }
@@ -147,12 +193,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fused_resnet(const unsigned short* x, const char* packed, const float* bias, const float* head, const float* norm,
              float* scores, int images, int blocks, int classes) {
   extern __shared__ __align__(128) char memory[];
-  // While the activations are wide: a, b, then room for a shortcut, then two small sets of weights.
-  char *a = memory, *b = memory + WIDE, *side = b + MIDDLE, *even = memory + 160000, *odd = memory + 180000;
+  char *a = memory, *b = memory + SECOND_WIDE, *even = memory + WIDE_EVEN, *odd = memory + WIDE_ODD;
   const int first = blockIdx.x * IMAGES;
   fetch(even, packed, KERNEL(16, 16));
-  zero(a, WIDE);
-  zero(b, WIDE);
+  zero(a, SECOND_WIDE + WIDE);
   __syncthreads();
   for (int i = threadIdx.x; i < IMAGES * 1024; i += THREADS) {
     int image = i >> 10, pixel = i & 1023;
@@ -164,43 +208,48 @@ fused_resnet(const unsigned short* x, const char* packed, const float* bias, con
     *(u32*)to = pack(v[0], v[1]);
     *(u32*)(to + 4) = pack(v[2], 0.f);
   }
-  convolve<16, 16, 32, 1, 9, 16, 2, true, false>(b, a, nullptr, even, bias, odd, packed, KERNEL(16, 16));
-  for (int i = 0; i < blocks; i++) {
-    convolve<16, 16, 32, 1, 9, 16, 2, true, false>(a, b, nullptr, odd, bias, even, packed, KERNEL(16, 16));
-    int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
-    convolve<16, 16, 32, 1, 9, 16, 2, true, true>(b, a, a, even, bias, odd, packed, more);
+  {
+    u32 kept[16][2][2];
+    convolve<16, 16, 32, 1, 16, 2, STEM>(b, a, kept, even, bias, odd, packed, KERNEL(16, 16));
+    for (int i = 0; i < blocks; i++) {
+      convolve<16, 16, 32, 1, 16, 2, FIRST>(a, b, kept, odd, bias, even, packed, KERNEL(16, 16));
+      int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
+      convolve<16, 16, 32, 1, 16, 2, SECOND>(b, a, kept, even, bias, odd, packed, more);
+    }
   }
-  // To 32 channels.
-  convolve<16, 32, 16, 2, 1, 4, 4, false, false>(a, side, nullptr, odd, bias, even, packed, KERNEL(16, 32));
-  zero(b, MIDDLE);
-  convolve<16, 32, 16, 2, 9, 4, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
-  __syncthreads();
-  zero(a, MIDDLE);
-  convolve<32, 32, 16, 1, 9, 4, 4, true, true>(b, a, side, odd, bias, even, packed, blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2);
-  for (int i = 1; i < blocks; i++) {
-    convolve<32, 32, 16, 1, 9, 4, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
-    int more = i + 1 < blocks ? KERNEL(32, 32) : 32 * 64 * 2;
-    convolve<32, 32, 16, 1, 9, 4, 4, true, true>(b, a, a, odd, bias, even, packed, more);
+  {  // To 32 channels.
+    u32 kept[4][4][2];
+    convolve<16, 32, 16, 2, 4, 4, SHORTCUT>(a, nullptr, kept, odd, bias, even, packed, KERNEL(16, 32));
+    odd = memory + MIDDLE_ODD;
+    int more = blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2;
+    char* join = even;
+    even = memory + MIDDLE_EVEN;
+    convolve<16, 32, 16, 2, 4, 4, FIRST, true>(a, b, kept, join, bias, even, packed, KERNEL(32, 32));
+    convolve<32, 32, 16, 1, 4, 4, SECOND, TWO_BUFFERS>(b, a, kept, even, bias, blocks > 1 ? odd : memory + SHORTCUT_64, packed, more);
+    for (int i = 1; i < blocks; i++) {
+      convolve<32, 32, 16, 1, 4, 4, FIRST>(a, b, kept, odd, bias, even, packed, KERNEL(32, 32));
+      bool last = i + 1 == blocks;
+      more = last ? 32 * 64 * 2 : KERNEL(32, 32);
+      convolve<32, 32, 16, 1, 4, 4, SECOND>(b, a, kept, even, bias, last ? memory + SHORTCUT_64 : odd, packed, more);
+    }
   }
-  // To 64 channels: activations are small now and weights large. The shortcut lies where one set of weights will be, so
-  // that the weights after its use cannot travel ahead.
-  char *low = memory + 3 * NARROW, *high = low + KERNEL(64, 64);
-  b = memory + MIDDLE;
-  side = b + NARROW;
-  zero(b, NARROW);
-  convolve<32, 64, 8, 2, 1, 2, 4, false, false>(a, side, nullptr, even, bias, side + NARROW, packed, KERNEL(32, 64));
-  convolve<32, 64, 8, 2, 9, 2, 4, true, false>(a, b, nullptr, side + NARROW, bias, high, packed, KERNEL(64, 64));
-  __syncthreads();
-  zero(a, NARROW);
-  convolve<64, 64, 8, 1, 9, 2, 4, true, true>(b, a, side, high, bias, low, packed, 0);
-  __syncthreads();
-  if (blocks > 1) fetch(low, packed, KERNEL(64, 64));
-  for (int i = 1; i < blocks; i++) {
-    convolve<64, 64, 8, 1, 9, 2, 4, true, false>(a, b, nullptr, low, bias, high, packed, KERNEL(64, 64));
-    convolve<64, 64, 8, 1, 9, 2, 4, true, true>(b, a, a, high, bias, low, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
+  even = memory + NARROW_EVEN;
+  {  // To 64 channels: activations are small now and weights large.
+    u32 kept[2][4][2];
+    char *join = memory + JOIN_64;
+    b = memory + SECOND_NARROW;
+    odd = memory + NARROW_ODD;
+    convolve<32, 64, 8, 2, 2, 4, SHORTCUT>(a, nullptr, kept, memory + SHORTCUT_64, bias, join, packed, KERNEL(32, 64));
+    convolve<32, 64, 8, 2, 2, 4, FIRST, true>(a, b, kept, join, bias, even, packed, AHEAD);
+    if (!TWO_SETS) fetch(even, packed, 0);  // as if the second third had come by itself
+    convolve<64, 64, 8, 1, 2, 4, SECOND, TWO_BUFFERS>(b, a, kept, even, bias, odd, packed, blocks > 1 ? KERNEL(64, 64) : 0);
+    for (int i = 1; i < blocks; i++) {
+      convolve<64, 64, 8, 1, 2, 4, FIRST>(a, b, kept, odd, bias, even, packed, KERNEL(64, 64));
+      convolve<64, 64, 8, 1, 2, 4, SECOND>(b, a, kept, even, bias, odd, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
+    }
   }
   __syncthreads();
-  float* pooled = (float*)low;
+  float* pooled = (float*)even;
   for (int i = threadIdx.x; i < IMAGES * 64; i += THREADS) {
     int image = i >> 6, channel = i & 63;
     float total = 0.f;
