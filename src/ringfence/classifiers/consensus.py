@@ -116,7 +116,7 @@ class _Left(NamedTuple):
     """The rows of a half, the undecided ones first, and how many those are, on its way to the host."""
 
     order: Tensor
-    count: Tensor
+    number: Tensor
     arrived: torch.cuda.Event | None
 
 
@@ -135,7 +135,7 @@ def _rows(left: _Left) -> Tensor:
     """The undecided rows of a half, once it is known how many there are."""
     if left.arrived is not None:
         left.arrived.synchronize()
-    return left.order[: int(left.count)]
+    return left.order[: int(left.number)]
 
 
 def _of_rows(work: Tensor | int, rows: int, device: torch.device) -> Tensor:
