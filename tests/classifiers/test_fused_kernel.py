@@ -25,7 +25,7 @@ pytestmark = [
 
 LAUNCH = """
 extern "C" void launch(const unsigned short* x, const char* packed, const float* bias, const float* head,
-                       const float* norm, float* scores, int images, int blocks, int classes, bool late) {
+                       const float* norm, float* scores, int images, int blocks, int classes, int planar, bool late) {
   at_once = !late;
   warps.clear();
   for (int warp = 0; warp < BLOCK / 32; warp++) warps.push_back(std::make_unique<std::barrier<>>(32));
@@ -35,7 +35,7 @@ extern "C" void launch(const unsigned short* x, const char* packed, const float*
     for (int i = 0; i < BLOCK; i++)
       threads.emplace_back([=] {
         threadIdx.x = i;
-        fused_resnet(x, packed, bias, head, norm, scores, images, blocks, classes);
+        fused_resnet(x, packed, bias, head, norm, scores, images, blocks, classes, planar);
       });
     for (auto& one : threads) one.join();
   }
@@ -87,14 +87,14 @@ MEAN, STD = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
 
 
 def by_kernel(
-    launch: Any, network: ResNet, x: torch.Tensor, late: bool = True
+    launch: Any, network: ResNet, x: torch.Tensor, planar: bool = True, late: bool = True
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     fused = FusedResNet(network, MEAN, STD)
-    pixels = x.permute(0, 2, 3, 1).contiguous().view(torch.int16)
+    pixels = (x if planar else x.permute(0, 2, 3, 1)).contiguous().view(torch.int16)
     scores = np.full((len(x), 7), -1, np.float32)
     numbers = [ctypes.c_void_p(fused.numbers.data_ptr() + 4 * at) for at in places(len(fused.numbers), 7)]
     pointers = [ctypes.c_void_p(pixels.data_ptr()), ctypes.c_void_p(fused.weights.data_ptr()), *numbers]
-    launch(*pointers, scores.ctypes.data_as(ctypes.c_void_p), len(x), fused.blocks, 7, late)
+    launch(*pointers, scores.ctypes.data_as(ctypes.c_void_p), len(x), fused.blocks, 7, planar, late)
     return scores
 
 
@@ -110,7 +110,7 @@ def test_the_kernel_computes_the_networks_scores(
 ) -> None:
     """Weights may arrive as soon as they are sent for, or no sooner than they are waited for."""
     network, x = made(depth, shortcut), torch.rand(images, 3, 32, 32).to(torch.bfloat16)
-    scores, wanted = by_kernel(launch, network, x, late), by_network(network, x)
+    scores, wanted = by_kernel(launch, network, x, not late, late), by_network(network, x)
     assert np.abs(scores - wanted).max() < 0.006 * np.abs(wanted).max()  # .002 was seen: rounding to half precision
 
 

@@ -92,13 +92,16 @@ def launch(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: in
     """Scores (B, classes), by the kernel."""
     if tuple(x.shape[1:]) != SHAPE:
         raise ArgumentError("fused", f"takes images {SHAPE}", tuple(x.shape[1:]), "Leave it out for other shapes.")
-    x = x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    x = x.to(torch.bfloat16)
+    planar = x.is_contiguous()
+    if not planar:
+        x = x.contiguous(memory_format=torch.channels_last)
     scores = torch.empty(len(x), classes, device=x.device)
     cupy, kernel = kernel_on(x.device)
     starts = [numbers.data_ptr() + 4 * first for first in places(len(numbers), classes)]
     room = room_on(x.device)
     with cupy.cuda.Device(x.device.index), _as_cupy(cupy, torch.cuda.current_stream(x.device).cuda_stream):
-        sizes = [cupy.int32(one) for one in (len(x), blocks, classes)]
+        sizes = [cupy.int32(one) for one in (len(x), blocks, classes, planar)]
         pointers = (x.data_ptr(), weights.data_ptr(), *starts, scores.data_ptr())
         kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=room)
     return scores

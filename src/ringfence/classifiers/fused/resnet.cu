@@ -188,10 +188,10 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, u32 (&kept)
     }
 }
 
-// x: (images, 32, 32, 3) bf16; scores: (images, classes) float32; scale, shift: normalisation of the three channels.
+// x: (images, 32, 32, 3) bf16, or (images, 3, 32, 32) if planar; scores: (images, classes) float32; scale, shift: normalisation of the three channels.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fused_resnet(const unsigned short* x, const char* packed, const float* bias, const float* head, const float* norm,
-             float* scores, int images, int blocks, int classes) {
+             float* scores, int images, int blocks, int classes, int planar) {
   extern __shared__ __align__(128) char memory[];
   char *a = memory, *b = memory + SECOND_WIDE, *even = memory + WIDE_EVEN, *odd = memory + WIDE_ODD;
   const int first = blockIdx.x * IMAGES;
@@ -201,9 +201,9 @@ fused_resnet(const unsigned short* x, const char* packed, const float* bias, con
   for (int i = threadIdx.x; i < IMAGES * 1024; i += THREADS) {
     int image = i >> 10, pixel = i & 1023;
     if (first + image >= images) continue;
-    const unsigned short* from = x + (size_t)(first + image) * 3072 + pixel * 3;
+    const unsigned short* from = x + (size_t)(first + image) * 3072 + pixel * (planar ? 1 : 3);
     float v[3];
-    for (int c = 0; c < 3; c++) v[c] = __uint_as_float((u32)from[c] << 16) * norm[c] + norm[3 + c];
+    for (int c = 0; c < 3; c++) v[c] = __uint_as_float((u32)from[planar ? c * 1024 : c] << 16) * norm[c] + norm[3 + c];
     char* to = b + image * (WIDE / IMAGES) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
     *(u32*)to = pack(v[0], v[1]);
     *(u32*)(to + 4) = pack(v[2], 0.f);
