@@ -126,7 +126,7 @@ def of_networks(networks: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
         share, times = share_of(one), median(one["engine"]) / one["loop"]
         best[one["depth"]] = max(best[one["depth"]], times)
         rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}", f"{one['loop']:,.0f}"]
-        shown = [f"{100 * share:.1f}", f"{times:.2f}", f"{one['compile_seconds']:.0f}"]
+        shown = [f"{100 * share:.1f}", f"{times:.2f}", f"{one['compile_seconds']:.0f}", one["date"]]
         rows.append([f"ResNet-{one['depth']}, {one['form']}", *rates, *shown])
         name = f"ResNet-{one['depth']}, {one['form']}: engine over raw forward"
         bars.append(Bar(name, "at least", 98, 100 * share, "%"))
@@ -134,7 +134,7 @@ def of_networks(networks: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
         if depth in LOOP_TIMES:
             name = f"ResNet-{depth}: engine over the per-image loop"
             bars.append(Bar(name, "at least", LOOP_TIMES[depth], times))
-    columns = ["network", "raw/s", "engine/s", "loop/s", "engine over raw %", "over loop", "start s"]
+    columns = ["network", "raw/s", "engine/s", "loop/s", "engine over raw %", "over loop", "start s", "measured"]
     return Grid("Noisy forwards a second", columns, rows), bars
 
 
@@ -145,16 +145,34 @@ def of_ensembles(composed: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
         for name, one in found["cases"].items():
             rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}"]
             each, share = f"{one['forwards_per_draw']:.2f}", 100 * share_of(one)
-            rows.append([f"{name}, {found['form']}", each, *rates, f"{share:.1f}"])
+            rows.append([f"{name}, {found['form']}", each, *rates, f"{share:.1f}", found["date"]])
             if name in LEAST:
                 bars.append(
                     Bar(f"{name}, {found['form']}: of a member's raw rate", "at least", LEAST[name], share, "%")
                 )
-    columns = ["classifier", "forwards/draw", "raw/s", "engine/s", "engine over raw %"]
+    columns = ["classifier", "forwards/draw", "raw/s", "engine/s", "engine over raw %", "measured"]
     title = f"Member forwards a second of composed classifiers, ResNet-{composed[0]['depth']}"
     return Grid(title, columns, rows), bars
 
 
+def with_kept(
+    measured: dict[str, list[dict[str, Any]]], kept: dict[str, Any] | None
+) -> dict[str, list[dict[str, Any]]]:
+    """What was measured, each with its date, and of an earlier result what was not measured again."""
+    raw = {name: [{**one, "date": TODAY} for one in ones] for name, ones in measured.items()}
+    for name, earlier in (kept["measurements"] if kept else {}).items():
+        again = {what(one) for one in raw.get(name, [])}
+        dated = [{"date": kept["date"][:10], **one} for one in earlier]
+        raw[name] = [one for one in dated if what(one) not in again] + raw.get(name, [])
+    return raw
+
+
+def what(one: dict[str, Any]) -> tuple[Any, ...]:
+    """What was measured."""
+    return tuple(one.get(key) for key in ("depth", "form", "start"))
+
+
+TODAY = datetime.now(UTC).date().isoformat()
 TABLES = {"networks": of_networks, "ensembles": of_ensembles, "starts": of_starts}
 """What is measured, and how it is shown."""
 
@@ -173,18 +191,13 @@ def main() -> int:
         measured["ensembles"] = [ensembles(form, options) for form in forms if form != "autotuned"]
     if "start" in options.only:
         measured["starts"] = starts(options)
-    kept = json.loads(options.keep.read_text()) if options.keep else {"measurements": {}, "date": ""}
-    raw = {name: measured.get(name, kept["measurements"].get(name)) for name in TABLES}
-    dates = {name: kept["measurements"].get("dates", {}).get(name, kept["date"][:10]) for name in raw}
-    dates |= dict.fromkeys(measured, datetime.now(UTC).date().isoformat())
-    shown = [(name, *table(raw[name])) for name, table in TABLES.items() if raw[name]]
+    raw = with_kept(measured, json.loads(options.keep.read_text()) if options.keep else None)
+    shown = [table(raw[name]) for name, table in TABLES.items() if name in raw]
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
     settings = {"forms": forms, "batch": options.batch, "gpu": gpu, "torch": torch.__version__}
     settings |= {"inputs": options.inputs, "seconds": options.seconds}
-    notes = [f"GPU: {gpu}", "Measured on: " + ", ".join(f"{name} {dates[name]}" for name, _, _ in shown) + "."]
-    bars = [bar for _, _, limits in shown for bar in limits]
-    report = Report("gpu", settings, [grid for _, grid, _ in shown], bars, {**raw, "dates": dates}, notes)
-    return finish(report, options)
+    grids, bars = [grid for grid, _ in shown], [bar for _, limits in shown for bar in limits]
+    return finish(Report("gpu", settings, grids, bars, raw, [f"GPU: {gpu}"]), options)
 
 
 if __name__ == "__main__":
