@@ -18,7 +18,7 @@ static inline float __uint_as_float(u32 bits) { float value; std::memcpy(&value,
 template <class T> static inline T __ldg(const T* at) { return *at; }
 
 static const int BLOCK = THREADS_OF_BLOCK;
-alignas(128) static char shared_memory[SHARED_BYTES];
+alignas(128) static char shared_memory[BYTES_OF_BLOCK];
 static thread_local Index threadIdx;
 static Index blockIdx;
 static std::barrier<> whole(BLOCK);

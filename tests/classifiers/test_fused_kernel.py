@@ -16,7 +16,7 @@ import torch
 
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
-from ringfence.classifiers.fused import ROOMS, THREADS, FusedResNet, places
+from ringfence.classifiers.fused import SHARED_BYTES, THREADS, FusedResNet, places
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,7 +50,7 @@ def translated(source: str) -> str:
         source.index("__device__ __forceinline__ float low_of"),
     )
     source = source[:begin] + source[end:]
-    begin, end = source.index("__device__ __forceinline__ void fetch"), source.index("// dst = ")
+    begin, end = source.index("__device__ __forceinline__ void fetch"), source.index("// x = relu(conv(x)")
     source = source[:begin] + source[end:]
     assert "asm" not in source
     source = source.replace("extern __shared__ __align__(128) char memory[];", "char* memory = shared_memory;")
@@ -59,14 +59,13 @@ def translated(source: str) -> str:
     return source.replace("typedef unsigned int u32;", "")
 
 
-@pytest.fixture(scope="module", params=ROOMS)
-def launch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel in the form for so many bytes of shared memory."""
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory: pytest.TempPathFactory) -> Any:
     place = tmp_path_factory.mktemp("emulated")
     kernel = (files("ringfence.classifiers.fused") / "resnet.cu").read_text()
     header = Path(__file__).with_name("emulated_cuda.hpp").read_text()
     (place / "kernel.cpp").write_text(header + translated(kernel) + LAUNCH)
-    sizes = [f"-DTHREADS_OF_BLOCK={THREADS}", f"-DSHARED_BYTES={request.param}"]
+    sizes = [f"-DTHREADS_OF_BLOCK={THREADS}", f"-DBYTES_OF_BLOCK={SHARED_BYTES}"]
     words = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", "-pthread", *sizes, "kernel.cpp", "-o", "kernel.so"]
     subprocess.run(words, cwd=place, check=True)
     return ctypes.CDLL(str(place / "kernel.so")).launch

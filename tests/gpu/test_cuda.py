@@ -17,7 +17,7 @@ from torch import nn
 from toys import Buckets
 
 import ringfence as rf
-from ringfence.classifiers import Aces, EntropySelector, KConsensus, Normalize, Scored, SoftVote, fused, score
+from ringfence.classifiers import Aces, EntropySelector, KConsensus, Normalize, Scored, SoftVote, score
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import rows_at_a_time, why_not
@@ -280,30 +280,6 @@ def test_a_fused_network_answers_as_the_plain_one(depth: int, shortcut: Shortcut
             assert torch.equal(planar(x).scores, again)  # nor the layout
             smaller = Forward(normalised, replace(plan, batch=100), device, 7)
             assert torch.equal(smaller(x[:100]).scores, again[:100])  # nor does the size of the batch
-
-
-@pytest.mark.skipif(DEVICE == "cpu", reason="the kernel needs a GPU")
-@pytest.mark.parametrize("depth", [8, 20, 110])
-def test_every_form_of_the_kernel_has_the_same_scores(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices with less shared memory add the same products in the same order: scores agree to the bit."""
-    device = torch.device(DEVICE)
-    if (problem := why_not(device)) is not None:
-        pytest.skip(problem)
-    torch.manual_seed(0)
-    network = resnet(depth, 7)
-    for _ in range(3):
-        network(torch.rand(32, 3, 32, 32))  # norms that have seen data
-    network.eval()
-    for rows in (1, 2, 777):
-        x = torch.rand(rows, 3, 32, 32, device=DEVICE)
-        found = []
-        for room in (one for one in fused.ROOMS if one <= fused.room_on(device)):
-            with monkeypatch.context() as patch:
-                patch.setattr(fused, "room_on", lambda device, room=room: room)
-                found.append(Forward(network, ForwardPlan(rows, "bf16", fused=True), device, 7)(x).scores)
-        plain = Forward(network, ForwardPlan(rows), device, 7)(x).scores
-        assert all(torch.equal(one, found[0]) for one in found)
-        assert (plain - found[0]).abs().max() < 0.03 * plain.abs().max()
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the kernel needs a GPU")

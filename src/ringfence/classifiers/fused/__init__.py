@@ -73,9 +73,8 @@ def pack(weight: Tensor) -> Tensor:
     return found.to(torch.bfloat16).flatten()
 
 
-ROOMS = (214_528, 161_792, 99_328)
-"""Bytes of shared memory a block may use, in each form of the kernel (resnet.cu): the first that a device has is the
-fastest there. Devices have 227 KB (compute capability 9.0, 10.0), 163 (8.0, 8.7) or 99 (8.6, 8.9, 12.0)."""
+SHARED_BYTES = 2 * 10 * 10 * 64 * 2 + 9 * 64 * 64 * 2
+"""Where activations are narrow: those of two images, and a set of weights. Everything earlier fits into it."""
 IMAGES, THREADS = 2, 256
 SHAPE = (3, 32, 32)
 
@@ -99,11 +98,10 @@ def launch(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: in
     scores = torch.empty(len(x), classes, device=x.device)
     cupy, kernel = kernel_on(x.device)
     starts = [numbers.data_ptr() + 4 * first for first in places(len(numbers), classes)]
-    room = room_on(x.device)
     with cupy.cuda.Device(x.device.index), _as_cupy(cupy, torch.cuda.current_stream(x.device).cuda_stream):
         sizes = [cupy.int32(one) for one in (len(x), blocks, classes, planar)]
         pointers = (x.data_ptr(), weights.data_ptr(), *starts, scores.data_ptr())
-        kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=room)
+        kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=SHARED_BYTES)
     return scores
 
 
@@ -129,25 +127,17 @@ def source() -> str:
 
 def kernel_on(device: torch.device) -> tuple[Any, Any]:
     """CuPy, which compiles the kernel at its first call, and the kernel."""
-    return _kernel_of(source(), device, room_on(device))
+    return _kernel_of(source(), device)
 
 
 @lru_cache(maxsize=8)
-def _kernel_of(text: str, device: torch.device, room: int) -> tuple[Any, Any]:
+def _kernel_of(text: str, device: torch.device) -> tuple[Any, Any]:
     import cupy
 
     with cupy.cuda.Device(device.index or 0):
-        options = ("-std=c++17", "--use_fast_math", f"-DSHARED_BYTES={room}")
-        kernel = cupy.RawKernel(text, "fused_resnet", options=options)
-        kernel.max_dynamic_shared_size_bytes = room
+        kernel = cupy.RawKernel(text, "fused_resnet", options=("-std=c++17", "--use_fast_math"))
+        kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
     return cupy, kernel
-
-
-def room_on(device: torch.device) -> int:
-    """Bytes of shared memory that the kernel's form for this device uses; 0: it has none."""
-    found: Any = torch.cuda.get_device_properties(device)
-    has = found.shared_memory_per_block_optin if found.major >= 8 else 0  # products in bf16 and copies beside them
-    return next((room for room in ROOMS if room <= has), 0)
 
 
 @lru_cache(maxsize=32)
@@ -235,8 +225,8 @@ def why_not(device: torch.device) -> str | None:
     """What is missing on this device, if anything."""
     if device.type != "cuda":
         return f"device {device.type}"
-    if not room_on(device):
-        found: Any = torch.cuda.get_device_properties(device)
+    found: Any = torch.cuda.get_device_properties(device)
+    if found.major < 8 or found.shared_memory_per_block_optin < SHARED_BYTES:  # products in bf16, copies beside them
         return f"{found.name} (compute capability {found.major}.{found.minor})"
     try:
         kernel_on(device)

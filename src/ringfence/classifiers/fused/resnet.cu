@@ -1,11 +1,11 @@
 // A whole CIFAR ResNet per block: activations of two images stay in shared memory from the first convolution to the
 // pooling, so that only images and scores cross the memory bus. Tensor cores by mma.sync (bf16 in, float32 sums).
 // Layout: pixels of an image with a border of zeros, channels fastest; groups of eight channels (16 bytes) are permuted
-// within a pixel so that eight neighbouring pixels read without bank conflicts. What a block adds at its end stays in
-// the registers of the threads that will add it.
-// SHARED_BYTES, one of the sizes in __init__.py, is what a block may use. With the most there are two buffers of
-// activations and two sets of weights. With less, 64 channels have one set, refilled by thirds behind the reading; with
-// the least one buffer too, which a convolution writes over when all of it has been read.
+// within a pixel so that eight neighbouring pixels read without bank conflicts.
+// All of it fits into 97 KB, which every GPU with these instructions has (compute capability 8.0): there is one buffer of
+// activations, which a convolution writes over when all of it has been read; what a block of the network adds at its end
+// stays in the registers of the threads that will add it; and weights of 64 channels are refilled by thirds behind the
+// reading.
 
 typedef unsigned int u32;
 #define IMAGES 2
@@ -16,22 +16,13 @@ typedef unsigned int u32;
 #define MIDDLE (IMAGES * 18 * 18 * 32 * 2)
 #define NARROW (IMAGES * 10 * 10 * 64 * 2)
 #define KERNEL(in, out) (9 * (in) * (out) * 2)
-#define TWO_BUFFERS (SHARED_BYTES >= 161792)
-#define TWO_SETS (SHARED_BYTES >= 214528)
+#define SHARED_BYTES (NARROW + KERNEL(64, 64))
 
-// Where things lie: the second buffer of activations (the first is at 0), and weights.
-constexpr int SECOND_WIDE = TWO_BUFFERS ? WIDE : 0, SECOND_NARROW = TWO_BUFFERS ? MIDDLE : 0;
-constexpr int WIDE_EVEN = SECOND_WIDE + WIDE, WIDE_ODD = WIDE_EVEN + KERNEL(16, 32);
-constexpr int MIDDLE_EVEN = TWO_BUFFERS ? WIDE + MIDDLE : MIDDLE + KERNEL(32, 32);
-constexpr int MIDDLE_ODD = TWO_BUFFERS ? MIDDLE_EVEN + KERNEL(32, 32) : MIDDLE;
-constexpr int NARROW_EVEN = SECOND_NARROW + NARROW, NARROW_ODD = NARROW_EVEN + (TWO_SETS ? KERNEL(64, 64) : 0);
-constexpr int SHORTCUT_64 = TWO_BUFFERS ? NARROW_EVEN : MIDDLE_ODD, JOIN_64 = SHARED_BYTES - KERNEL(32, 64);
-constexpr int AHEAD = TWO_SETS ? KERNEL(64, 64) : KERNEL(64, 64) / 3 * 2;  // of the first set that is refilled
-static_assert(WIDE_ODD + KERNEL(16, 16) <= SHARED_BYTES && NARROW_ODD + KERNEL(64, 64) <= SHARED_BYTES, "too small");
-static_assert(MIDDLE_EVEN + KERNEL(32, 32) <= SHARED_BYTES && MIDDLE_ODD + KERNEL(32, 32) <= SHARED_BYTES, "too small");
-static_assert(!TWO_BUFFERS || (MIDDLE_EVEN + KERNEL(32, 32) <= WIDE_EVEN && SHORTCUT_64 + 32 * 64 * 2 <= SECOND_WIDE &&
-                               NARROW_EVEN + AHEAD <= JOIN_64), "weights would travel over what is still read");
-static_assert(SHORTCUT_64 + 32 * 64 * 2 <= JOIN_64 && JOIN_64 >= MIDDLE, "weights would travel over what is still read");
+// Where weights lie, behind the activations; in turns where there are two places.
+constexpr int WIDE_EVEN = WIDE, WIDE_ODD = WIDE_EVEN + KERNEL(16, 32);
+constexpr int MIDDLE_ODD = MIDDLE, MIDDLE_EVEN = MIDDLE_ODD + KERNEL(32, 32), JOIN_64 = SHARED_BYTES - KERNEL(32, 64);
+static_assert(WIDE_ODD + KERNEL(16, 16) <= SHARED_BYTES && MIDDLE_EVEN + KERNEL(32, 32) <= SHARED_BYTES, "too small");
+static_assert(MIDDLE_ODD + 32 * 64 * 2 <= JOIN_64, "weights would travel over what is still read");
 
 __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -80,15 +71,14 @@ template <int TIMES> __device__ __forceinline__ void arrived() {
   asm volatile("cp.async.wait_group %0;" ::"n"(TIMES) : "memory");
 }
 
-// dst = relu(conv(src) + bias [+ kept]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights and
+// x = relu(conv(x) + bias [+ kept]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights and
 // everything written before are there; the weights of the next one travel meanwhile.
 // Shared memory is the limit, so nothing is read twice that a warp could keep: a row of pixels serves all output rows
 // that it touches (the three taps above each other), and a warp has as many tiles as its registers hold.
-// FRESH: dst is laid out for the first time, and needs its border of zeros.
-enum Use { STEM, FIRST, SECOND, SHORTCUT };  // of a block; what the last three of these leave out: kept = conv(src)
-template <int CIN, int COUT, int WOUT, int STRIDE, int MT, int NT, Use USE, bool FRESH = false>
-__device__ __forceinline__ void convolve(const char* src, char* dst, u32 (&kept)[MT][NT][2], char* weights,
-                                         const float*& bias, char* next, const char*& packed, int next_bytes) {
+enum Use { STEM, FIRST, SECOND, SHORTCUT };  // SHORTCUT: kept = conv(x) + bias, and x stays
+template <int CIN, int COUT, int WOUT, int STRIDE, int MT, int NT, Use USE>
+__device__ __forceinline__ void convolve(char* x, u32 (&kept)[MT][NT][2], char* weights, const float*& bias, char* next,
+                                         const char*& packed, int next_bytes) {
   constexpr int TAPS = USE == SHORTCUT ? 1 : 9;
   constexpr int PIN = WOUT * STRIDE + 2, POUT = WOUT + 2, KS = CIN / 16;
   constexpr int SIN = PIN * PIN * CIN * 2, SOUT = POUT * POUT * COUT * 2;
@@ -96,22 +86,20 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, u32 (&kept)
   // Tiles side by side in a row, tiles below each other, and rows of the input between those.
   constexpr int SIDE = WOUT == 32 ? 2 : 1, DOWN = MT / SIDE, STEP = STRIDE * (WOUT == 8 ? 2 : 1);
   constexpr int TOP = TAPS == 9 ? 0 : 1, END = TAPS == 9 ? 2 : 1, STEPS = KS < 2 ? KS : 2;
-  constexpr bool BY_THIRDS = CIN == 64 && !TWO_SETS, LATE = FRESH && !TWO_BUFFERS;
+  constexpr bool BY_THIRDS = CIN == 64, NARROWS = STRIDE == 2 && USE != SHORTCUT;
   constexpr int THIRD = KERNEL(CIN, COUT) / 3;
-  constexpr bool IN_PLACE = WOUT == 32 && TWO_BUFFERS;  // what is added lies where the sum will: registers are scarce
   static_assert(IMAGES * WOUT * WOUT / 16 == WARPS / WN * MT, "tiles must cover the pixels");
   static_assert(MT % SIDE == 0 && WOUT * WOUT / 16 % MT == 0, "a warp's tiles are whole rows of one image");
   if (!BY_THIRDS) {
     arrived<0>();
     __syncthreads();
-    if (!LATE) fetch(next, packed, next_bytes);
+    if (!NARROWS) fetch(next, packed, next_bytes);
   }
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int first_n = (warp % WN) * NT, first_m = (warp / WN) * MT;
   const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
-  const int q = first_m * 16 + row, y = q / WOUT % WOUT, x = q % WOUT;
-  const int start = y * STRIDE * PIN + x * STRIDE;
-  const u32 base = (u32)__cvta_generic_to_shared(src) + q / (WOUT * WOUT) * SIN;
+  const int q = first_m * 16 + row, start = (q / WOUT % WOUT * PIN + q % WOUT) * STRIDE;
+  const u32 base = (u32)__cvta_generic_to_shared(x) + q / (WOUT * WOUT) * SIN;
   float sum[MT][NT][4];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
@@ -160,109 +148,105 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, u32 (&kept)
         }
     }
   }
-  if (USE != SHORTCUT && !TWO_BUFFERS) __syncthreads();
-  if (FRESH) {
-    if (LATE) fetch(next, packed, next_bytes);
-    zero(dst, IMAGES * SOUT);
+  if (USE != SHORTCUT) __syncthreads();
+  if (NARROWS) {  // a new layout needs its border of zeros, and there is room for the next weights only now
+    fetch(next, packed, next_bytes);
+    zero(x, IMAGES * SOUT);
     __syncthreads();
   }
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
     for (int part = 0; part < 2; part++) {
-      int q = (first_m + m) * 16 + (lane >> 2) + part * 8, image = q / (WOUT * WOUT), y = q / WOUT % WOUT, x = q % WOUT;
-      int pixel = (y + 1) * POUT + x + 1;
+      int q = (first_m + m) * 16 + (lane >> 2) + part * 8, image = q / (WOUT * WOUT);
+      int pixel = (q / WOUT % WOUT + 1) * POUT + q % WOUT + 1;
 #pragma unroll
       for (int n = 0; n < NT; n++) {
         u32 at = image * SOUT + spot<COUT>(pixel, first_n + n) + (lane & 3) * 4;
         float low = sum[m][n][2 * part], high = sum[m][n][2 * part + 1];
         if (USE == SECOND) {
-          u32 old = IN_PLACE ? *(const u32*)(dst + at) : kept[m][n][part];
-          low += low_of(old);
-          high += high_of(old);
+          low += low_of(kept[m][n][part]);
+          high += high_of(kept[m][n][part]);
         }
         u32 both = pack<USE != SHORTCUT>(low, high);
-        if (USE != FIRST && !IN_PLACE) kept[m][n][part] = both;
-        if (USE != SHORTCUT) *(u32*)(dst + at) = both;
+        if (USE != FIRST) kept[m][n][part] = both;
+        if (USE != SHORTCUT) *(u32*)(x + at) = both;
       }
     }
 }
 
-// x: (images, 32, 32, 3) bf16, or (images, 3, 32, 32) if planar; scores: (images, classes) float32; scale, shift: normalisation of the three channels.
+// images: (count, 32, 32, 3) bf16, or (count, 3, 32, 32) if planar; scores: (count, classes) float32; norm: scale and
+// shift of the three channels.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-fused_resnet(const unsigned short* x, const char* packed, const float* bias, const float* head, const float* norm,
-             float* scores, int images, int blocks, int classes, int planar) {
+fused_resnet(const unsigned short* images, const char* packed, const float* bias, const float* head, const float* norm,
+             float* scores, int count, int blocks, int classes, int planar) {
   extern __shared__ __align__(128) char memory[];
-  char *a = memory, *b = memory + SECOND_WIDE, *even = memory + WIDE_EVEN, *odd = memory + WIDE_ODD;
+  char *x = memory, *even = memory + WIDE_EVEN, *odd = memory + WIDE_ODD;
   const int first = blockIdx.x * IMAGES;
   fetch(even, packed, KERNEL(16, 16));
-  zero(a, SECOND_WIDE + WIDE);
+  zero(x, WIDE);
   __syncthreads();
   for (int i = threadIdx.x; i < IMAGES * 1024; i += THREADS) {
     int image = i >> 10, pixel = i & 1023;
-    if (first + image >= images) continue;
-    const unsigned short* from = x + (size_t)(first + image) * 3072 + pixel * (planar ? 1 : 3);
+    if (first + image >= count) continue;
+    const unsigned short* from = images + (size_t)(first + image) * 3072 + pixel * (planar ? 1 : 3);
     float v[3];
     for (int c = 0; c < 3; c++) v[c] = __uint_as_float((u32)from[planar ? c * 1024 : c] << 16) * norm[c] + norm[3 + c];
-    char* to = b + image * (WIDE / IMAGES) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
+    char* to = x + image * (WIDE / IMAGES) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
     *(u32*)to = pack(v[0], v[1]);
     *(u32*)(to + 4) = pack(v[2], 0.f);
   }
   {
     u32 kept[16][2][2];
-    convolve<16, 16, 32, 1, 16, 2, STEM>(b, a, kept, even, bias, odd, packed, KERNEL(16, 16));
+    convolve<16, 16, 32, 1, 16, 2, STEM>(x, kept, even, bias, odd, packed, KERNEL(16, 16));
     for (int i = 0; i < blocks; i++) {
-      convolve<16, 16, 32, 1, 16, 2, FIRST>(a, b, kept, odd, bias, even, packed, KERNEL(16, 16));
+      convolve<16, 16, 32, 1, 16, 2, FIRST>(x, kept, odd, bias, even, packed, KERNEL(16, 16));
       int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
-      convolve<16, 16, 32, 1, 16, 2, SECOND>(b, a, kept, even, bias, odd, packed, more);
+      convolve<16, 16, 32, 1, 16, 2, SECOND>(x, kept, even, bias, odd, packed, more);
     }
   }
   {  // To 32 channels.
     u32 kept[4][4][2];
-    convolve<16, 32, 16, 2, 4, 4, SHORTCUT>(a, nullptr, kept, odd, bias, even, packed, KERNEL(16, 32));
-    odd = memory + MIDDLE_ODD;
-    int more = blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2;
     char* join = even;
-    even = memory + MIDDLE_EVEN;
-    convolve<16, 32, 16, 2, 4, 4, FIRST, true>(a, b, kept, join, bias, even, packed, KERNEL(32, 32));
-    convolve<32, 32, 16, 1, 4, 4, SECOND, TWO_BUFFERS>(b, a, kept, even, bias, blocks > 1 ? odd : memory + SHORTCUT_64, packed, more);
+    convolve<16, 32, 16, 2, 4, 4, SHORTCUT>(x, kept, odd, bias, join, packed, KERNEL(16, 32));
+    even = memory + MIDDLE_EVEN, odd = memory + MIDDLE_ODD;
+    convolve<16, 32, 16, 2, 4, 4, FIRST>(x, kept, join, bias, even, packed, KERNEL(32, 32));
+    int more = blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2;
+    convolve<32, 32, 16, 1, 4, 4, SECOND>(x, kept, even, bias, odd, packed, more);
     for (int i = 1; i < blocks; i++) {
-      convolve<32, 32, 16, 1, 4, 4, FIRST>(a, b, kept, odd, bias, even, packed, KERNEL(32, 32));
-      bool last = i + 1 == blocks;
-      more = last ? 32 * 64 * 2 : KERNEL(32, 32);
-      convolve<32, 32, 16, 1, 4, 4, SECOND>(b, a, kept, even, bias, last ? memory + SHORTCUT_64 : odd, packed, more);
+      convolve<32, 32, 16, 1, 4, 4, FIRST>(x, kept, odd, bias, even, packed, KERNEL(32, 32));
+      more = i + 1 < blocks ? KERNEL(32, 32) : 32 * 64 * 2;
+      convolve<32, 32, 16, 1, 4, 4, SECOND>(x, kept, even, bias, odd, packed, more);
     }
   }
-  even = memory + NARROW_EVEN;
+  char* set = memory + NARROW;
   {  // To 64 channels: activations are small now and weights large.
     u32 kept[2][4][2];
-    char *join = memory + JOIN_64;
-    b = memory + SECOND_NARROW;
-    odd = memory + NARROW_ODD;
-    convolve<32, 64, 8, 2, 2, 4, SHORTCUT>(a, nullptr, kept, memory + SHORTCUT_64, bias, join, packed, KERNEL(32, 64));
-    convolve<32, 64, 8, 2, 2, 4, FIRST, true>(a, b, kept, join, bias, even, packed, AHEAD);
-    if (!TWO_SETS) fetch(even, packed, 0);  // as if the second third had come by itself
-    convolve<64, 64, 8, 1, 2, 4, SECOND, TWO_BUFFERS>(b, a, kept, even, bias, odd, packed, blocks > 1 ? KERNEL(64, 64) : 0);
+    char* join = memory + JOIN_64;
+    convolve<32, 64, 8, 2, 2, 4, SHORTCUT>(x, kept, odd, bias, join, packed, KERNEL(32, 64));
+    convolve<32, 64, 8, 2, 2, 4, FIRST>(x, kept, join, bias, set, packed, KERNEL(64, 64) / 3 * 2);
+    fetch(set, packed, 0);  // as if the second third had come by itself
+    convolve<64, 64, 8, 1, 2, 4, SECOND>(x, kept, set, bias, nullptr, packed, blocks > 1 ? KERNEL(64, 64) : 0);
     for (int i = 1; i < blocks; i++) {
-      convolve<64, 64, 8, 1, 2, 4, FIRST>(a, b, kept, odd, bias, even, packed, KERNEL(64, 64));
-      convolve<64, 64, 8, 1, 2, 4, SECOND>(b, a, kept, even, bias, odd, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
+      convolve<64, 64, 8, 1, 2, 4, FIRST>(x, kept, set, bias, nullptr, packed, KERNEL(64, 64));
+      convolve<64, 64, 8, 1, 2, 4, SECOND>(x, kept, set, bias, nullptr, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
     }
   }
   __syncthreads();
-  float* pooled = (float*)even;
+  float* pooled = (float*)set;
   for (int i = threadIdx.x; i < IMAGES * 64; i += THREADS) {
     int image = i >> 6, channel = i & 63;
     float total = 0.f;
     for (int pixel = 0; pixel < 64; pixel++) {
       u32 at = image * 12800 + spot<64>((pixel / 8 + 1) * 10 + pixel % 8 + 1, channel >> 3) + (channel & 7) * 2;
-      total += __uint_as_float((u32) * (const unsigned short*)(a + at) << 16);
+      total += __uint_as_float((u32) * (const unsigned short*)(x + at) << 16);
     }
     pooled[i] = total / 64.f;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < IMAGES * classes; i += THREADS) {
     int image = i / classes, k = i % classes;
-    if (first + image >= images) continue;
+    if (first + image >= count) continue;
     float total = head[classes * 64 + k];
     for (int c = 0; c < 64; c++) total += head[k * 64 + c] * pooled[image * 64 + c];
     scores[(size_t)(first + image) * classes + k] = total;
