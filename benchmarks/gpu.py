@@ -191,13 +191,17 @@ def main() -> int:
         measured["ensembles"] = [ensembles(form, options) for form in forms if form != "autotuned"]
     if "start" in options.only:
         measured["starts"] = starts(options)
-    raw = with_kept(measured, json.loads(options.keep.read_text()) if options.keep else None)
+    kept = json.loads(options.keep.read_text()) if options.keep else None
+    raw = with_kept(measured, kept)
     shown = [table(raw[name]) for name, table in TABLES.items() if name in raw]
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
     settings = {"forms": forms, "batch": options.batch, "gpu": gpu, "torch": torch.__version__}
     settings |= {"inputs": options.inputs, "seconds": options.seconds}
+    origin = None
+    if kept and not measured:  # the same once more, as tables
+        settings, origin = kept["settings"], {key: kept[key] for key in ("date", "environment", "repetitions")}
     grids, bars = [grid for grid, _ in shown], [bar for _, limits in shown for bar in limits]
-    return finish(Report("gpu", settings, grids, bars, raw, [f"GPU: {gpu}"]), options)
+    return finish(Report("gpu", settings, grids, bars, raw, [f"GPU: {settings['gpu']}"]), options, origin)
 
 
 if __name__ == "__main__":
