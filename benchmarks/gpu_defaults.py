@@ -170,7 +170,6 @@ def report(found: Sequence[Rate], seconds: float) -> Report:
             "sigma": SIGMA,
             "inputs": INPUTS,
             "loop_batch": LOOP_BATCH,
-            "of": "single runs, not medians",
         },
         [
             Grid("Draws a second beside the usual loop's", ["network", "loop", *ways], shown),
