@@ -71,9 +71,8 @@ def test_every_input_gets_its_own_answer_however_fast_slots_change_hands() -> No
     inputs += [replace(one, id=one.id + 600, x=one.x.to(DEVICE)) for one in inputs]
     for batch in (100, 1024):
         execution = rf.Execution(DEVICE, plan=ForwardPlan(batch))
-        found = rf.certify(
-            Buckets([0.0]), inputs, noise=rf.Gaussian(1e-3), procedure=rf.Fixed(n0=100, n=200), execution=execution
-        )
+        options = {"noise": rf.Gaussian(1e-3), "precision": "fp32", "execution": execution}
+        found = rf.certify(Buckets([0.0]), inputs, procedure=rf.Fixed(n0=100, n=200), **options)
         answers = {record.input_id: (record.prediction, record.draws) for record in found}
         assert answers == {one.id: (one.id % 2, 300) for one in inputs}
 
@@ -141,9 +140,9 @@ def test_exact_noise_gives_the_counts_of_the_cpu(plan: ForwardPlan) -> None:
 
     def votes(device: str, plan: ForwardPlan) -> list[object]:
         execution = rf.Execution(device, plan=plan)
-        noise, procedure = rf.Gaussian(SIGMA, "exact"), rf.Fixed(n0=150, n=5_050)
+        options = {"noise": rf.Gaussian(SIGMA, "exact"), "precision": plan.precision, "execution": execution}
         edges = [0.001, 0.501, 1.002]  # between lattice points
-        found = rf.certify(Buckets(edges), inputs, noise=noise, procedure=procedure, execution=execution)
+        found = rf.certify(Buckets(edges), inputs, procedure=rf.Fixed(n0=150, n=5_050), **options)
         order = sorted(found, key=lambda one: one.input_id)
         return [(one.radius, [stage.cells["votes"].tolist() for stage in one.stages]) for one in order]
 
@@ -305,10 +304,8 @@ def test_facts_are_read_beside_the_batches() -> None:
     wanted = {one.id: int(core(one.x[None]).argmax()) for one in inputs}
     aces = Aces(certify, EntropySelector([0.2, 0.5]), core)
     execution = rf.Execution(DEVICE, plan=ForwardPlan(256))
-    procedure = AcesCertify(n=1000)
-    found = rf.certify(
-        aces, inputs, noise=rf.Gaussian(SIGMA), procedure=procedure, lanes=aces.names, execution=execution
-    )
+    options = {"noise": rf.Gaussian(SIGMA), "precision": "fp32", "execution": execution}
+    found = rf.certify(aces, inputs, procedure=AcesCertify(n=1000), lanes=aces.names, **options)
     assert {record.input_id: dict(record.facts) for record in found} == {i: {"core": c} for i, c in wanted.items()}
 
 

@@ -135,7 +135,7 @@ def test_a_network_that_changes_stops_the_run(calls: int) -> None:
             return scores if self.left >= 0 else scores.roll(1, 1)
 
     inputs = [Input(i, torch.tensor([0.2 * i, 0.0, 0.0]), None, str(i)) for i in range(40)]
-    options = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n=1000), "seed": 3}
+    options = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n=1000), "precision": "fp32", "seed": 3}
     execution = rf.Execution(DEVICE, plan=ForwardPlan(256))
     whole = {one.input_id: one.p_a for one in rf.certify(Buckets(), inputs, execution=execution, **options)}
     assert len(whole) == 40
