@@ -23,6 +23,8 @@ MOST_HEADER = 4096
 """Bytes of the header of an array; they are parsed as Python literals."""
 _HEADERS = threading.Lock()
 """Python 3.11 parses literals in one thread at a time, or raises a SystemError."""
+LONGEST = 64
+"""Bytes of a number in JSON, more than twice what any takes."""
 LARGE = 2**20
 _LARGE = threading.Lock()
 """Numbers in JSON take twenty times the memory that they do in the end: of long texts one is read at a time."""
@@ -115,6 +117,8 @@ def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 def _json(content: bytes, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:
+    if -1 not in shape and len(content) > (most := LONGEST * math.prod(shape) + MOST_HEADER):
+        raise DataError("body", f"has at most {most} bytes for one input", len(content), "Send fewer digits.")
     try:
         with _LARGE if len(content) > LARGE else nullcontext():
             told = json.loads(content)
