@@ -1,7 +1,8 @@
 """(12) Work that is handed out: 1,000 simulated workers, what the driver takes in, and what Ray costs.
 
-The simulation runs the dispatcher of the library in simulated time: inputs take the draws that they took in a committed
-run of the sequential test, workers differ in speed, some are stragglers, and all of them die now and then.
+The simulation runs the dispatcher of the library in simulated time: inputs take the draws that they took in
+committed runs, one with a fixed number and one of the sequential test; workers differ in speed, some are stragglers,
+and all of them die now and then.
 """
 
 from __future__ import annotations

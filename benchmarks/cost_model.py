@@ -1,6 +1,6 @@
 """What a certification costs: draws, GPU-seconds and money, from the measured rates and the draws of committed runs.
 
-python benchmarks/cost_model.py --price 3 && python benchmarks/tables.py --page docs/scaling.md
+python benchmarks/cost_model.py --price 3 && python benchmarks/tables.py
 """
 
 from __future__ import annotations

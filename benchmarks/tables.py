@@ -11,7 +11,7 @@ from typing import Any
 
 from common import RESULTS, ROOT, verdict
 
-PAGES = [ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "noise.md"]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "noise", "scaling")]
 MARKED = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 

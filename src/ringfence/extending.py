@@ -50,7 +50,7 @@ KINDS: Final = {
     "ringfence.procedures.base.Procedure": Registry(
         "ringfence.procedures", "PROCEDURES", spelled=lambda name: name.replace("_", "-")
     ),
-    "ringfence.noise.gaussian.Noise": Registry("ringfence.noise", "NOISES"),
+    "ringfence.noise.base.Noise": Registry("ringfence.noise", "NOISES"),
     "ringfence.lift.base.Lift": Registry("ringfence.lift", "LIFTS"),
     "ringfence.classifiers.base.Classifier": Registry("ringfence.models.registry", "NODES", made="node_of"),
     "ringfence.models.registry.NodeKind": Registry("ringfence.models.registry", "NODES"),

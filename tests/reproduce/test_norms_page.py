@@ -30,7 +30,7 @@ def test_runs_stand_in_their_rows_and_the_best_sigma_is_named(
         name = tmp_path / "runs" / training.name
         model = f"zoo:mnist/{training.name}:0"
         proof = default_mechanism(family)
-        told = {"noise": family, "mechanisms": (proof.name,), "extra": {"count": 12}}
+        told = {"noise": family, "mechanisms": (proof.name,), "data": "cifar10:data", "extra": {"count": 12}}
         made = fake_run(name, 12, sigma=sigma, model=model, shape=None, **told)
         made.write_summary(summarise(made, 100.0, 9.0))
     found = norms_page.found(Runs.under(tmp_path / "runs", tmp_path / "zoo"))
@@ -38,11 +38,18 @@ def test_runs_stand_in_their_rows_and_the_best_sigma_is_named(
     text = norms_page.page(Runs.under(tmp_path / "runs", tmp_path / "zoo"))
     assert "| gaussian | 0.5 | l2 |" in text
     assert "| laplace | 1 | l1 |" in text
-    assert "## Best per radius" in text
+    assert "## CIFAR-10: best per radius" in text
+    assert "MNIST: best" not in text
+    assert "not the same sigmas here, which favours those with more: gaussian 0.5, 1; uniform none; laplace 1." in text
     top = max(100 * norms_page.shares(run)[1.0] for run in found if run.family == "gaussian")
-    (row,) = [line for line in norms_page.best(found) if line.startswith("| gaussian")]
-    assert row.split(" | ")[3].startswith(f"{top:.1f} (")
-    assert norms_page.best(found)[-1].startswith("| **ahead** |")
+    (row,) = [line for line in norms_page.best(found, norms_page.RADII["cifar10"]) if line.startswith("| gaussian")]
+    assert row.split(" | ")[5].startswith(f"{top:.1f} (")
+    assert norms_page.best(found, norms_page.RADII["cifar10"])[-1].startswith("| **ahead** |")
+
+
+def test_families_that_are_level_are_all_named() -> None:
+    assert norms_page.ahead({"gaussian": 0.5, "uniform": 0.5, "laplace": 0.4}) == "gaussian, uniform"
+    assert norms_page.ahead({"gaussian": 0.0, "uniform": 0.0}) == "-"
 
 
 def test_without_runs_the_page_says_how_they_are_made() -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from ringfence.errors import ArgumentError
-from ringfence.noise.gaussian import Gaussian, Noise
+from ringfence.noise.base import Noise
+from ringfence.noise.gaussian import Gaussian
 from ringfence.noise.l1 import Laplace, Uniform
 from ringfence.stats.noise_law import AUTO, FLOAT
 

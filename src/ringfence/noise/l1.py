@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ringfence.noise.gaussian import FamilyNoise
+from ringfence.noise.base import FamilyNoise
 from ringfence.stats.noise_law import DECAY, HALF_WIDTH, LAPLACE, UNIFORM
 
 

@@ -1,4 +1,4 @@
-"""What a draw on CUDA is, in NumPy: the reference that the kernel is checked against before it is used."""
+"""Philox in NumPy: the words that exact noise is made of on the CPU, and the references of the float kernel on CUDA."""
 
 from __future__ import annotations
 

@@ -36,6 +36,8 @@ from ringfence.version import __version__
 STREAM = "text/event-stream"
 SMALL = 2**16
 """Bytes that are decoded sooner than a thread would begin with them."""
+PAGE = 100
+"""Answers of a job that are read at once for a stream."""
 Model = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
 Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
 Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
@@ -286,9 +288,9 @@ def _jobs(service: Service) -> APIRouter:
     """Asking about many inputs, and coming back for the answers."""
     routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
 
-    def state_of(job: str, request: Request, answers: bool = True) -> JobState:
+    def state_of(job: str, request: Request) -> JobState:
         assert service.jobs is not None
-        found = service.jobs.state(job, request.state.client, answers)
+        found = service.jobs.state(job, request.state.client)
         if found is None:
             raise NotFound("job", "must be one of yours", job[:80], "Its id is what POST /v1/jobs answered.")
         return found
@@ -305,12 +307,18 @@ def _jobs(service: Service) -> APIRouter:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         inputs = await run_in_threadpool(read_inputs, content, kind, served.shape, limits.job_inputs)
         job = await run_in_threadpool(service.jobs.submit, served.name, inputs, question, request.state.client)
-        return state_of(job, request, answers=False)
+        return state_of(job, request)
 
     @routes.get("/{job}", response_model=JobState)
     async def state(request: Request, job: str) -> Any:
         """How far it is, with the answers there are."""
-        return await run_in_threadpool(state_of, job, request)
+
+        def told() -> str:
+            assert service.jobs is not None
+            head = state_of(job, request).model_dump_json(exclude={"answers"})
+            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in service.jobs.answers(job))}]}}'
+
+        return Response(await run_in_threadpool(told), media_type=JSON)
 
     @routes.get("/{job}/events", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
     async def events(request: Request, job: str) -> Any:
@@ -325,25 +333,31 @@ async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> 
     assert jobs is not None
     heard = asyncio.Queue[Event]()
     leave = jobs.listen(before.id, _from_threads(heard))
+    told: set[int] = set()
     try:
-        now = jobs.state(before.id, request.state.client) or before  # once more: something may have come in between
-        for place, answer in enumerate(now.answers):
-            if answer is not None:
-                yield _event("answer", json.dumps({"place": place, "answer": answer.model_dump(mode="json")}))
-        while now.state != "done":
+        for start in range(0, before.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
+            for place, answer in enumerate(await run_in_threadpool(jobs.answers, before.id, start, PAGE), start):
+                if answer is not None:
+                    told.add(place)
+                    yield _answer_event(place, answer)
+        now = await run_in_threadpool(jobs.state, before.id, request.state.client)
+        while now is not None and (now.state != "done" or not heard.empty()):
             name, place, what = await heard.get()
             if isinstance(what, Bounds):
                 yield _bounds(what, place)
-            elif name == "answer":
-                if now.answers[place] is None:
-                    yield f'event: answer\ndata: {{"place": {place}, "answer": {what}}}\n\n'
             elif name == "done":
                 break
-            else:
+            elif name != "answer":
                 yield _event(name, json.dumps({"place": place, "why": what}))
+            elif place not in told:
+                yield _answer_event(place, what)
         yield _event("done", json.dumps({"id": before.id}))
     finally:
         leave()
+
+
+def _answer_event(place: int, answer: str) -> str:
+    return _event("answer", f'{{"place": {place}, "answer": {answer}}}')
 
 
 def _about(service: Service) -> APIRouter:
