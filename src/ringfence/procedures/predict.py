@@ -44,9 +44,27 @@ class TopTwo(Procedure):
         return self.n
 
 
+class Predictor(TopTwo):
+    """An answer without a radius; nothing is claimed about probabilities."""
+
+    @property
+    def best_bounds(self) -> tuple[float, float]:
+        """No radius is claimed."""
+        return 0.0, 1.0
+
+    def predictor(self, draws: int) -> Procedure:
+        """Itself."""
+        return self
+
+    def answered(self, prediction: IntArray) -> Decisions:
+        """The answers (rows,) alone."""
+        none = np.zeros(len(prediction))
+        return Decisions(prediction.astype(np.int64), none, 1.0 - none, radius=none)
+
+
 @final
 @dataclass(frozen=True)
-class Predict(TopTwo):
+class Predict(Predictor):
     """The top class if 2*P(Bin(n_a + n_b, 1/2) >= n_a) <= alpha, else abstain; radius 0."""
 
     alpha: float = share(0.001, help="Failure probability per input.")
@@ -59,20 +77,9 @@ class Predict(TopTwo):
         return AlphaLedger.shared(self.alpha, ("rank test", self.alpha))
 
     def conclude(self, state: State, given: Given) -> Decisions:
-        """The rank test; nothing is claimed about probabilities."""
+        """The rank test."""
         passed = state["done"] & (rank_test(state["hits"], state["rival"]) <= self.alpha)
-        prediction = np.where(passed, state["top"], ABSTAIN).astype(np.int64)
-        rows = len(state)
-        return Decisions(prediction, np.zeros(rows), np.ones(rows), radius=np.zeros(rows))
-
-    @property
-    def best_bounds(self) -> tuple[float, float]:
-        """No radius is claimed."""
-        return 0.0, 1.0
-
-    def predictor(self, draws: int) -> Procedure:
-        """Itself."""
-        return self
+        return self.answered(np.where(passed, state["top"], ABSTAIN))
 
     def claim(self, norm: str) -> str:
         """About the class alone."""
