@@ -75,8 +75,8 @@ class Execution:
     unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
     check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
     on_failed: told inputs that an engine gave up, and why; on_remark: what a user may want to know on the way.
-    compile, and autotune of a compiled network: None: if ``draws``, expected of the whole run (0: unknown), take long
-    enough on a CUDA device to pay for it.
+    compile; autotune, of a compiled network: None decides by draws, those expected of the whole run (0: unknown): both
+    pay where these take long on a CUDA device.
     """
 
     device: str = "auto"

@@ -60,16 +60,16 @@ class Local(Engine):
 
 ENGINES: dict[str, Engine] = {Local.name: Local()}
 ELSEWHERE = {"ray": "ringfence.engines.ray"}
-"""Engines of rooms above, which enter themselves when they are imported: nobody pays for one he does not use."""
+"""Engines of rooms above, which enter themselves in ENGINES when they are first asked for, and imported."""
 
 
 def engine_named(name: str | Mapping[str, Any] | Engine) -> Engine:
-    """The engine of that name, or of a mapping of its name and settings; one that is given itself has its own."""
+    """The engine of a name, or of a mapping of its name and settings; an engine is returned as it is."""
     if isinstance(name, Engine):
         return name
     if isinstance(name, Mapping):
         given = dict(name)
-        engine = engine_named(str(given.pop("name", "ray")))  # settings are those of many GPUs or machines
+        engine = engine_named(str(given.pop("name", "ray")))  # no other engine of the house has settings
         known = _settings_of(engine)
         if unknown := [key for key in given if key not in known]:
             rule = f"is no setting of the engine {engine.name}, which has {', '.join(known) or 'none'}"
@@ -87,7 +87,7 @@ def engine_named(name: str | Mapping[str, Any] | Engine) -> Engine:
 
 
 def engine_written(engine: str | Engine) -> Any:
-    """The name of an engine, with the settings that are not as always: what job files hold."""
+    """The name of an engine, with the settings that differ from its defaults: what job files hold."""
     if isinstance(engine, str):
         return engine
     told = {name: value for name, usual in _settings_of(engine).items() if (value := getattr(engine, name)) != usual}
@@ -95,5 +95,5 @@ def engine_written(engine: str | Engine) -> Any:
 
 
 def _settings_of(engine: Engine) -> dict[str, Any]:
-    """The settings that an engine has, with what they are unless told: the fields of a dataclass."""
+    """The settings of an engine, with their defaults: the fields of a dataclass."""
     return {one.name: one.default for one in getattr(engine, "__dataclass_fields__", {}).values()}

@@ -12,7 +12,7 @@ from every_procedure import CASES, steady_tally
 from simulate import false_claims, most_failures, simulate
 
 from ringfence.errors import ArgumentError
-from ringfence.laws import check_mechanism, true_radius
+from ringfence.laws import check_mechanism
 from ringfence.mechanisms import (
     MECHANISMS,
     Mechanism,
@@ -206,7 +206,6 @@ def test_failure_rates_stay_below_alpha(name: str, law: NoiseLaw) -> None:
         p = np.array(case)
         prediction, radius = simulate(AT_ALPHA[name], p, RUNS, seed=len(name), noise=law)
         assert false_claims(prediction, radius, p, law).sum() <= most_failures(RUNS, ALPHA)
-        assert (radius <= true_radius(p, law).max() + 2).all()
     assert (simulate(AT_ALPHA[name], np.array([0.99, 0.01]), 1000, 0, law)[1] > 0).mean() > 0.9
 
 

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from ringfence.errors import ArgumentError
 from ringfence.noise import philox
 from ringfence.noise.inversion import fill_integers, guide
-from ringfence.stats.lattice import WORD, thresholds
+from ringfence.stats.lattice import TAILS, WORD, thresholds
 
 LAW = ("gaussian", 0.25, 255)
 LAWS = [LAW, ("uniform", 0.25, 255), ("laplace", 0.25, 255), ("laplace", 1.0, 100)]
@@ -118,3 +118,15 @@ def test_frequencies_fit_the_law(keys: int, law: tuple[str, float, int]) -> None
 def test_a_lattice_is_a_number_of_steps(lattice: int) -> None:
     with pytest.raises(ArgumentError, match="lattice"):
         thresholds("gaussian", 0.25, lattice)
+
+
+@pytest.mark.parametrize("family", TAILS)
+def test_a_lattice_of_too_many_steps_is_refused_before_any_is_counted(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[mpmath.mpf] = []
+    tail = TAILS[family]
+    monkeypatch.setitem(TAILS, family, lambda x: asked.append(x) or tail(x))  # type: ignore[func-returns-value]
+    with pytest.raises(ArgumentError, match="lattice: must need at most 2097152 thresholds; got 65536 at scale 20"):
+        thresholds(family, 20.0, 65536)
+    assert len(asked) == 1

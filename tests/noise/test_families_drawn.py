@@ -108,8 +108,8 @@ def test_a_noise_of_a_plugin_can_be_trained_with() -> None:
 
 @every_family
 @pytest.mark.parametrize("form", ["float", "exact"])
-def test_runs_merge_and_continue_in_any_batches(kind: type[rf.Gaussian], form: str) -> None:
-    """The noise of a draw depends on seed, input, stage and place alone: batches and order change no count."""
+def test_batches_change_no_count(kind: type[rf.Gaussian], form: str) -> None:
+    """The noise of a draw depends on seed, input, stage and place alone."""
     inputs = torch.randint(0, 256, (3, 1, 4, 4), generator=torch.Generator().manual_seed(0)) / 255
 
     def votes(batch: int) -> list[object]:

@@ -62,13 +62,12 @@ class Crew(ABC):
 
 @dataclass
 class _Seen:
-    """What is known of a worker."""
+    """What is known of a worker: whether it has a round open, how far that is, and when it last got on."""
 
     ready: bool = False
     open: bool = False
-    draws: int = 0
     moved: float = field(default_factory=time.monotonic)
-    place: tuple[int, int] = (0, 0)
+    draws_and_batches: tuple[int, int] = (0, 0)
 
 
 @final
@@ -117,11 +116,10 @@ class Manager:
         if self._plan is None and report.plan is not None:
             self._plan = report.plan
             self._execution.on_plan(ForwardPlan(**report.plan))
-        place = (report.draws, report.batches)
-        if place != seen.place or report.records:
-            seen.place, seen.moved = place, time.monotonic()
-        self._drawn += report.draws - seen.draws
-        seen.draws = report.draws
+        now = (report.draws, report.batches)
+        self._drawn += report.draws - seen.draws_and_batches[0]
+        if now != seen.draws_and_batches or report.records:
+            seen.draws_and_batches, seen.moved = now, time.monotonic()
         for lanes in report.records:
             if self.dispatch.answer(message.worker, lanes[0].input_id):
                 self._deaths = 0
@@ -129,7 +127,7 @@ class Manager:
         if report.ended:
             self.dispatch.raised(message.worker, f"{report.ended} (worker {message.worker})")
         if report.ended is not None:
-            seen.open, seen.draws, seen.place = False, 0, (0, 0)
+            seen.open, seen.draws_and_batches = False, (0, 0)
         elif report.hungry and seen.open:
             items = self.dispatch.group(message.worker)
             self._crew.feed(message.worker, items, last=not items)

@@ -29,6 +29,10 @@ class Dispatch:
     same answer: nobody has a second chance at a larger radius.
     An input whose worker raised an error may be to blame or not, as inputs share batches. It becomes a suspect: done
     alone, and failed only if that fails on two workers, or on the only one.
+
+    failed: reasons by input; blamed: how often a worker failed on a suspect that another one answered.
+    _alone: suspects, and which workers failed on them, why; _holders: who has an input now; _single: the inputs that
+    may be given to a second worker at the end, oldest first.
     """
 
     inputs: Iterator[Input]

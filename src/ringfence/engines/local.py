@@ -1,4 +1,4 @@
-"""Certify into a run folder, in this process; running it again continues where it stopped."""
+"""Certify into a run folder, by any engine; running it again continues where it stopped."""
 
 from __future__ import annotations
 

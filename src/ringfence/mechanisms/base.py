@@ -71,8 +71,10 @@ class Mechanism(ABC):
         """The law of the noise, refused where this proof is about another."""
         law = as_law(noise)
         if law.family not in self.families:
-            about = ", ".join(sorted(self.families)) or "no noise, as long as its class names no families,"
-            rule = f"{self.name} is a proof about {about} noise"
+            about = ", ".join(sorted(self.families))
+            rule = (
+                f"{self.name} is a proof about {about or 'no'} noise{'' if about else ': its class names no families'}"
+            )
             raise ArgumentError("mechanism", rule, f"{law}", "Choose a mechanism that is proved for this noise.")
         return law
 

@@ -27,7 +27,7 @@ BITS: Final = 192
 which the correction below has room for."""
 
 MOST: Final = 1 << 20
-"""Thresholds at most: beyond it a table of them is not what anyone wants."""
+"""Thresholds of either tail, at most: beyond it a table of them is not what anyone wants."""
 
 
 @final
@@ -71,7 +71,7 @@ def gaussian_tail(x: mpf) -> mpf:
 
 
 def uniform_tail(x: mpf) -> mpf:
-    """P(e > x), x > 0, for uniform e of standard deviation 1: half of what is left of [0, sqrt 3], any width at all."""
+    """P(e > x), x > 0, for uniform e of standard deviation 1, which lies in [-sqrt 3, sqrt 3]."""
     import mpmath
 
     return max(1 - x / mpmath.sqrt(3), mpmath.mpf(0)) / 2
@@ -111,10 +111,10 @@ def thresholds(family: str, scale: float, lattice: int) -> Thresholds:
     above: list[int] = []
     with mpmath.workprec(BITS):
         step = 1 / (mpmath.mpf(lattice) * mpmath.mpf(scale))
+        if WORD * TAILS[family]((MOST + mpmath.mpf(1) / 2) * step) >= 1:
+            rule, remedy = f"must need at most {2 * MOST} thresholds", "Use a smaller sigma or a coarser lattice."
+            raise ArgumentError("lattice", rule, f"{lattice} at scale {scale:g}", remedy)
         while not below or below[-1]:
-            if len(below) > MOST:
-                rule, remedy = f"must need at most {2 * MOST} thresholds", "Use a smaller sigma or a coarser lattice."
-                raise ArgumentError("lattice", rule, f"{lattice} at scale {scale:g}", remedy)
             tail = WORD * TAILS[family]((len(below) + mpmath.mpf(1) / 2) * step)
             below.append(int(mpmath.floor(tail)))
             above.append(WORD - int(mpmath.ceil(tail)))

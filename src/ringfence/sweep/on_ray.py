@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -79,8 +80,6 @@ class _Runner:
         self._worker = Worker([sys.executable, *program[1:]], folder)  # Python may lie elsewhere here
 
     def run(self, commands: Sequence[Sequence[str]], log: Path) -> int:
-        import time
-
         self._worker.begin(commands, log)
         while (code := self._worker.code()) is None:
             time.sleep(0.1)
