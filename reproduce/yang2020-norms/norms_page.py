@@ -27,13 +27,26 @@ in `results/norms`, which `mnist.yaml` and `cifar10.yaml` describe; the settings
 Certified accuracy in percent at l1 radius r. Radii of uniform and Laplace noise are proved in l1 (`neyman-pearson-l1`),
 those of Gaussian noise in l2, where a radius r is one of r in l1 too. sigma is the standard deviation of a coordinate,
 in training and certification alike."""
+NONE = Runs(())
 NOTHING = "No runs are kept yet: `ringfence sweep reproduce/yang2020-norms/mnist.yaml` makes them."
 
 
 def found(runs: Runs) -> list[Run]:
     """Single networks under noise that they were trained with, family by family, sigma rising."""
     chosen = [run for run in runs.of(procedure="fixed", size=1, plain=True) if trained_alike(run)]
-    return sorted(chosen, key=lambda run: (FAMILIES.index(run.family), run.sigma))
+    return sorted(chosen, key=place)
+
+
+def place(run: Run) -> tuple[int, float]:
+    """Family by family, sigma rising."""
+    return FAMILIES.index(run.family), run.sigma
+
+
+def beside(own: Sequence[Run], others: Runs) -> list[Run]:
+    """Gaussian runs of other pages, with any network of the zoo, for sigmas that have none of ours."""
+    known = {run.sigma for run in own if run.data == "cifar10" and run.family == "gaussian"}
+    alike = {"data": "cifar10", "kind": "gaussian", "inputs": 500, "n": 100_000}
+    return [run for run in found(Runs(tuple(others.of(**alike)))) if run.sigma not in known]
 
 
 def trained_alike(run: Run) -> bool:
@@ -52,8 +65,9 @@ def singles(runs: Sequence[Run], radii: Sequence[float]) -> list[str]:
     rows: list[Row] = []
     for run in runs:
         acr = run.lanes(radii)["main"].acr or 0.0
-        rows.append([run.family, f"{run.sigma:g}", run.config.norm, f"{acr:.3f}", *percents(shares(run), radii)])
-    return table(headed("noise", "sigma", "proved in", "ACR", radii=radii), rows)
+        about = [run.family, f"{run.sigma:g}", run.architecture, run.config.noise.form, run.config.norm]
+        rows.append([*about, f"{acr:.3f}", *percents(shares(run), radii)])
+    return table(headed("noise", "sigma", "network", "form", "proved in", "ACR", radii=radii), rows)
 
 
 def best(runs: Sequence[Run], radii: Sequence[float]) -> list[str]:
@@ -89,7 +103,12 @@ def part(name: str, runs: Sequence[Run]) -> list[str]:
     if len({tuple(own) for own in sigmas.values()}) > 1:
         told = "; ".join(f"{family} {', '.join(own) or 'none'}" for family, own in sigmas.items())
         envelope.append(f"Families have not the same sigmas here, which favours those with more: {told}.")
-    alone = ["One network and one sigma a row: what a user has who must choose before he knows the radius."]
+    if len({run.architecture for run in runs}) > 1:
+        envelope.append("Nor have they the same networks, which favours the deeper one; single runs name theirs.")
+    alone = [
+        "One network and one sigma a row: what a user has who must choose before he knows the radius. Form: exact",
+        "noise lies on the lattice of the 8-bit images, float noise does not ([noise](../../docs/noise.md)).",
+    ]
     lines = list(dict.fromkeys(one.line() for run in runs for one in run.trainings))
     return [
         *section(f"{NAMES[name]}: best per radius", envelope, best(runs, radii)),
@@ -98,9 +117,10 @@ def part(name: str, runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def page(runs: Runs) -> str:
-    """The page of these runs."""
+def page(runs: Runs, others: Runs = NONE) -> str:
+    """The page of these runs, and of others that stand beside them."""
     chosen = found(runs)
+    chosen = sorted([*chosen, *beside(chosen, others)], key=place)
     if not chosen:
         return "\n".join([HEAD, "", NOTHING, ""])
     by_data = {name: [run for run in chosen if run.data == name] for name in RADII}
@@ -138,4 +158,4 @@ def figures() -> None:
 
 def pages() -> dict[Path, str]:
     """README.md beside this file."""
-    return {HERE / "README.md": page(Runs.under(RESULTS))}
+    return {HERE / "README.md": page(Runs.under(RESULTS), Runs.under(ROOT / "results" / "cifar10"))}
