@@ -99,6 +99,32 @@ def test_workers_that_are_gone_are_told_on_the_way(call: Call, tmp_path: Path, m
     assert "gone" not in call(*words, tmp_path / "quiet", "--quiet").stderr
 
 
+def cannot_load(worker: int) -> None:
+    raise rf.errors.ModelError("net.py:make", "must be importable", "no such library here", "Install it everywhere.")
+
+
+@pytest.mark.parametrize(
+    ("engine", "rule", "reason"),
+    [
+        (Threads(2, lambda worker, reports: "dies"), "must live long enough to decide an input", "the last: killed"),
+        (Threads(2, load=cannot_load), "must be able to load the model", "no such library here"),
+    ],
+    ids=["all die", "nobody can load"],
+)
+def test_where_all_workers_fail_the_reason_is_told_and_the_same_command_goes_on(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Threads, rule: str, reason: str
+) -> None:
+    monkeypatch.setitem(ENGINES, "threads", engine)
+    told = call("certify", *FLAGS, "--engine", "threads", "--out", tmp_path / "run", code=2).stderr
+    assert f"error: every worker: {rule}; got 7 died in turn" in told  # no option is to blame
+    assert reason in told.splitlines()[-1]
+    monkeypatch.setitem(ENGINES, "threads", Threads(2))
+    call("certify", *FLAGS, "--engine", "threads", "--out", tmp_path / "run")
+    run = rf.RunFolder.open(tmp_path / "run")
+    assert len(run.read()) == len(run.done_ids()) == 4
+    assert rf.verify(run) == []
+
+
 RAISING = """
 import torch
 

@@ -206,11 +206,14 @@ def test_where_this_machines_own_ray_is_killed_the_same_command_goes_on(
 
 
 SEES = """
-import os, pathlib, torch
+import os, pathlib, time, torch
 
 def make(num_classes=10):
-    here = pathlib.Path(__file__).parent
-    (here / f"saw-{os.getpid()}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
+    here, sees = pathlib.Path(__file__).parent, os.environ.get("CUDA_VISIBLE_DEVICES")
+    if sees:
+        (here / f"saw-{sees}").touch()
+        while len(list(here.glob("saw-*"))) < 4:  # nobody does all the work before the others are there
+            time.sleep(0.1)
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
 """
@@ -223,9 +226,7 @@ def test_gpus_start_a_ray_with_so_many_and_each_worker_sees_its_own(tmp_path: Pa
     words = [sys.executable, "-m", "ringfence", *WORDS, "--quiet", "--model", f"{tmp_path / 'net.py'}:make"]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run([*words, "--out", str(tmp_path / "here")], check=True, timeout=240, env=env)
-    for seen in tmp_path.glob("saw-*"):
-        seen.unlink()
     env.pop("CUDA_VISIBLE_DEVICES")
-    subprocess.run([*words, "--gpus", "2", "--out", str(tmp_path / "gpus")], check=True, timeout=240, env=env)
-    assert {"0", "1"} <= {seen.read_text() for seen in tmp_path.glob("saw-*")}
+    subprocess.run([*words, "--gpus", "4", "--out", str(tmp_path / "gpus")], check=True, timeout=240, env=env)
+    assert {seen.name for seen in tmp_path.glob("saw-*")} == {f"saw-{gpu}" for gpu in range(4)}
     assert told(tmp_path / "gpus") == told(tmp_path / "here")

@@ -158,12 +158,14 @@ class Manager:
 
     def _gone(self, worker: str, reason: str) -> None:
         seen = self._seen.pop(worker)
-        inputs = self.dispatch.lost(worker, reason)
-        self._execution.on_remark(f"worker {worker} is gone: {reason}; {inputs} inputs go to others")
+        lost = self.dispatch.lost(worker, reason)
+        inputs = "1 input goes" if lost == 1 else f"{lost} inputs go"
+        self._execution.on_remark(f"worker {worker} is gone: {reason}; {inputs} to others")
         self._deaths += 1
         if self._deaths > DEATHS * self.dispatch.workers:
             rule = "must live long enough to decide an input" if seen.ready else "must be able to load the model"
-            raise ModelError("workers", rule, f"{self._deaths} died in turn, the last: {reason}", "Mend what it says.")
+            died = f"{self._deaths} died in turn, the last: {reason}"
+            raise ModelError("every worker", rule, died, "Mend what it died of, and run the same command again.")
 
     def _tell(self) -> None:
         dispatch = self.dispatch

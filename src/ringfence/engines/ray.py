@@ -35,8 +35,8 @@ class Ray(Engine):
     """Actors on a Ray cluster, or on this machine where none is named.
 
     address: of a running cluster, ``auto`` for the one of this machine; workers: None for one per GPU, or per core
-    where there are none; gpus_per_worker: a share of a GPU may be given; patience: seconds in which a worker must get
-    on; gpus: of this machine, which starts a Ray of its own with so many.
+    where there are none; gpus_per_worker: may be a fraction; gpus: so many of this machine, on a Ray that is started
+    for them; patience: seconds without a batch after which a worker is replaced.
     """
 
     name: ClassVar[str] = "ray"
@@ -61,9 +61,11 @@ class Ray(Engine):
     def records(self, work: Work) -> Iterator[Record]:
         """As they are decided, wherever that is."""
         inputs = iter(work.inputs)
-        for first in inputs:  # where nothing is left to do, no cluster is asked for
-            with self.connected(), _Actors(Parcel.of(work), self) as crew:
-                yield from Manager(crew, chain([first], inputs), work.execution, self.patience).records()
+        first = next(inputs, None)
+        if first is None:
+            return  # nothing is left to do: no cluster is asked for
+        with self.connected(), _Actors(Parcel.of(work), self) as crew:
+            yield from Manager(crew, chain([first], inputs), work.execution, self.patience).records()
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
@@ -113,7 +115,8 @@ class Ray(Engine):
     def options(self) -> dict[str, Any]:
         """What Ray is told of every worker: its share of the machine, and what it must find in its environment."""
         known = {name: os.environ[name] for name in (PLUGINS, "PYTHONPATH") if name in os.environ}
-        resources = {"num_gpus": share, "num_cpus": 1} if (share := self._share) else {"num_cpus": 1}
+        # A worker with a GPU asks for no core: machines with more GPUs than cores would leave some idle.
+        resources = {"num_gpus": share, "num_cpus": 0} if (share := self._share) else {"num_cpus": 1}
         return {"runtime_env": {"env_vars": known}, **resources}
 
     @property
@@ -140,12 +143,15 @@ def _ray() -> Any:
 
 
 def _start(ray: Any, address: str | None, gpus: int | None) -> None:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares us a warning about workers without GPUs
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would put them behind everything else here
     here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
     except (ConnectionError, ValueError, RuntimeError) as error:
+        if address is None:
+            rule, remedy = "must start on this machine", "Try `ray start --head`, or use the engine local."
+            raise ArgumentError("engine", f"Ray {rule}", str(error), remedy) from error
         remedy = "Start one with `ray start --head`, or leave out `address`."
         raise ArgumentError("address", "must be a Ray cluster that answers", f"{address}: {error}", remedy) from error
 
