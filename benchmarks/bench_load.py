@@ -34,10 +34,12 @@ def workers() -> list[int]:
     """Processes of the actors of a Ray that this process started: others on this machine are not ours."""
     import psutil  # comes with Ray
 
-    family = psutil.Process().children(recursive=True)
-    with suppress(psutil.Error):
-        return sorted(one.pid for one in family if "ray::_Actor" in " ".join(one.cmdline()))
-    return []
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # gone meanwhile
+            if "ray::_Actor" in " ".join(one.cmdline()):
+                found.append(one.pid)
+    return sorted(found)
 
 
 def main() -> int:
@@ -49,7 +51,7 @@ def main() -> int:
     memory: dict[str, list[float]] = {}
 
     def look(progress: rf.Progress) -> None:
-        for name, least in (("early", early), ("end", inputs - early // 10)):
+        for name, least in (("early", early), ("end", inputs)):
             if progress.inputs >= least and name not in memory:
                 memory[name] = [resident(os.getpid()), *(resident(one) for one in workers())]
 
@@ -64,10 +66,8 @@ def main() -> int:
         resumed = time.perf_counter() - begin
         assert len(again.done_ids()) == inputs
         assert rf.verify(again) == []
-    if "end" not in memory:  # the last inputs came together
-        memory["end"] = memory["early"]
     names = ["driver", *(f"worker {i}" for i in range(len(memory["early"]) - 1))]
-    pairs = list(zip(names, memory["early"], memory["end"], strict=False))
+    pairs = list(zip(names, memory["early"], memory["end"], strict=True))
     rows = [[name, f"{first:.0f}", f"{last:.0f}", f"{last / first:.3f}"] for name, first, last in pairs]
     columns = ["process", f"MiB after {early:,}", f"MiB after {inputs:,}", "ratio"]
     facts: list[list[str]] = [
