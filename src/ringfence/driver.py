@@ -106,15 +106,15 @@ class Execution:
         precision: Precision,
     ) -> ForwardPlan:
         """The given plan, if there is one, else the fastest here; of this precision, which is part of the claim."""
+        if precision == "tf32" and device.type != "cuda":  # nor by a plan of another session, or of another worker
+            rule, remedy = "tf32 is arithmetic of CUDA devices", "Use fp32, or auto, which knows the device."
+            raise ArgumentError("precision", rule, f"tf32 on {device}", remedy)
         if self.plan is not None:
             if self.plan.precision != precision:
                 rule, remedy = f"must have the precision certified, {precision}", f"Certify with {self.plan.precision}."
                 raise ArgumentError("plan", rule, self.plan.precision, remedy)
             check_memory(self.plan.batch, shape, device)
             return self.plan
-        if precision == "tf32" and device.type != "cuda":
-            rule, remedy = "tf32 is arithmetic of CUDA devices", "Use fp32, or auto, which knows the device."
-            raise ArgumentError("precision", rule, f"tf32 on {device}", remedy)
         how = (precision, self.compile, self.batch, self.autotune, self.draws)
         return fastest_plan(classifier, shape, num_classes, device, *how)
 
