@@ -74,7 +74,8 @@ class Execution:
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
     unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
     check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
-    on_failed: told inputs that an engine gave up, and why; on_remark: what a user may want to know on the way.
+    failed_before: inputs that an engine gave up in an earlier session; on_failed: told those of this one, and why;
+    on_remark: what a user may want to know on the way.
     compile, and autotune of a compiled network: None: if ``draws``, expected of the whole run (0: unknown), take long
     enough on a CUDA device to pay for it.
     """
@@ -88,6 +89,7 @@ class Execution:
     unlocked: bool = False
     engine: str | Engine = "local"
     check: bool = True
+    failed_before: frozenset[int] = frozenset()
     on_plan: Callable[[ForwardPlan], None] = field(default=ignore)
     on_progress: Callable[[Progress], None] = field(default=ignore)
     on_failed: Callable[[int, str], None] = field(default=refuse_failed)
