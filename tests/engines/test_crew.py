@@ -245,6 +245,35 @@ def test_another_network_than_the_drivers_is_refused() -> None:
         replace(same, digest="0" * 64).classifier()
 
 
+@pytest.mark.parametrize("versions", [("0.0", torch.__version__), (rf.__version__, "0.0")], ids=["ours", "torch"])
+def test_other_versions_than_the_drivers_are_refused(versions: tuple[str, str]) -> None:
+    parcels: list[Parcel] = []
+
+    class Sends(Threads):
+        """Keeps what is sent."""
+
+        def records(self, work: Any) -> Any:
+            parcels.append(Parcel.of(work))
+            return super().records(work)
+
+    certified(Sends(1))
+    assert parcels[0].unpacked().seed == 4
+    with pytest.raises(ModelError, match="versions: must be the driver's"):
+        replace(parcels[0], versions=versions).unpacked()
+
+
+def test_workers_that_come_later_take_part() -> None:
+    """There is room for one until the first report."""
+    reported: list[str] = []
+    engine = Threads(
+        fault=lambda worker, reports: reported.append(worker),  # type: ignore[func-returns-value]
+        room=lambda: 3 if reported else 1,
+    )
+    assert told(certified(engine)) == alone()
+    assert reported[0] == "0"
+    assert {"1", "2"} <= set(reported)
+
+
 def test_a_clock_that_jumps_makes_nobody_late(monkeypatch: pytest.MonkeyPatch) -> None:
     jumps = random.Random(1)
     monkeypatch.setattr(time, "time", lambda: jumps.uniform(-1e9, 1e10))

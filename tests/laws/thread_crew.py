@@ -18,8 +18,10 @@ from ringfence.work import Engine
 class ThreadCrew(Crew):
     """fault(worker, reports so far) -> None, "dies", "hangs", or "twice" (tells its records two times)."""
 
-    def __init__(self, parcels: Callable[[int], Parcel], workers: int, fault: Callable[[str, int], str | None]) -> None:
-        self._parcels, self._workers, self._fault = parcels, workers, fault
+    def __init__(
+        self, parcels: Callable[[int], Parcel], room: Callable[[], int], fault: Callable[[str, int], str | None]
+    ) -> None:
+        self._parcels, self._room, self._fault = parcels, room, fault
         self._alive: dict[str, Worker | None] = {}
         self._new: list[str] = []
         self._round: set[str] = set()
@@ -76,18 +78,19 @@ class ThreadCrew(Crew):
         self._alive.pop(worker, None)
 
     def wanted(self) -> int:
-        return self._workers
+        return self._room()
 
 
 @dataclass(frozen=True)
 class Threads(Engine):
-    """The engine of such a crew; classifier(worker) may be another one there."""
+    """The engine of such a crew; classifier(worker) may be another one there, room() another number later on."""
 
     workers: int = 2
     fault: Callable[[str, int], str | None] = lambda worker, reports: None
     classifier: Callable[[int, Any], Any] = lambda worker, module: module
     patience: float = 60.0
     load: Callable[[int], None] = lambda worker: None
+    room: Callable[[], int] | None = None
     name = "threads"
 
     def records(self, work: Work) -> Iterator[Record]:
@@ -97,5 +100,5 @@ class Threads(Engine):
             module = self.classifier(worker, copy.deepcopy(sent.work.classifier))
             return replace(sent, work=replace(sent.work, classifier=module))
 
-        crew = ThreadCrew(parcel, self.workers, self.fault)
+        crew = ThreadCrew(parcel, self.room or (lambda: self.workers), self.fault)
         yield from Manager(crew, iter(work.inputs), work.execution, self.patience).records()
