@@ -217,7 +217,7 @@ def test_inputs_that_reach_a_worker_too_late_for_its_round_go_on() -> None:
         name = "late"
 
         def records(self, work: Work) -> Iterator[rf.Record]:
-            crew = Overtaken(lambda worker: Parcel.of(work), 1, lambda worker, reports: None)
+            crew = Overtaken(lambda worker: Parcel.of(work), lambda: 1, lambda worker, reports: None)
             return Manager(crew, iter(work.inputs), work.execution, 60.0).records()
 
     assert told(certified(Late())) == alone()
