@@ -1,6 +1,7 @@
 """How close certification comes to what one GPU can do: noisy forwards a second, as ratios within one run.
 
     python benchmarks/gpu.py [--depths 20,110] [--forms compiled,autotuned,fused] [--only networks,ensembles,start]
+                             [--keep results/benchmarks/gpu.json]
 
 Forms of the network: compiled by torch, autotuned, or fused into our own kernel. Rows: the per-image loop of research
 code (TF32, batch 1000), the raw forward of the very network and shape that the engine uses, the engine itself on a
@@ -12,14 +13,17 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from common import Bar, Grid, Report, finish, options_parser
 from gpu_rates import SHAPE, draws_each, engine, network, per_image_loop, plan_of, raw_forward
-from gpu_starts import measured_starts, start
+from gpu_starts import of_starts, start, starts
 from torch import nn
 
 import ringfence as rf
@@ -34,6 +38,8 @@ from ringfence.sampling.probe import CONSENSUS_PARTS
 
 LOOP_TIMES = {110: 5.5, 20: 3.8}
 """Least times the per-image loop, by depth, of the fastest form."""
+LEAST = {"K-consensus, 2 of 10": 95, "4 patches": 98}
+"""Least per cent of a member's raw rate, by the composed classifier."""
 
 
 def one_network(depth: int, form: str, loop: float, options: argparse.Namespace) -> dict[str, Any]:
@@ -99,6 +105,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--forms", default="compiled,autotuned,fused")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", default="networks,ensembles,start")
+    parser.add_argument("--keep", type=Path, help="an earlier result, for what is not measured now")
     parser.add_argument("--start", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
@@ -112,52 +119,89 @@ def share_of(one: dict[str, Any]) -> float:
     return median(rate / under for rate, under in zip(one["engine"], one["raw"], strict=True))
 
 
+def of_networks(networks: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
+    """The table of single networks, and what they must reach."""
+    rows, bars, best = [], [], {one["depth"]: 0.0 for one in networks}
+    for one in networks:
+        share, times = share_of(one), median(one["engine"]) / one["loop"]
+        best[one["depth"]] = max(best[one["depth"]], times)
+        rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}", f"{one['loop']:,.0f}"]
+        shown = [f"{100 * share:.1f}", f"{times:.2f}", f"{one['compile_seconds']:.0f}", one["date"]]
+        rows.append([f"ResNet-{one['depth']}, {one['form']}", *rates, *shown])
+        name = f"ResNet-{one['depth']}, {one['form']}: engine over raw forward"
+        bars.append(Bar(name, "at least", 98, 100 * share, "%"))
+    for depth, times in best.items():
+        if depth in LOOP_TIMES:
+            name = f"ResNet-{depth}: engine over the per-image loop"
+            bars.append(Bar(name, "at least", LOOP_TIMES[depth], times))
+    columns = ["network", "raw/s", "engine/s", "loop/s", "engine over raw %", "over loop", "start s", "measured"]
+    return Grid("Noisy forwards a second", columns, rows), bars
+
+
+def of_ensembles(composed: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
+    """The table of composed classifiers, and what they must reach."""
+    rows, bars = [], []
+    for found in composed:
+        for name, one in found["cases"].items():
+            rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}"]
+            each, share = f"{one['forwards_per_draw']:.2f}", 100 * share_of(one)
+            rows.append([f"{name}, {found['form']}", each, *rates, f"{share:.1f}", found["date"]])
+            if name in LEAST:
+                bars.append(
+                    Bar(f"{name}, {found['form']}: of a member's raw rate", "at least", LEAST[name], share, "%")
+                )
+    columns = ["classifier", "forwards/draw", "raw/s", "engine/s", "engine over raw %", "measured"]
+    title = f"Member forwards a second of composed classifiers, ResNet-{composed[0]['depth']}"
+    return Grid(title, columns, rows), bars
+
+
+def with_kept(
+    measured: dict[str, list[dict[str, Any]]], kept: dict[str, Any] | None
+) -> dict[str, list[dict[str, Any]]]:
+    """What was measured, each with its date, and of an earlier result what was not measured again."""
+    raw = {name: [{**one, "date": TODAY} for one in ones] for name, ones in measured.items()}
+    for name, earlier in (kept["measurements"] if kept else {}).items():
+        again = {what(one) for one in raw.get(name, [])}
+        dated = [{"date": kept["date"][:10], **one} for one in earlier]
+        raw[name] = [one for one in dated if what(one) not in again] + raw.get(name, [])
+    return raw
+
+
+def what(one: dict[str, Any]) -> tuple[Any, ...]:
+    """What was measured."""
+    return tuple(one.get(key) for key in ("depth", "form", "start"))
+
+
+TODAY = datetime.now(UTC).date().isoformat()
+TABLES = {"networks": of_networks, "ensembles": of_ensembles, "starts": of_starts}
+"""What is measured, and how it is shown."""
+
+
 def main() -> int:
     options = parsed()
     if options.start:
         start(options)
         return 0
-    forms = options.forms.split(",")
-    grids, bars, raw = [], [], {}
+    forms, measured = options.forms.split(","), {}
     if "networks" in options.only:
         depths = list(map(int, options.depths.split(",")))
         loops = {depth: per_image_loop(network(depth), options.seconds, options.device) for depth in depths}
-        networks = [one_network(depth, form, loops[depth], options) for depth in depths for form in forms]
-        rows, best = [], dict.fromkeys(depths, 0.0)
-        for one in networks:
-            share, times = share_of(one), median(one["engine"]) / one["loop"]
-            best[one["depth"]] = max(best[one["depth"]], times)
-            rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}", f"{one['loop']:,.0f}"]
-            shown = [f"{100 * share:.1f}", f"{times:.2f}", f"{one['compile_seconds']:.0f}"]
-            rows.append([f"ResNet-{one['depth']}, {one['form']}", *rates, *shown])
-            name = f"ResNet-{one['depth']}, {one['form']}: engine over raw forward"
-            bars.append(Bar(name, "at least", 98, 100 * share, "%"))
-        for depth, times in best.items():
-            if depth in LOOP_TIMES:
-                name = f"ResNet-{depth}: engine over the per-image loop"
-                bars.append(Bar(name, "at least", LOOP_TIMES[depth], times))
-        columns = ["network", "raw/s", "engine/s", "loop/s", "engine over raw %", "over loop", "start s"]
-        grids.append(Grid(f"Noisy forwards a second, batch {options.batch}", columns, rows))
-        raw["networks"] = networks
+        measured["networks"] = [one_network(depth, form, loops[depth], options) for depth in depths for form in forms]
     if "ensembles" in options.only:
-        composed = [ensembles(form, options) for form in forms if form != "autotuned"]
-        rows = []
-        for found in composed:
-            for name, one in found["cases"].items():
-                rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}"]
-                each = f"{one['forwards_per_draw']:.2f}"
-                rows.append([f"{name}, {found['form']}", each, *rates, f"{100 * share_of(one):.1f}"])
-        columns = ["classifier", "forwards/draw", "raw/s", "engine/s", "engine over raw %"]
-        grids.append(Grid(f"Member forwards a second of composed classifiers, ResNet-{options.small}", columns, rows))
-        raw["ensembles"] = composed
+        measured["ensembles"] = [ensembles(form, options) for form in forms if form != "autotuned"]
     if "start" in options.only:
-        raw["starts"], grid, limits = measured_starts(options)
-        grids.append(grid)
-        bars += limits
+        measured["starts"] = starts(options)
+    kept = json.loads(options.keep.read_text()) if options.keep else None
+    raw = with_kept(measured, kept)
+    shown = [table(raw[name]) for name, table in TABLES.items() if name in raw]
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
     settings = {"forms": forms, "batch": options.batch, "gpu": gpu, "torch": torch.__version__}
     settings |= {"inputs": options.inputs, "seconds": options.seconds}
-    return finish(Report("gpu", settings, grids, bars, raw, [f"GPU: {gpu}"]), options)
+    origin = None
+    if kept and not measured:  # the same once more, as tables
+        settings, origin = kept["settings"], {key: kept[key] for key in ("date", "environment", "repetitions")}
+    grids, bars = [grid for grid, _ in shown], [bar for _, limits in shown for bar in limits]
+    return finish(Report("gpu", settings, grids, bars, raw, [f"GPU: {settings['gpu']}"]), options, origin)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import argparse
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -88,7 +89,8 @@ def in_process(model: nn.Module, test: Any, options: argparse.Namespace) -> floa
         window.begin = time.time() + options.warm
         window.end = window.begin + options.seconds
 
-    items = (Input(k, x / 255, None, "") for k in range(10**9) for x in pictures(1, k))
+    inputs = pictures(4096, 1)
+    items = (Input(k, inputs[k % len(inputs)] / 255, None, "") for k in range(10**9))
     execution = rf.Execution(options.device, plan=plan_of("fused", options), on_plan=started, check=False)
     how = {"num_classes": CLASSES, "precision": plan_of("fused", options).precision, "execution": execution}
     for _ in rf.certify(model, items, noise=rf.Gaussian(SIGMA), procedure=test, **how):
@@ -157,6 +159,7 @@ def ask(options: argparse.Namespace) -> None:
 
     def client(number: int) -> None:
         line, going = HTTPConnection("127.0.0.1", options.port, timeout=120), True
+        time.sleep(options.warm / 2 * random.random())  # not all at once
         while going:
             number += 1
             path = f"/v1/certify?radius={options.radius}&alpha={ALPHA}&seconds=60"

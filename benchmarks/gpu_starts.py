@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from common import Bar, Grid
@@ -23,18 +24,22 @@ PARTS = ("libraries", "device", "answers", "all")
 """When, after a start, the libraries were loaded, the device answered, and the first answers were there."""
 
 
-def measured_starts(options: argparse.Namespace) -> tuple[dict[str, dict[str, float]], Grid, list[Bar]]:
-    """Seconds by start and part, as a table, and what they may be."""
-    found = starts(options)
-    rows = [[name, *(f"{one[part]:.1f}" for part in PARTS)] for name, one in found.items()]
-    name = "Start with a filled compile cache, Python's included"
-    bars = [Bar(f"{name}, {form}", "at most", 10, found[f"{form}, second"]["all"], "s") for form in STARTED]
-    return found, Grid("Seconds from the call of Python", ["start", *PARTS], rows), bars
+def of_starts(found: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
+    """Seconds by start and part as a table, and what they may be."""
+    rows = [[one["start"], *(f"{one[part]:.1f}" for part in PARTS), one["date"]] for one in found]
+    by_name = {one["start"]: one for one in found}
+    bars = []
+    for form in STARTED:
+        second = by_name[f"{form}, second"]
+        name = f"Start with filled caches, Python's included, {form}"
+        bars.append(Bar(f"{name}: until the first answers", "at most", 5, second["answers"], "s"))
+        bars.append(Bar(f"{name}: all", "at most", 10, second["all"], "s"))
+    return Grid("Seconds from the call of Python", ["start", *PARTS, "measured"], rows), bars
 
 
-def starts(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def starts(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Seconds after the call of Python, with an empty compile cache and with a filled one; all: until it has ended."""
-    found: dict[str, dict[str, float]] = {}
+    found: list[dict[str, Any]] = []
     program = [sys.executable, str(Path(__file__).with_name("gpu.py")), "--only", "nothing"]
     shape = ["--small", str(options.small), "--batch", str(options.batch), "--device", options.device]
     for form in STARTED:
@@ -45,7 +50,8 @@ def starts(options: argparse.Namespace) -> dict[str, dict[str, float]]:
                 begun = time.time()
                 words = [*program, *shape, "--forms", form, "--start", str(begun)]
                 done = subprocess.run(words, env=place, check=True, stdout=subprocess.PIPE, text=True)
-                found[f"{form}, {name}"] = {**json.loads(done.stdout.splitlines()[-1]), "all": time.time() - begun}
+                ended = time.time() - begun
+                found.append({"start": f"{form}, {name}", **json.loads(done.stdout.splitlines()[-1]), "all": ended})
     return found
 
 

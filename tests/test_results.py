@@ -28,7 +28,7 @@ def test_pages_are_made_from_their_runs(folder: str) -> None:
 def test_every_paper_has_its_page_its_numbers_and_its_sweeps() -> None:
     assert len(PAGES) == 7, "five papers of the mission, the comparison of norms, and the embedded default"
     for folder in set(PAGES) - {"default"}:
-        # Yang et al. 2020 publish nothing about MNIST, on which noise and norm are compared here.
+        # Yang et al. 2020 publish nothing about MNIST and these networks, with which noise and norm are compared here.
         assert (PAPERS / folder / "published.json").exists() or folder == "yang2020-norms"
         assert (PAPERS / folder / "README.md").exists()
         assert list((PAPERS / folder).glob("*.yaml"))

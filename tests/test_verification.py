@@ -231,6 +231,9 @@ def test_rows_of_other_settings_do_not_count(tmp_path: Path) -> None:
         run.append([replace(rows[5], config_hash="0" * 16)])
 
 
+ON_LATTICE = {"form": "exact", "lattice": 255, "coordinates": 1}
+
+
 def test_settings_that_say_another_norm_or_a_shrinking_identity_are_found(tmp_path: Path) -> None:
     """Radii are shown in the norm of the config, and divided by the bound of its lift: both must be those proved."""
     test = rf.Fixed(n=800)
@@ -238,6 +241,7 @@ def test_settings_that_say_another_norm_or_a_shrinking_identity_are_found(tmp_pa
     for told, name, forged in (
         ({"norm": "linf"}, "norm", 1.0),
         ({"lift": {"name": "identity", "norm_bound": 0.5}}, "lift.norm_bound", 2.0),
+        ({"lift": {"name": "patch"}, "noise": ON_LATTICE}, "noise.form", 1.0),
     ):
         lying = honest.with_entries(told)
         rows = [

@@ -74,7 +74,8 @@ class Execution:
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
     unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
     check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
-    on_failed: told inputs that an engine gave up, and why; on_remark: what a user may want to know on the way.
+    failed_before: inputs that an engine gave up in an earlier session; on_failed: told those of this one, and why;
+    on_remark: what a user may want to know on the way.
     compile; autotune, of a compiled network: None decides by draws, those expected of the whole run (0: unknown): both
     pay where these take long on a CUDA device.
     """
@@ -88,6 +89,7 @@ class Execution:
     unlocked: bool = False
     engine: str | Engine = "local"
     check: bool = True
+    failed_before: frozenset[int] = frozenset()
     on_plan: Callable[[ForwardPlan], None] = field(default=ignore)
     on_progress: Callable[[Progress], None] = field(default=ignore)
     on_failed: Callable[[int, str], None] = field(default=refuse_failed)
@@ -106,15 +108,15 @@ class Execution:
         precision: Precision,
     ) -> ForwardPlan:
         """The given plan, if there is one, else the fastest here; of this precision, which is part of the claim."""
+        if precision == "tf32" and device.type != "cuda":  # nor by a plan of another session, or of another worker
+            rule, remedy = "tf32 is arithmetic of CUDA devices", "Use fp32, or auto, which knows the device."
+            raise ArgumentError("precision", rule, f"tf32 on {device}", remedy)
         if self.plan is not None:
             if self.plan.precision != precision:
                 rule, remedy = f"must have the precision certified, {precision}", f"Certify with {self.plan.precision}."
                 raise ArgumentError("plan", rule, self.plan.precision, remedy)
             check_memory(self.plan.batch, shape, device)
             return self.plan
-        if precision == "tf32" and device.type != "cuda":
-            rule, remedy = "tf32 is arithmetic of CUDA devices", "Use fp32, or auto, which knows the device."
-            raise ArgumentError("precision", rule, f"tf32 on {device}", remedy)
         how = (precision, self.compile, self.batch, self.autotune, self.draws)
         return fastest_plan(classifier, shape, num_classes, device, *how)
 

@@ -130,7 +130,7 @@ def _few_classes(labels: IntArray, classes: int) -> str | None:
     if math.comb(classes, len(there)) * (len(there) / classes) ** inputs >= HARDLY:
         return None
     named = f"class {there[0]} alone" if len(there) == 1 else f"{len(there)} of {classes} classes alone"
-    return f"the {inputs} inputs are of {named}: the bound says nothing about the others (--skip takes inputs of all)"
+    return f"the {inputs} inputs are of {named}: the bound says nothing about the others (`skip` takes inputs of all)"
 
 
 def _trained_on(split: str) -> str | None:

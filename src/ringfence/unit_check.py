@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import final
 
 import torch
-from scipy.stats import binom
+from scipy.special import bdtr, bdtrc
 from torch import Tensor, nn
 
 from ringfence.classifiers import score
@@ -199,7 +199,7 @@ class _Trial:
         """Whether so many right answers are as a guess gives, and a useful network hardly does."""
         chance = 1 / self.classes
         useful = chance + USEFUL * (1 - chance)
-        return bool(binom.sf(right - 1, count, chance) > DOUBT and binom.cdf(right, count, useful) < DOUBT)
+        return bool(bdtrc(right - 1, count, chance) > DOUBT and bdtr(right, count, useful) < DOUBT)
 
     def _refuse(self, right: int, count: int) -> None:
         rule = f"must be classified better than by guessing ({self.classes} classes)"
@@ -218,7 +218,7 @@ class _Trial:
         tried = {told: self._tried(change, shift) for told, change, shift in self._mistakes()}
         told, right = max(tried.items(), key=lambda one: one[1])
         # Ten explanations are tried: one of them must stand out from chance by more than that.
-        if self._guessing(right, count) or binom.sf(right - 1, count, 1 / self.classes) > 1e-4:
+        if self._guessing(right, count) or bdtrc(right - 1, count, 1 / self.classes) > 1e-4:
             return None
         return f"{told}: {right} of {count} would be right."
 

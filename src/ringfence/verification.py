@@ -140,6 +140,8 @@ class _Claim:
             yield Disagreement(None, "", "norm", self.config.norm, norm)
         if self.config.lift.name == "identity" and bound != 1.0:
             yield Disagreement(None, "", "lift.norm_bound", bound, 1.0)
+        if self.config.lift.name != "identity" and self.config.noise.lattice is not None:
+            yield Disagreement(None, "", "noise.form", self.config.noise.form, "float: lifted inputs lie on no lattice")
 
     def _together(self, records: Sequence[Record], each: int | None) -> Iterable[Disagreement]:
         try:

@@ -4,6 +4,7 @@
 #include <barrier>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -17,7 +18,7 @@ static inline float __uint_as_float(u32 bits) { float value; std::memcpy(&value,
 template <class T> static inline T __ldg(const T* at) { return *at; }
 
 static const int BLOCK = THREADS_OF_BLOCK;
-alignas(128) static char shared_memory[SHARED_BYTES];
+alignas(128) static char shared_memory[BYTES_OF_BLOCK];
 static thread_local Index threadIdx;
 static Index blockIdx;
 static std::barrier<> whole(BLOCK);
@@ -68,7 +69,19 @@ static inline void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   warps[threadIdx.x / 32]->arrive_and_wait();
 }
 
-static inline void copy_now(char* to, const char*& packed, int bytes) {
-  for (int i = threadIdx.x * 16; i < bytes; i += BLOCK * 16) std::memcpy(to + i, packed + i, 16);
+// Copies to shared memory arrive at once or, as late as they may, when they are waited for.
+static bool at_once;
+struct Copy { char* to; const char* from; };
+static thread_local std::deque<std::vector<Copy>> travelling;
+
+static inline void fetch(char* to, const char*& packed, int bytes) {
+  travelling.emplace_back();
+  for (int i = threadIdx.x * 16; i < bytes; i += BLOCK * 16)
+    if (at_once) std::memcpy(to + i, packed + i, 16);
+    else travelling.back().push_back({to + i, packed + i});
   packed += bytes;
+}
+template <int TIMES> static inline void arrived() {
+  for (; travelling.size() > TIMES; travelling.pop_front())
+    for (auto& one : travelling.front()) std::memcpy(one.to, one.from, 16);
 }

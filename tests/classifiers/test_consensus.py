@@ -64,6 +64,29 @@ def test_the_first_members_see_slices_and_the_rest_what_all_slices_left() -> Non
     assert members[2].rows == [64]
 
 
+@pytest.mark.parametrize("parts", [2, 3, 4, 5])
+@pytest.mark.parametrize("wave", [0, 5])
+def test_the_first_half_is_asked_about_in_full_steps_and_what_is_left_goes_with_the_second(
+    parts: int, wave: int
+) -> None:
+    """By halves, so that the device always has work before it; answers and padding are those of the whole."""
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    undecided = (torch.sign(x[:, 0]) != torch.sign(x[:, 1])).int()
+    members = [Watched(0), Watched(1), Watched(2)]
+    ensemble = KConsensus(members, 2, micro_batch=None if wave else 5)
+    ensemble.wave = wave
+    whole = ensemble.score(x)
+    members[2].rows.clear()
+    ensemble.parts = parts
+    again = ensemble.score(x)
+    first = int(undecided[: sum(map(len, x.chunk(parts)[: parts // 2]))].sum()) // 5
+    every = -(-int(undecided.sum()) // 5)
+    assert 0 < first < every
+    assert members[2].rows == ([5 * first, 5 * (every - first)] if wave else [5] * every)
+    assert torch.equal(again.scores, whole.scores)
+    assert torch.equal(torch.as_tensor(again.work), torch.as_tensor(whole.work))
+
+
 def test_a_nested_consensus_keeps_its_work_through_slices() -> None:
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
     outer = KConsensus([KConsensus([Watched(0), Watched(1), Watched(2)], 2), Watched(0), Watched(3)], 2)

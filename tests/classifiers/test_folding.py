@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, fx, nn
 
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
+from ringfence.classifiers.folding import _of_a_known_class
 
 
 def trained_like(depth: int) -> nn.Module:
@@ -33,6 +34,32 @@ def test_members_of_an_ensemble_are_folded_one_by_one() -> None:
     folded = fold_batch_norm(ensemble)
     assert norms(folded) == 0
     torch.testing.assert_close(folded(x), ensemble(x), rtol=1e-3, atol=1e-4)
+
+
+def test_networks_that_differ_in_weights_alone_are_of_one_class() -> None:
+    """torch's compiler makes a graph for every class of traced networks."""
+    members, x = [trained_like(8), trained_like(8), trained_like(14)], torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        members[1].linear.weight.mul_(2)
+    folded = [fold_batch_norm(one) for one in members]
+    assert type(folded[0]) is type(folded[1])
+    assert type(folded[0]) is not type(folded[2])
+    for one, member in zip(folded, members, strict=True):
+        torch.testing.assert_close(one(x), member(x), rtol=1e-3, atol=1e-4)
+
+
+def test_networks_whose_names_mean_other_functions_are_not() -> None:
+    def times(factor: float) -> fx.GraphModule:
+        def scaled(x: Tensor) -> Tensor:
+            return factor * x
+
+        graph = fx.Graph()
+        graph.output(graph.call_function(scaled, (graph.placeholder("x"),)))
+        return _of_a_known_class(fx.GraphModule(nn.Module(), graph))
+
+    twice, thrice = times(2), times(3)
+    assert twice.code == thrice.code
+    assert [float(one(torch.ones(1))) for one in (twice, thrice)] == [2, 3]
 
 
 class Branching(nn.Module):

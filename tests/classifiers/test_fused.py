@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -32,7 +34,7 @@ def unpacked(flat: Tensor, outputs: int, inputs: int, taps: int) -> Tensor:
                                 row = step * 16 + lane % 4 * 2 + below + next_to
                                 found[(2 * pair + tile) * 8 + lane // 4, row, tap] = next(read)
     size = 3 if taps == 9 else 1
-    return found.view(outputs, inputs, size, size)
+    return found.view(outputs, inputs, size, size).transpose(2, 3)  # taps below each other are neighbours
 
 
 class Reader:
@@ -132,8 +134,26 @@ def test_other_shapes_are_refused() -> None:
 
 def test_without_such_a_gpu_it_is_refused_with_the_reason() -> None:
     assert why_not(CPU) == "device cpu"
-    with pytest.raises(ArgumentError, match="needs a GPU like the H200, and CuPy; got device cpu"):
+    with pytest.raises(
+        ArgumentError, match=r"needs a GPU of compute capability 8\.0 or later, and CuPy; got device cpu"
+    ):
         fuse_resnets(resnet(8), CPU)
+
+
+@pytest.mark.parametrize(
+    ("version", "kilobytes", "fits"),
+    [((7, 5), 64, False), ((8, 0), 163, True), ((8, 6), 99, True), ((9, 0), 227, True), ((12, 0), 99, True)],
+)
+def test_every_gpu_with_its_instructions_has_room_for_it(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], kilobytes: int, fits: bool
+) -> None:
+    """Shared memory a block may have, by compute capability, as NVIDIA's programming guide has it."""
+    found = SimpleNamespace(
+        name="a GPU", major=version[0], minor=version[1], shared_memory_per_block_optin=1024 * kilobytes
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(fused, "kernel_on", lambda device: None)
+    assert why_not.__wrapped__(torch.device("cuda")) == (None if fits else "a GPU (compute capability 7.5)")
 
 
 @pytest.mark.parametrize("settings", [{"precision": "fp32"}, {"precision": "bf16", "stacked": True}])

@@ -340,3 +340,12 @@ def test_names_may_be_written_with_hyphens_and_underscores(call: Call, tmp_path:
     told = refused(call, "train", "--objective", "denoise_mse", "--schedule", "one_cycle", *out)
     assert "objective" not in told
     assert "schedule" not in told
+
+
+def test_all_wrong_options_are_told_together(call: Call) -> None:
+    words = ("certify", "--sigmaa", "0.5", "--limit", "few", "--foo=3", "--skip", "2.5", "--out", "r", "--alpha")
+    told = " ".join(call(*words, code=2).stderr.replace("│", " ").split())
+    for part in ("No such option: --sigmaa", "No such option: --foo", "--limit", "'few'", "--skip", "'2.5'", "--alpha"):
+        assert part in told, part
+    assert "No such option: --sigmaa" in call("certify", "--sigmaa", "0.5", code=2).stderr
+    assert "got 'few'" in call("certify", "--limit", "few", code=2).stderr

@@ -7,24 +7,27 @@ import os
 import random
 import time
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from thread_crew import Threads
+from thread_crew import ThreadCrew, Threads
 from toys import BucketLanes, Buckets
 
 import ringfence as rf
 from ringfence.data import Input
+from ringfence.driver import Work
 from ringfence.engines import local
+from ringfence.engines.crew import Manager, Message
 from ringfence.engines.dispatch import Dispatch
 from ringfence.engines.worker import Parcel
 from ringfence.errors import ClassifierError, ModelError, StoreError
 from ringfence.models.compose import tree_of
-from ringfence.store import StoreWarning, guarded
-from ringfence.work import Origin
+from ringfence.store import RunFolder, StoreWarning, guarded
+from ringfence.work import Engine, Origin
 
 COUNT = 60
 FAR = (17, 40)
@@ -161,6 +164,63 @@ def test_failed_inputs_are_in_the_folder(tmp_path: Path) -> None:
         found = run.read()
     assert sorted(run.failed) == list(FAR)
     assert len(found) == COUNT - len(FAR)
+
+
+def bad_at(*places: int) -> rf.Certification:
+    """Inputs at these places make the network raise."""
+    found = torch.linspace(-1, 2, COUNT)[:, None].repeat(1, 3)
+    found[list(places)] += 20
+    data = [Input(i, x, 1, str(i), range_told=True) for i, x in enumerate(found)]
+    return rf.Certification(Raises(), data, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=20, n=200), seed=4)
+
+
+@pytest.mark.filterwarnings("ignore::ringfence.store.StoreWarning")
+def test_a_run_whose_inputs_failed_is_run_again_with_the_same_end(tmp_path: Path) -> None:
+    """All that is left to do fails once more: that says nothing about the classifier."""
+    bad = (10, 20, 30, 40, 50)
+    for _ in range(2):
+        run = rf.certify_into(bad_at(*bad), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(2)))
+        assert sorted(run.failed) == list(bad)
+        assert len(run.done_ids()) == COUNT - len(bad)
+
+
+@pytest.mark.filterwarnings("ignore::ringfence.store.StoreWarning")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_session_that_begins_with_inputs_that_fail_goes_on_behind_them(tmp_path: Path, workers: int) -> None:
+    bad = (20, 21, 22, 23)
+    begun = RunFolder.create_or_resume(tmp_path / "run", bad_at(*bad).load().config)
+    records = [
+        replace(one, config_hash=begun.config.digest) for one in certified("local", bad_at()) if one.input_id < 20
+    ]
+    begun.append(records, begun.add_environment())
+    run = rf.certify_into(bad_at(*bad), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(workers)))
+    assert sorted(run.failed) == list(bad)
+    assert len(run.done_ids()) == COUNT - len(bad)
+
+
+def test_inputs_that_reach_a_worker_too_late_for_its_round_go_on() -> None:
+    """Calls of an actor may overtake each other: the end of a round may be there before the inputs sent first."""
+
+    class Overtaken(ThreadCrew):
+        late = looks = 0
+
+        def feed(self, worker: str, items: list[Input], last: bool) -> None:
+            self.late += 1
+            super().feed(worker, [] if self.late == 1 else items, last or self.late == 1)
+
+        def messages(self, patience: float) -> Iterable[Message]:
+            self.looks += 1
+            assert self.looks < 3000, "nobody does what was sent too late"
+            yield from super().messages(patience)
+
+    class Late(Engine):
+        name = "late"
+
+        def records(self, work: Work) -> Iterator[rf.Record]:
+            crew = Overtaken(lambda worker: Parcel.of(work), 1, lambda worker, reports: None)
+            return Manager(crew, iter(work.inputs), work.execution, 60.0).records()
+
+    assert told(certified(Late())) == alone()
 
 
 def test_a_resumed_folder_is_the_same(tmp_path: Path) -> None:
@@ -301,7 +361,7 @@ def test_whatever_happens_every_input_is_answered_once_or_has_a_reason(seed: int
             held[worker] = [suspect] if suspect else dispatch.group(worker)
             continue
         if any(one.id in (3, 7) for one in held[worker]):
-            dispatch.raised(worker, "bad")
+            dispatch.ended(worker, "bad")
             held[worker] = []
             continue
         match choose.choice(["answer", "answer", "answer", "again", "dies", "raises"]):
@@ -316,7 +376,7 @@ def test_whatever_happens_every_input_is_answered_once_or_has_a_reason(seed: int
                 held[str(next(names))] = []
             case _:
                 if len(held[worker]) > 1:
-                    dispatch.raised(worker, "somebody's fault")
+                    dispatch.ended(worker, "somebody's fault")
                     held[worker] = []
     assert dispatch.finished
     assert len(answers) == len(set(answers))

@@ -275,6 +275,8 @@ def test_a_fused_network_answers_as_the_plain_one(depth: int, shortcut: Shortcut
         assert torch.equal(again, forward(x).scores)
         if rows > 1:  # neighbours do not matter
             assert torch.equal(forward(x.flip(0)).scores, again.flip(0))
+            planar = Forward(normalised, replace(plan, channels_last=False), device, 7)
+            assert torch.equal(planar(x).scores, again)  # nor the layout
             smaller = Forward(normalised, replace(plan, batch=100), device, 7)
             assert torch.equal(smaller(x[:100]).scores, again[:100])  # nor does the size of the batch
 

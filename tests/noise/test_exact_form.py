@@ -13,7 +13,7 @@ import ringfence as rf
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
 from ringfence.lift import Lift
-from ringfence.noise.exact import onto_lattice
+from ringfence.noise.exact import FARTHEST, in_steps, onto_lattice
 from ringfence.noise.inversion import fill_integers
 from ringfence.sampling import CHUNK, ForwardPlan, Precision, chunk_key
 from ringfence.stats.lattice import thresholds
@@ -157,6 +157,15 @@ def test_images_are_on_the_lattice_however_they_were_divided() -> None:
 def test_inputs_that_no_sum_is_exact_for_are_refused(value: float) -> None:
     with pytest.raises(DataError, match="exact noise needs finite inputs"):
         onto_lattice("x", torch.tensor([0.5, value]), 255)
+
+
+@pytest.mark.parametrize("lattice", [7, 255, 1000, 4095, 65535])
+def test_an_input_stays_the_lattice_point_that_it_is(lattice: int) -> None:
+    """It is brought onto the lattice once by whoever reads it, and again wherever draws are made: by then it is one of
+    float32's numbers next to the point, and must not have become one next to another point."""
+    farthest = torch.arange(FARTHEST - 100_000, FARTHEST + 1, dtype=torch.float64)
+    read = onto_lattice("x", (farthest / lattice).float(), lattice)
+    assert torch.equal(in_steps(onto_lattice("x", read, lattice), lattice).double(), farthest)
 
 
 def test_a_lift_is_refused() -> None:

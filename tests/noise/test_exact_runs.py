@@ -10,6 +10,7 @@ import pytest
 import torch
 from configs import small_config
 from PIL import Image
+from pydantic import ValidationError
 from torch import nn
 from typer.testing import CliRunner
 
@@ -19,7 +20,7 @@ from ringfence.attacks import ORDERS
 from ringfence.attacks.on_run import attacked_points, run_attack
 from ringfence.cli import app
 from ringfence.data import Input
-from ringfence.errors import ArgumentError, DataError, StoreError
+from ringfence.errors import DataError, StoreError
 from ringfence.job_file import Job
 from ringfence.noise.exact import inside
 from ringfence.procedures import Procedure
@@ -67,12 +68,22 @@ def test_float_runs_are_stored_as_they_were_before_there_was_another_form() -> N
     assert given_in(config).law.slack == 0
 
 
-@pytest.mark.parametrize("noise", [{"form": "exact", "lattice": 255}, {"form": "float", "lattice": 255}])
-def test_a_config_that_leaves_out_what_the_proof_needs_proves_nothing(noise: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"form": "exact", "lattice": 255},
+        {"form": "exact", "coordinates": 784},
+        {"form": "float", "lattice": 255},
+        {"form": "float", "coordinates": 1},
+    ],
+)
+def test_a_config_has_lattice_and_coordinates_with_exact_noise_and_with_no_other(noise: dict[str, object]) -> None:
+    """Without its lattice a report would promise more than lattice points; float noise has no coordinates that an l1
+    radius could be converted by."""
     content = small_config().model_dump()
     content["noise"] = {"sigma": 0.5, **noise}
-    with pytest.raises(ArgumentError, match=r"lattice|number of coordinates"):
-        given_in(RunConfig.model_validate(content)).probability_for(0.1)
+    with pytest.raises(ValidationError, match="exact noise has a lattice and the number of coordinates"):
+        RunConfig.model_validate(content)
 
 
 def test_flags_and_files_say_the_form(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ def test_a_processor_computes_nothing_in_tf32() -> None:
         list(rf.certify(_net(), inputs, sigma=0.5, precision="tf32", check=False, execution=rf.Execution("cpu")))
 
 
+def test_nor_by_a_plan_that_a_gpu_left_in_the_folder_or_sent_along() -> None:
+    """A run begun on a GPU and continued here, or a worker without one: its records would be of fp32 and say tf32."""
+    execution = rf.Execution("cpu", plan=ForwardPlan(8, "tf32"), check=False)
+    with pytest.raises(ArgumentError, match="tf32 is arithmetic of CUDA devices"):
+        list(rf.certify(_net(), torch.rand(1, *SHAPE), sigma=0.5, precision="tf32", execution=execution))
+
+
 @pytest.mark.parametrize(("precision", "while_it_runs"), [("fp32", False), ("tf32", True), ("bf16", False)])
 def test_tf32_is_on_only_while_a_forward_that_says_so_runs(
     monkeypatch: pytest.MonkeyPatch, precision: Any, while_it_runs: bool

@@ -31,6 +31,20 @@ def test_measured_batches_stop_where_memory_ends() -> None:
     assert fastest_plan(LittleMemory(150), (2,), 4, CPU).batch <= 150
 
 
+@pytest.mark.parametrize("plain_rate", [900.0, 1100.0])
+def test_the_other_layout_is_tried_at_the_best_size_alone(monkeypatch: pytest.MonkeyPatch, plain_rate: float) -> None:
+    asked: list[tuple[int, bool]] = []
+
+    def fitting(classifier: nn.Module, plan: ForwardPlan, *_: object) -> tuple[ForwardPlan, float]:
+        asked.append((plan.batch, plan.channels_last))
+        return plan, {20: 500.0, 100: 1000.0}.get(plan.batch, 700.0) if plan.channels_last else plain_rate
+
+    monkeypatch.setattr(probe, "_fitting", fitting)
+    found = fastest_plan(nn.Identity(), (1, 8, 8), 3, CPU)
+    assert asked == [(20, True), (100, True), (200, True), (100, False)]
+    assert found == ForwardPlan(100, channels_last=plain_rate < 1000)
+
+
 def test_a_consensus_gets_several_batches_at_a_time_unless_the_size_is_given() -> None:
     ensemble = KConsensus([Buckets(), Buckets()], 1)
     plan = fastest_plan(ensemble, (2,), 4, CPU)

@@ -70,9 +70,10 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
             kept.append(jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"))
             while (state := jobs.state(kept[-1], "me")) is not None and state.state != "done":
                 pass
-        done = jobs.state(kept[-1], "me")
-        jobs._finish(kept[-1], 0, None, "once more")
+        done, answers = jobs.state(kept[-1], "me"), jobs.answers(kept[-1])
+        jobs._finish([(kept[-1], 0, None, "once more")])
         assert jobs.state(kept[-1], "me") == done, "an answer is written once"
+        assert jobs.answers(kept[-1]) == answers
         assert [jobs.state(one, "me") is None for one in kept] == [True, False, False, False], "the oldest is dropped"
     finally:
         jobs.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -68,6 +69,14 @@ def test_the_description_has_examples(url: str) -> None:
     answer = told["paths"]["/v1/certify"]["post"]["responses"]["200"]["content"]["application/json"]["example"]
     assert Answer.model_validate(answer).wrong() == [], "the example is a true answer"
     assert {"/v1/predict", "/v1/certify", "/v1/jobs", "/v1/jobs/{job}", "/v1/model", "/metrics"} <= set(told["paths"])
+
+
+def test_json_too_long_for_an_input_is_not_parsed(digits: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = json.dumps({"input": (digits[0] / 3).tolist()}, indent=4).encode()
+    assert bool((read_input(told, JSON, SHAPE) == digits[0] / 3).all())
+    monkeypatch.setattr(json, "loads", lambda _: pytest.fail("parsed"))
+    with pytest.raises(RingfenceError, match="bytes for one input"):
+        read_input(b'{"input": [' + b"0," * 10**6 + b"0]}", JSON, SHAPE)
 
 
 def encoded(x: Tensor, form: str) -> bytes:

@@ -58,6 +58,7 @@ class Opened:
 def test_an_image_is_certified_while_one_watches(browser: Any, urls: tuple[str, str], picture: Path) -> None:
     opened = Opened(browser, urls[0], accept_downloads=True)
     page = opened.page
+    assert not page.is_visible("#token"), "this server asks for none"
     page.set_input_files("#file", picture)
     opened.wait("done")
     assert page.inner_text("#decision").startswith("It is 7")
@@ -96,6 +97,7 @@ def test_alpha_budget_and_model_are_what_is_asked(browser: Any, urls: tuple[str,
 def test_a_token_is_asked_for(browser: Any, urls: tuple[str, str], picture: Path) -> None:
     opened = Opened(browser, urls[1], state="locked")
     assert opened.page.inner_text("#decision") == "This server asks for a token."
+    assert opened.page.is_visible("#token")
     opened.page.fill("#token", TOKEN)
     opened.page.locator("#token").blur()
     opened.wait("ready")

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -181,5 +182,30 @@ def test_under_overload_some_are_sent_away_and_the_others_keep_their_time(start:
     assert len(seen) == len(digits)
     assert answers
     assert refused
-    assert all("Come again in" in one or "no time left" in one for one in refused), refused
+    assert all("Come again in" in one or "had no time" in one for one in refused), refused
     assert all(one.stopped == "deadline" and not one.wrong() for one in answers)
+
+
+def test_memory_stays_where_it_was_under_twice_the_load(start: Start, digits: list[Tensor]) -> None:
+    """The short form of the soak in benchmarks/bench_serve.py: rounds of requests, many of them sent away."""
+    words = ["waiting=2", "together=4", "per_minute=1000000"]
+    server = start(*(word for one in words for word in ("--limit", one)))
+    bodies, statuses = [npy(x) for x in digits], list[int]()
+
+    def ask(client: httpx.Client, place: int) -> None:
+        content = bodies[place % len(bodies)]
+        reply = client.post("/v1/predict", content=content, headers={"Content-Type": "application/x-npy"}, timeout=120)
+        statuses.append(reply.status_code)
+
+    def memory() -> int:
+        return int(Path(f"/proc/{server.running.pid}/statm").read_text().split()[1])
+
+    seen = []
+    with httpx.Client(base_url=server.url) as client, ThreadPoolExecutor(24) as pool:
+        for _ in range(5):
+            list(pool.map(lambda place: ask(client, place), range(200)))
+            seen.append(memory())
+    assert set(statuses) <= {200, 429, 503}
+    assert statuses.count(200) > 100
+    assert statuses.count(429) > 10
+    assert seen[-1] <= 1.05 * seen[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -18,11 +19,12 @@ from ringfence.serve.schemas import Answer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 TOKEN = "a token of many letters"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setenv("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "120")  # busy machines start its processes slowly
     ray = pytest.importorskip("ray")
     serve = pytest.importorskip("ray.serve", reason="needs ray[serve]", exc_type=ImportError)
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
@@ -34,6 +36,7 @@ def port() -> Iterator[int]:
     yield port
     serve.shutdown()
     ray.shutdown()
+    gc.collect()  # what it warns of when its processes are forgotten, here where that is ignored
 
 
 def test_replicas_of_the_example_answer_alike(port: int, tmp_path: Path, digits: list[Tensor]) -> None:

@@ -256,6 +256,13 @@ def test_a_budget_ends_at_a_look_that_is_stored(serve: Serve) -> None:
     assert gate.rows
 
 
+def test_a_job_waits_for_its_first_look_however_short_its_budget(served: Served, digits: list[Tensor]) -> None:
+    asked = served.ask(digits[1], Question(0.001, None, 1e-6), background=True)
+    answer = answer_of(served, asked)
+    assert (answer.stopped, answer.draws) == ("deadline", 75)
+    assert answer.wrong(digits[1]) == []
+
+
 def test_bounds_grow_while_a_request_is_watched(served: Served, digits: list[Tensor]) -> None:
     heard: list[Bounds] = []
     record = served.ask(digits[0], Question(0.001, None, 60.0), watch=heard.append).answer.result(60)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -73,6 +74,21 @@ def test_each_of_different_members_is_the_one_trained_alone(job: TrainingJob, tm
     for place, arch in enumerate(job.members):
         lone = replace(job, members=(arch,), seed=job.seed + place)
         assert equal(run_training(TrainingRun(lone, tmp_path / str(place), "cpu")), [whole[place]])
+
+
+def test_members_trained_where_nobody_finds_them_are_not_trained_for_ever(job: TrainingJob, tmp_path: Path) -> None:
+    """Machines that do not share the folder train well, and nothing of it is there."""
+    rounds: list[Sequence[int]] = []
+
+    class Elsewhere:
+        def each(self, work: Any, items: Sequence[int], on_news: Any) -> Any:
+            rounds.append(items)
+            assert len(rounds) < 3, "the same members are trained again and again"
+            return None
+
+    elsewhere: Any = Elsewhere()
+    with pytest.raises(ArgumentError, match="a folder that all machines must share"):
+        run_training(TrainingRun(job, tmp_path / "out", "cpu"), engine=elsewhere)
 
 
 def test_members_one_by_one_meet_the_exported_ones_before_them(job: TrainingJob, tmp_path: Path) -> None:

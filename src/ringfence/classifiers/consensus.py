@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +35,10 @@ class KConsensus(Classifier):
     """If the first ``agree`` members predict one class, their mean logits are the answer; else all members'.
 
     Work is truly skipped: undecided rows are gathered and run through the remaining members in micro-batches
-    of one fixed size, the last one padded. A row's scores do not depend on its neighbours, and every row of
-    the batch gets its answer in place: draws stay counted by index, never by when they were finished.
+    of one fixed size, the last one padded. The host learns how many there are by halves of the batch, and asks the
+    rest about the first half while the device still works on the second. A row's scores do not depend on its
+    neighbours, and every row of the batch gets its answer in place: draws stay counted by index, never by when they
+    were finished.
     A row is invalid if a member that was asked gave invalid scores; the others are never seen.
     Members should be ordered by noisy hold-out accuracy (``ringfence rank``), before certifying.
     micro_batch: rows per gathered forward; None chooses by ``undecided``, the share of draws expected to need all.
@@ -79,33 +82,73 @@ class KConsensus(Classifier):
     # What it calls is compiled, at two fixed shapes, and this is not (sampling/forward.py).
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K), work (B,)."""
-        slices = []
-        for part in x.chunk(self.parts):  # a loop, not a comprehension: that would be compiled as one graph of all
+        parts, slices, left = x.chunk(self.parts), [], []
+        halves = {len(parts) // 2: 0, len(parts): len(parts) // 2}
+        for place, part in enumerate(parts, 1):  # not a comprehension: that would be compiled as one graph of all
             slices.append(self.first.score(part))
+            if self.rest is not None and place in halves:
+                begin = sum(map(len, parts[: halves[place]]))
+                left.append(_left_undecided(_joined(slices[halves[place] :]).scores, begin))
         head = _joined(slices)
         answer = valid_only(soft(head.scores), head.scores)
         if self.rest is None:
             return head._replace(scores=answer)
-        work = torch.as_tensor(head.work, device=x.device).expand(len(x)).clone()
-        votes = head.scores.argmax(-1)
-        undecided = (votes != votes[:, :1]).any(1) & ~invalid_rows(head.scores)
-        rows = undecided.nonzero().squeeze(1)
+        work = _of_rows(head.work, len(x), x.device)
         usual = len(x) if self.wave else micro_batch_size(len(x), self.undecided, x.device.type)
         size = self.micro_batch or usual
         step = self.wave or size
-        for at in range(0, len(rows), size):
-            chosen = rows[at : at + size]
-            room = -(-len(chosen) // step) * step
-            padded = torch.nn.functional.pad(chosen, (0, room - len(chosen)), value=0)
-            tail = self.rest.score(x[padded])  # indexing keeps the memory layout, index_select would not
-            every = torch.cat([head.scores[padded], tail.scores], dim=1)
-            answer[chosen] = valid_only(soft(every), every)[: len(chosen)]
-            work[chosen] += torch.as_tensor(tail.work, device=x.device).expand(room)[: len(chosen)]
+        rows = torch.empty(0, dtype=torch.int64, device=x.device)
+        for half in left:  # while the device works on what comes after it: nothing waits for the host
+            rows = torch.cat([rows, _rows(half)])
+            ready = len(rows) if half is left[-1] else len(rows) // step * step
+            for at in range(0, ready, size):
+                chosen = rows[at : min(at + size, ready)]
+                room = -(-len(chosen) // step) * step
+                padded = torch.nn.functional.pad(chosen, (0, room - len(chosen)), value=0)
+                tail = self.rest.score(x[padded])  # indexing keeps the memory layout, index_select would not
+                every = torch.cat([head.scores[padded], tail.scores], dim=1)
+                answer[chosen] = valid_only(soft(every), every)[: len(chosen)]
+                work[chosen] += _of_rows(tail.work, room, x.device)[: len(chosen)]
+            rows = rows[ready:]
         return Scored(answer, work)
+
+
+class _Left(NamedTuple):
+    """The rows of a half, the undecided ones first, and how many those are, on its way to the host."""
+
+    order: Tensor
+    number: Tensor
+    arrived: torch.cuda.Event | None
+
+
+def _left_undecided(scores: Tensor, begin: int) -> _Left:
+    """Rows, counted from ``begin``, on which members differ, none being invalid; scores (B, M, K)."""
+    votes = scores.argmax(-1)
+    undecided = (votes != votes[:, :1]).any(1) & ~invalid_rows(scores)
+    order, count = begin + undecided.byte().argsort(descending=True, stable=True), undecided.sum()
+    if not count.is_cuda:
+        return _Left(order, count, None)
+    count = torch.empty((), dtype=count.dtype, pin_memory=True).copy_(count, non_blocking=True)
+    return _Left(order, count, torch.cuda.current_stream(order.device).record_event())
+
+
+def _rows(left: _Left) -> Tensor:
+    """The undecided rows of a half, once it is known how many there are."""
+    if left.arrived is not None:
+        left.arrived.synchronize()
+    return left.order[: int(left.number)]
+
+
+def _of_rows(work: Tensor | int, rows: int, device: torch.device) -> Tensor:
+    """Work (rows,), made on the device: a number that is sent there is waited for."""
+    if isinstance(work, int):
+        return torch.full((rows,), work, device=device)
+    return work.expand(rows).clone()
 
 
 # Undecided rows differ in number from batch to batch: as part of one graph they would be compiled for each number.
 APART.append((KConsensus, "score", False))
+APART.extend((sys.modules[__name__], name, False) for name in ("_left_undecided", "_rows"))
 
 
 def _joined(slices: list[Scored]) -> Scored:

@@ -54,6 +54,22 @@ def _fold_traced(traced: GraphModule) -> GraphModule:
     traced.delete_all_unused_submodules()
     graph.lint()
     traced.recompile()
+    return _of_a_known_class(traced)
+
+
+_CLASSES: dict[tuple[str, frozenset[tuple[str, int]]], type[GraphModule]] = {}
+"""By the code of their forward and what its names mean."""
+
+
+def _of_a_known_class(traced: GraphModule) -> GraphModule:
+    """The network as one of an earlier one's class, where their code is the same and only weights differ.
+
+    torch makes a class for every traced network, and compiles each apart: ten members, and each again in the next run
+    of a process. Of one class they are compiled once.
+    """
+    names = type(traced).forward.__globals__  # torch among them, and whatever functions of others the network calls
+    key = traced.code, frozenset((name, id(value)) for name, value in names.items() if name != "__builtins__")
+    traced.__class__ = _CLASSES.setdefault(key, type(traced))
     return traced
 
 

@@ -11,13 +11,13 @@ from ringfence.cli.attack import AttackCommand, attack_command
 from ringfence.cli.certify import certify_command, predict_command
 from ringfence.cli.compare import compare_command
 from ringfence.cli.console import friendly
+from ringfence.cli.derived import PredictCommand, ProcedureCommand
 from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.help import HelpfulCommand
 from ringfence.cli.holdout import rank_command, weights_command
 from ringfence.cli.info import info_command
 from ringfence.cli.metrics import gate_command, metrics_command
 from ringfence.cli.plan import plan_command
-from ringfence.cli.procedure_options import PredictCommand, ProcedureCommand
 from ringfence.cli.report import plot_command, report_command
 from ringfence.cli.serve import keygen_command, seal_command, serve_command
 from ringfence.cli.simplex import simplex_app

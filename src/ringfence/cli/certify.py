@@ -20,8 +20,8 @@ from ringfence.cli.console import (
     whole_numbers,
     written_numbers,
 )
+from ringfence.cli.derived import given_settings
 from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
-from ringfence.cli.procedure_options import given_settings
 from ringfence.cli.ready import ready
 from ringfence.errors import ArgumentError, Collected
 

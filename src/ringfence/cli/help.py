@@ -14,6 +14,9 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
+UsageError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")
+"""What a wrong option raises: of the click that typer uses, which may be its own."""
+
 _PANELS = {
     "What": (
         "model weights members vote member_weights weights_on consensus prefixes singles classes mean std "
@@ -81,6 +84,13 @@ class HelpfulCommand(TyperCommand):
         own = super().get_params(ctx)
         return [*own[:-1], _help_all(), *own[-1:]] if self.brief else own
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual, but all wrong options are told together, with what they got."""
+        wrong = [] if ctx.resilient_parsing else _wrong_options(self, ctx, list(args))
+        if wrong:
+            raise UsageError("\n".join(wrong), ctx)
+        return super().parse_args(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the everyday options."""
         formatter.write(self.explained(ctx, everyday=True))
@@ -105,6 +115,29 @@ class HelpfulCommand(TyperCommand):
             hidden = len(options) - len(kept) - 2  # help and help-all are known by now
             lines += [f"{hidden} more options: {ctx.command_path} --help-all"]
         return "\n".join(lines).rstrip() + "\n"
+
+
+def _wrong_options(command: Any, ctx: Any, words: list[str]) -> list[str]:
+    """What is wrong with options: names that are none, values that are missing or of another kind."""
+    wrong: list[str] = []
+    while True:
+        try:
+            given = command.make_parser(ctx).parse_args(args=list(words))[0]
+            break
+        except UsageError as error:
+            name = getattr(error, "option_name", None)
+            place = next((place for place, word in enumerate(words) if word.partition("=")[0] == name), None)
+            if place is None:
+                return wrong
+            wrong.append(error.format_message())
+            del words[place]
+    for one in command.get_params(ctx):
+        if one.param_type_name == "option" and one.name in given and not one.is_eager:
+            try:
+                one.handle_parse_result(ctx, given, [])
+            except UsageError as error:
+                wrong.append(f"{error.format_message().removesuffix('.')}; got {given[one.name]!r}.")
+    return wrong
 
 
 def _help_all() -> Any:

@@ -8,7 +8,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say_facts
-from ringfence.cli.procedure_options import given_settings
+from ringfence.cli.derived import given_settings
 
 
 def plan_command(

@@ -79,7 +79,7 @@ class Manager:
         self._plan = None if execution.plan is None else execution.plan.settings()
         self._seen: dict[str, _Seen] = {}
         self._drawn, self._deaths, self._told, self._begin = 0, 0, 0, time.monotonic()
-        self.dispatch = Dispatch(inputs)
+        self.dispatch = Dispatch(inputs, failed_before=execution.failed_before)
 
     def records(self) -> Iterator[Record]:
         """Records of every input, all lanes of one together; those that failed are told to ``execution.on_failed``."""
@@ -124,9 +124,8 @@ class Manager:
             if self.dispatch.answer(message.worker, lanes[0].input_id):
                 self._deaths = 0
                 yield from lanes
-        if report.ended:
-            self.dispatch.raised(message.worker, f"{report.ended} (worker {message.worker})")
         if report.ended is not None:
+            self.dispatch.ended(message.worker, report.ended and f"{report.ended} (worker {message.worker})")
             seen.open, seen.draws_and_batches = False, (0, 0)
         elif report.hungry and seen.open:
             items = self.dispatch.group(message.worker)

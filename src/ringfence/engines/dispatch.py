@@ -17,7 +17,8 @@ LOSSES = 2
 """Workers that may die with an input before it is tried alone: it may be what kills them."""
 
 HOPELESS = 3
-"""Inputs that fail alone before anything was ever decided: the fault is not theirs."""
+"""Inputs that fail alone, and have not done so in an earlier session, before anything was decided: the fault is not
+theirs."""
 
 
 @final
@@ -37,6 +38,7 @@ class Dispatch:
 
     inputs: Iterator[Input]
     workers: int = 1
+    failed_before: frozenset[int] = frozenset()
     failed: dict[int, str] = field(default_factory=dict)
     answered: int = 0
     blamed: Counter[str] = field(default_factory=Counter)
@@ -60,7 +62,12 @@ class Dispatch:
         return [self._give(worker, self._waiting.popleft()) for _ in range(min(size, left))]
 
     def suspect(self, worker: str) -> Input | None:
-        """An input that this worker shall do alone; not one that it failed on already."""
+        """An input that this worker shall do alone; not one that it failed on already.
+
+        Where the first ones failed and nothing is decided yet the last ones tell more: neighbours are often alike.
+        """
+        if self.failed and not self.answered:
+            self._suspects.reverse()
         for _ in range(len(self._suspects)):
             item = self._suspects.popleft()
             if worker not in self._alone.setdefault(item.id, {}):
@@ -104,8 +111,12 @@ class Dispatch:
                 self._waiting.appendleft(item)
         return len(held)
 
-    def raised(self, worker: str, reason: str) -> None:
-        """A worker's round ended with an error: whatever it held may be why."""
+    def ended(self, worker: str, reason: str) -> None:
+        """A worker's round ended. With an error: whatever it held may be why. Without: what it still held came too late
+        for that round, and is lost to it like that of a worker that is gone."""
+        if not reason:
+            self.lost(worker, "its round ended without an answer")
+            return
         for item in self._released(worker):
             if item.id in self._alone:
                 self._failed_alone(worker, item, reason)
@@ -146,7 +157,8 @@ class Dispatch:
     @property
     def hopeless(self) -> str | None:
         """The reason, if inputs fail one by one and none was ever decided."""
-        return next(iter(self.failed.values())) if not self.answered and len(self.failed) >= HOPELESS else None
+        fresh = [reason for input_id, reason in self.failed.items() if input_id not in self.failed_before]
+        return fresh[0] if not self.answered and len(fresh) >= HOPELESS else None
 
     @property
     def idle(self) -> bool:

@@ -86,9 +86,10 @@ class Started:
                 run.add_forward_plan(used.settings())
 
         with RecordWriter(run, records=FLUSH_RECORDS * len(names)) as writer:
+            before = frozenset(run.failed)
             run.note_inputs(len(dataset), failed)
             inputs: list[Record] = []
-            execution = self._continued(len(todo), keep_plan, on_progress, failed)
+            execution = replace(self._continued(len(todo), keep_plan, on_progress, failed), failed_before=before)
             work = self.loaded.work(self._readable(todo, failed), execution, run.config.digest)
             for record in engine_named(execution.engine).records(work):
                 inputs.append(record)

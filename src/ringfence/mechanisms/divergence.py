@@ -1,4 +1,5 @@
-"""Certificates by divergences with a free parameter: Renyi's (Li et al. 2019), and differential privacy's."""
+"""Certificates with a free parameter: by Renyi's divergence (Li, Chen, Wang and Carin, 2019), and from differential
+privacy of the Gaussian mechanism, PixelDP and its analytic form."""
 
 from __future__ import annotations
 

@@ -15,8 +15,9 @@ from ringfence.noise.checked import checked_kernel
 from ringfence.noise.inversion import Law, fill_integers
 from ringfence.noise.philox import signed
 
-FARTHEST: Final = 1 << 22
-"""Steps that an input may lie from 0: with noise of at most 2^20 steps on top every sum is exact."""
+FARTHEST: Final = 1 << 20
+"""Steps that an input may lie from 0: with noise of at most 2^20 steps on top every sum is exact, and float32's three
+roundings on the way to input units and back, of 2^-24 each, never lead to another step."""
 
 STILL: Final = 1e-3
 """Steps by which float32's own rounding moves a lattice point at most; what moves farther was off the lattice."""

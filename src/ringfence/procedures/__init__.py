@@ -10,12 +10,10 @@ from typing import Any
 from ringfence.errors import ArgumentError
 from ringfence.procedures.aces import AcesCertify, AcesPredict, AcesProcedure
 from ringfence.procedures.aces_sequential import AcesSequential
-from ringfence.procedures.after_smoothing import EnsembleAfterSmoothing
 from ringfence.procedures.anytime import Anytime
 from ringfence.procedures.base import Decisions, Given, Procedure, State, claims
-from ringfence.procedures.fixed import Fixed, TwoSided
-from ringfence.procedures.multinomial import Multinomial
-from ringfence.procedures.predict import Predict
+from ringfence.procedures.fixed import EnsembleAfterSmoothing, Fixed, TwoSided
+from ringfence.procedures.predict import Multinomial, Predict
 from ringfence.procedures.sequential import Sequential
 from ringfence.procedures.softmax import Softmax
 from ringfence.procedures.staged import Staged

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, final
 import numpy as np
 
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, Procedure, State, new_state, strongest_rival
-from ringfence.procedures.predict import TopTwo
+from ringfence.procedures.predict import Predictor
 from ringfence.settings import count, setting, share
 from ringfence.stats import AlphaLedger, clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
@@ -184,7 +184,7 @@ class AcesCertify(ChooseThenBound, AcesProcedure):
 
 @final
 @dataclass(frozen=True)
-class AcesPredict(TopTwo, AcesProcedure):
+class AcesPredict(Predictor, AcesProcedure):
     """F(x) without a radius, from n draws and tests (algorithm 4 of the paper, with AND where it prints OR).
 
     The bit is tested one-sided against 1/2 (its two values are fixed beforehand), the class by the two-sided rank
@@ -216,22 +216,10 @@ class AcesPredict(TopTwo, AcesProcedure):
         return state
 
     def conclude(self, state: State, given: Given) -> Decisions:
-        """The tests; nothing is claimed about probabilities."""
+        """The tests."""
         bit, sure = self.bits(state), state["done"] & (rank_test(state["hits"], state["rival"]) <= self.alpha / 2)
         by_class = sure & ((bit == 1) | ((bit != 0) & (state["core"] == state["top"])))
-        answer = np.where(by_class, state["top"], np.where(bit == 0, state["core"], ABSTAIN))
-        prediction = answer.astype(np.int64)
-        rows = len(state)
-        return Decisions(prediction, np.zeros(rows), np.ones(rows), radius=np.zeros(rows))
-
-    @property
-    def best_bounds(self) -> tuple[float, float]:
-        """No radius is claimed."""
-        return 0.0, 1.0
-
-    def predictor(self, draws: int) -> Procedure:
-        """Itself."""
-        return self
+        return self.answered(np.where(by_class, state["top"], np.where(bit == 0, state["core"], ABSTAIN)))
 
     def claim(self, norm: str) -> str:
         """About the answer alone."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ringfence.procedures.aces import AcesProcedure, Form, ProvedBits, core_class, spent_by
 from ringfence.procedures.base import Decisions, Given, State
-from ringfence.procedures.sequential_looks import SequentialLooks
+from ringfence.procedures.sequential import SequentialLooks
 from ringfence.settings import setting
 from ringfence.stats import GroupSequentialDesign
 from ringfence.types import ABSTAIN, IntArray, Tally

@@ -133,19 +133,20 @@ def fastest_plan(
             worth_it = draws > 0 and fold and not fused
             autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws)
         return replace(plan, parts=parts, fused=fused, autotune=autotune)
-    layouts = (False, True) if image else (False,)
-    best, best_rate = ForwardPlan(batch or 1, precision, fold=fold), 0.0
-    for layout in layouts:
-        before = 0.0
-        for size in (batch,) if batch else _sizes(device, shape):
-            wanted = ForwardPlan(size, precision, layout, fold=fold)
-            plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
-            if rate > best_rate:
-                best, best_rate = plan, rate
-            # Larger batches stop paying, memory is full, or a forward is long enough already.
-            if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
-                break
-            before = rate
+    best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
+    for size in (batch,) if batch else _sizes(device, shape):
+        wanted = replace(best, batch=size)
+        plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
+        if rate > best_rate:
+            best, best_rate = plan, rate
+        # Larger batches stop paying, memory is full, or a forward is long enough already.
+        if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
+            break
+        before = rate
+    if image:  # the other layout at that size alone: all sizes again would cost seconds of every start
+        other, rate = _fitting(classifier, replace(best, channels_last=False), shape, num_classes, device)
+        if rate > best_rate:
+            best, best_rate = other, rate
     if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
         stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
         if rate > best_rate:

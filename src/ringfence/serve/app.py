@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,13 +14,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.errors import RingfenceError
 from ringfence.record import Record
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.guards import Guard, body_of, problem_of, refusal, told
@@ -29,6 +28,7 @@ from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Limits, Question
 from ringfence.serve.schemas import Answer, BoundsEvent, JobState, ModelInfo, Models, Refused
 from ringfence.serve.served import Served
+from ringfence.serve.service import NotFound, Service
 from ringfence.serve.sharing import Asked, Bounds
 from ringfence.types import ABSTAIN
 from ringfence.version import __version__
@@ -36,6 +36,8 @@ from ringfence.version import __version__
 STREAM = "text/event-stream"
 SMALL = 2**16
 """Bytes that are decoded sooner than a thread would begin with them."""
+PAGE = 100
+"""Answers of a job that are read at once for a stream."""
 Model = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
 Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
 Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
@@ -69,67 +71,6 @@ def _answers() -> dict[int | str, dict[str, Any]]:
     """What a request is answered with: an example that was drawn, and that verifies."""
     example = json.loads((files("ringfence.serve") / "page" / "example.json").read_bytes())
     return {200: {"content": {"application/json": {"example": example}, STREAM: {"schema": {"type": "string"}}}}}
-
-
-class Service:
-    """What the routes work with: models by name, jobs, the key that signs."""
-
-    def __init__(
-        self, models: Sequence[Served], limits: Limits, jobs: Path | None = None, key: SigningKey | None = None
-    ) -> None:
-        self.models = {one.name: one for one in models}
-        self.limits, self.key, self._folder = limits, key, jobs
-        self.jobs: Jobs | None = None
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
-
-    @asynccontextmanager
-    async def running(self, app: FastAPI) -> AsyncIterator[None]:
-        """Jobs begin with the server; at its end models answer what they took, and then nothing is in work."""
-        if self._folder is not None:
-            self.jobs = Jobs(self._folder, self.models, self.limits)
-        yield
-        for one in self.models.values():
-            await asyncio.to_thread(one.close)
-        if self.jobs is not None:
-            await asyncio.to_thread(self.jobs.close)
-
-    def model(self, name: str | None) -> Served:
-        """The model of that name, the first where none is named."""
-        if name is not None and name not in self.models:
-            raise NotFound("model", f"must be one of {', '.join(self.models)}", name[:80], "See /v1/model.")
-        return next(iter(self.models.values())) if name is None else self.models[name]
-
-    def said(self, served: Served, asked: Asked, record: Record, signed: bool) -> Answer | Certificate:
-        """The answer, signed where that was asked for."""
-        answer = Answer.of(served, asked, record)
-        return self.key.certificate(answer, served.shape) if signed and self.key else answer
-
-    def check_signed(self, signed: bool) -> None:
-        """Refuse before anything is drawn."""
-        if signed and self.key is None:
-            raise ArgumentError("signed", "needs a key on this server", "none", "Ask without, or start it with --key.")
-
-    def collect(self) -> Iterable[Any]:
-        """Figures of the models, for Prometheus."""
-        figures: list[tuple[Any, str, str, Callable[[Served], float]]] = [
-            (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.draws),
-            (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.batches),
-            (GaugeMetricFamily, "ringfence_waiting", "Requests that nobody works on yet.", lambda one: one.waiting),
-            (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
-        ]
-        for kind, name, about, value in figures:
-            family = kind(name, about, labels=["model"])
-            for served in self.models.values():
-                family.add_metric([served.name], value(served))
-            yield family
-        waiting = GaugeMetricFamily("ringfence_job_inputs_waiting", "Inputs of jobs without an answer.")
-        waiting.add_metric([], self.jobs.waiting if self.jobs else 0)
-        yield waiting
-
-
-class NotFound(RingfenceError):
-    """There is nothing of that name."""
 
 
 def create_app(
@@ -286,9 +227,9 @@ def _jobs(service: Service) -> APIRouter:
     """Asking about many inputs, and coming back for the answers."""
     routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
 
-    def state_of(job: str, request: Request, answers: bool = True) -> JobState:
+    def state_of(job: str, request: Request) -> JobState:
         assert service.jobs is not None
-        found = service.jobs.state(job, request.state.client, answers)
+        found = service.jobs.state(job, request.state.client)
         if found is None:
             raise NotFound("job", "must be one of yours", job[:80], "Its id is what POST /v1/jobs answered.")
         return found
@@ -305,12 +246,18 @@ def _jobs(service: Service) -> APIRouter:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         inputs = await run_in_threadpool(read_inputs, content, kind, served.shape, limits.job_inputs)
         job = await run_in_threadpool(service.jobs.submit, served.name, inputs, question, request.state.client)
-        return state_of(job, request, answers=False)
+        return state_of(job, request)
 
     @routes.get("/{job}", response_model=JobState)
     async def state(request: Request, job: str) -> Any:
         """How far it is, with the answers there are."""
-        return await run_in_threadpool(state_of, job, request)
+
+        def told() -> str:
+            assert service.jobs is not None
+            head = state_of(job, request).model_dump_json(exclude={"answers"})
+            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in service.jobs.answers(job))}]}}'
+
+        return Response(await run_in_threadpool(told), media_type=JSON)
 
     @routes.get("/{job}/events", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
     async def events(request: Request, job: str) -> Any:
@@ -325,25 +272,31 @@ async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> 
     assert jobs is not None
     heard = asyncio.Queue[Event]()
     leave = jobs.listen(before.id, _from_threads(heard))
+    told: set[int] = set()
     try:
-        now = jobs.state(before.id, request.state.client) or before  # once more: something may have come in between
-        for place, answer in enumerate(now.answers):
-            if answer is not None:
-                yield _event("answer", json.dumps({"place": place, "answer": answer.model_dump(mode="json")}))
-        while now.state != "done":
+        for start in range(0, before.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
+            for place, answer in enumerate(await run_in_threadpool(jobs.answers, before.id, start, PAGE), start):
+                if answer is not None:
+                    told.add(place)
+                    yield _answer_event(place, answer)
+        now = await run_in_threadpool(jobs.state, before.id, request.state.client)
+        while now is not None and (now.state != "done" or not heard.empty()):
             name, place, what = await heard.get()
             if isinstance(what, Bounds):
                 yield _bounds(what, place)
-            elif name == "answer":
-                if now.answers[place] is None:
-                    yield f'event: answer\ndata: {{"place": {place}, "answer": {what}}}\n\n'
             elif name == "done":
                 break
-            else:
+            elif name != "answer":
                 yield _event(name, json.dumps({"place": place, "why": what}))
+            elif place not in told:
+                yield _answer_event(place, what)
         yield _event("done", json.dumps({"id": before.id}))
     finally:
         leave()
+
+
+def _answer_event(place: int, answer: str) -> str:
+    return _event("answer", f'{{"place": {place}, "answer": {answer}}}')
 
 
 def _about(service: Service) -> APIRouter:

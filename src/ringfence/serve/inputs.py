@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ MOST_HEADER = 4096
 """Bytes of the header of an array; they are parsed as Python literals."""
 _HEADERS = threading.Lock()
 """Python 3.11 parses literals in one thread at a time, or raises a SystemError."""
+LONGEST = 64
+"""Bytes of a number in JSON, more than twice what any takes."""
+LARGE = 2**20
+_LARGE = threading.Lock()
+"""Numbers in JSON take twenty times the memory that they do in the end: of long texts one is read at a time."""
 
 
 class UnknownKind(RingfenceError):
@@ -111,13 +117,18 @@ def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 def _json(content: bytes, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:
+    if -1 not in shape and len(content) > (most := LONGEST * math.prod(shape) + MOST_HEADER):
+        raise DataError("body", f"has at most {most} bytes for one input", len(content), "Send fewer digits.")
     try:
-        told = json.loads(content)
-        values = told[key]
-        if set(told) != {key}:
-            raise DataError("body", f"must have the entry {key} alone", sorted(told), "Settings go into the address.")
-        _check_nesting(values, len(shape))
-        array = np.array(values, dtype=np.float64)
+        with _LARGE if len(content) > LARGE else nullcontext():
+            told = json.loads(content)
+            values = told[key]
+            if set(told) != {key}:
+                remedy = "Settings go into the address."
+                raise DataError("body", f"must have the entry {key} alone", sorted(told), remedy)
+            _check_nesting(values, len(shape))
+            array = np.array(values, dtype=np.float64)
+            del told, values
     except RingfenceError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:

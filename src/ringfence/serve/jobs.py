@@ -11,10 +11,11 @@ import json
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -41,6 +42,8 @@ UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
 """Its name (bounds, answer, failed, done), the place of the input, what there is to tell."""
+Row = tuple[str, int, str | None, str | None]
+"""Of what became of an input: its job, its place, the answer in JSON, or why there is none."""
 
 
 @final
@@ -51,19 +54,20 @@ class Jobs:
         self._models, self._limits = models, limits
         self._open = ExitStack()
         self._open.enter_context(locked(folder, unlocked=False))
-        self._lock, self._more = threading.RLock(), threading.Condition()
+        self._lock, self._more, self._heard = threading.RLock(), threading.Condition(), threading.Lock()
         self._base = sqlite3.connect(folder / "jobs.sqlite", check_same_thread=False, isolation_level=None)
         self._base.execute("PRAGMA journal_mode=WAL")
         self._base.execute("PRAGMA synchronous=FULL")
         self._base.executescript(TABLES)
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
         self._in_hand: dict[tuple[str, int], str] = {}
+        self._done: list[tuple[str, int, Callable[[], Answer]]] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._feed, name="jobs", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Begin nothing more; what models still answer is kept. Call it once their threads have ended."""
+        """Begin nothing more; what models have answered is kept. Call it once their threads have ended."""
         with self._more:
             self._stopping = True
             self._more.notify_all()
@@ -108,16 +112,17 @@ class Jobs:
         self._base.executemany("DELETE FROM items WHERE job = ?", [(one,) for one in ids])
         self._base.executemany("DELETE FROM jobs WHERE id = ?", [(one,) for one in ids])
 
-    def state(self, job: str, owner: str, answers: bool = True) -> JobState | None:
-        """How far a job is; None where this owner has none of that id."""
+    def state(self, job: str, owner: str) -> JobState | None:
+        """How far a job is, without its answers; None where this owner has none of that id."""
         with self._lock:
             found = self._base.execute(
                 "SELECT model, asked, created, inputs, done FROM jobs WHERE id = ? AND owner = ?", (job, owner)
             ).fetchone()
-            if found is None:
-                return None
-            rows = self._base.execute("SELECT place, answer, failed FROM items WHERE job = ? ORDER BY place", (job,))
-            items = rows.fetchall()
+            failed = dict(
+                self._base.execute("SELECT place, failed FROM items WHERE job = ? AND failed IS NOT NULL", (job,))
+            )
+        if found is None:
+            return None
         model, asked, created, inputs, done = found
         return JobState(
             id=job,
@@ -125,19 +130,24 @@ class Jobs:
             asked=Settings(**json.loads(asked)),
             state="done" if done == inputs else "waiting",
             inputs=inputs,
-            answered=sum(answer is not None for _, answer, _ in items),
+            answered=done - len(failed),
             created=created,
-            answers=[answer and Answer.model_validate_json(answer) for _, answer, _ in items] if answers else [],
-            failed={place: failed for place, _, failed in items if failed is not None},
+            failed=failed,
         )
+
+    def answers(self, job: str, start: int = 0, most: int = -1) -> list[str | None]:
+        """Answers from that place on as they are stored, in JSON: objects of thousands of them would take seconds."""
+        query = "SELECT answer FROM items WHERE job = ? AND place >= ? ORDER BY place LIMIT ?"
+        with self._lock:
+            return [row[0] for row in self._base.execute(query, (job, start, most))]
 
     def listen(self, job: str, heard: Callable[[Event], None]) -> Callable[[], None]:
         """Hear what happens to a job from now on; returns what ends it."""
-        with self._lock:
+        with self._heard:
             self._listeners.setdefault(job, []).append(heard)
 
         def leave() -> None:
-            with self._lock:
+            with self._heard:
                 self._listeners[job].remove(heard)
                 if not self._listeners[job]:
                     del self._listeners[job]
@@ -153,13 +163,19 @@ class Jobs:
     # Answering
 
     def _feed(self) -> None:
-        """Give models as many inputs as they work on at once, oldest first, until closed."""
+        """Keep what was answered, and give models as many inputs as they work on at once, oldest first, until closed.
+
+        All writing is done here: a model's thread that waited for the disk would keep others waiting too.
+        """
         while True:
+            found: list[Any] = []
             with self._more:
-                while not self._stopping and not (found := self._next()):
+                while not (self._done or self._stopping or (found := self._next())):
                     self._more.wait()
-                if self._stopping:
+                done, self._done = self._done, []
+                if self._stopping and not done:
                     return
+            self._finish([(job, place, make().model_dump_json(), None) for job, place, make in done])
             for row in found:
                 self._begin(*row)
 
@@ -183,7 +199,7 @@ class Jobs:
     def _begin(self, job: str, place: int, model: str, config: str, asked: str, content: bytes) -> None:
         served = self._models[model]
         if config != served.config_hash:
-            self._finish(job, place, None, "the model is another one since the server was started anew")
+            self._finish([(job, place, None, "the model is another one since the server was started anew")])
             return
         x = torch.from_numpy(np.frombuffer(content, "<f4").reshape(served.shape).copy())
 
@@ -193,7 +209,7 @@ class Jobs:
         try:
             one = served.ask(x, Question(**json.loads(asked)), watch=watch, background=True)
         except RingfenceError as error:
-            self._leave(job, place) if isinstance(error, Gone) else self._finish(job, place, None, str(error))
+            self._leave(job, place) if isinstance(error, Gone) else self._finish([(job, place, None, str(error))])
             return
         one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
 
@@ -201,30 +217,34 @@ class Jobs:
         if asked.course.left or future.exception() is not None:  # the server stops, or its model broke
             self._leave(job, place)
             return
-        self._finish(job, place, Answer.of(served, asked, future.result()).model_dump_json(), None)
+        with self._more:
+            self._done.append((job, place, partial(Answer.of, served, asked, future.result())))
+            self._more.notify_all()
 
     def _leave(self, job: str, place: int) -> None:
         """Stay in hand, unanswered: whoever starts anew takes it up."""
         self._tell(job, ("waiting", place, "the server stops; the job goes on when it is started anew"))
 
-    def _finish(self, job: str, place: int, answer: str | None, failed: str | None) -> None:
-        with self._lock, contextlib.suppress(sqlite3.ProgrammingError):  # closed meanwhile
-            with self._transaction():
+    def _finish(self, rows: Sequence[Row]) -> None:
+        """Keep answers and failures, all at once, where there are none yet; then tell of them."""
+        ended: set[str] = set()
+        with self._lock, self._transaction():
+            for job, place, answer, failed in rows:
                 changed = self._base.execute(
                     f"UPDATE items SET answer = ?, failed = ?, input = NULL WHERE job = ? AND place = ? AND {UNDONE}",
                     (answer, failed, job, place),
                 ).rowcount
                 self._base.execute("UPDATE jobs SET done = done + ? WHERE id = ?", (changed, job))
-            done, inputs = self._base.execute("SELECT done, inputs FROM jobs WHERE id = ?", (job,)).fetchone()
-        self._tell(job, ("answer", place, answer) if answer is not None else ("failed", place, failed or ""))
-        if done == inputs:
-            self._tell(job, ("done", place, ""))
-        with self._more:
+                (over,) = self._base.execute("SELECT done = inputs FROM jobs WHERE id = ?", (job,)).fetchone()
+                ended |= {job} if over else set()
+        for job, place, answer, failed in rows:
             self._in_hand.pop((job, place), None)
-            self._more.notify_all()
+            self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, answer))
+        for job in ended:
+            self._tell(job, ("done", 0, ""))
 
     def _tell(self, job: str, event: Event) -> None:
-        with self._lock:
+        with self._heard:
             listeners = list(self._listeners.get(job, ()))
         for heard in listeners:
             heard(event)

@@ -35,7 +35,7 @@ class Limits:
     seconds: float = setting(10.0, help="Longest time budget of a request, in seconds.", above=0)
     usual_seconds: float = setting(2.0, help="Time budget of a request that names none.", above=0)
     draws: int = count(100_000, help="Draws of a request, at most.")
-    together: int = setting(64, help="Requests of a model in work at once, at least.", low=1)
+    together: int = setting(256, help="Requests of a model in work at once, at least.", low=1)
     waiting: int = setting(64, help="Requests that may wait; more are told to come again.", low=1)
     body: int = setting(16 * 2**20, help="Bytes of a request, at most.", low=1)
     body_seconds: float = setting(10.0, help="Time in which a request must have been sent.", above=0)

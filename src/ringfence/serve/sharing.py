@@ -84,6 +84,11 @@ class Asked(Input):
         """Nobody waits for the answer any more."""
         self.course.left = True
 
+    def over(self, moment: float) -> bool:
+        """Whether drawing for it ends by then; of a job not before its first look, which it can wait for."""
+        course = self.course
+        return course.left or (self.deadline < moment and not (self.background and not course.first))
+
     def late_for(self, draws: int, reserve: float) -> bool:
         """Asked at a look: whether so many draws more would take too long, at the pace of all or of the last ones."""
         course, now = self.course, time.monotonic()
@@ -100,10 +105,11 @@ class Asked(Input):
 class _Place:
     """An input in a slot: draws it has had or queued, those of what it asked for that are not queued, what came so far.
 
-    queued: a slice is on its way; released: nobody waits for it.
+    number: how many came before it; queued: a slice is on its way; released: nobody waits for it.
     """
 
     slot: int
+    number: int
     had: int = 0
     stage: int = 0
     start: int = 0
@@ -112,14 +118,20 @@ class _Place:
     queued: bool = False
     released: bool = False
 
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Who has had fewer draws is before it, by powers of ten; among equals who came first."""
+        return len(str(self.had // CHUNK)) if self.had >= CHUNK else 0, self.number
+
 
 @final
 class Shared:
-    """An engine that requests share: large ones are drawn in slices, and who has had the fewest draws is next.
+    """An engine that requests share: large ones are drawn in slices, and who has had few draws comes before the others.
 
     An input is admitted whenever there is a slot, and does not wait for those that draw long: most need few draws, and
-    the others have an answer already (least attained service, Nuyens and Wierman 2008). All together keep two batches
-    queued, as in a run (Yu et al. 2022 call it continuous batching). Once an input is decided, rows are asked again at
+    the others have an answer already (least attained service, Nuyens and Wierman 2008; by powers of ten, or requests of
+    one size would all end at once). All together keep two batches queued, as in a run (Yu et al. 2022 call it
+    continuous batching). Once an input is decided, rows are asked again at
     once, not only now and then: it waits for that.
     """
 
@@ -129,7 +141,7 @@ class Shared:
         self.shape, self.lanes, self.forwards_per_draw = engine.shape, engine.lanes, engine.forwards_per_draw
         self.seconds = engine.seconds
         self._places: dict[int, _Place] = {}
-        self._turns: list[tuple[int, int, _Place]] = []  # a heap: draws had, in the order of asking
+        self._turns: list[tuple[tuple[int, int], _Place]] = []  # a heap
         self._number = count()
         self._decided, self._stepped = 0, 0.0
 
@@ -163,14 +175,14 @@ class Shared:
         if not self._places:
             self._stepped = 0.0  # since the last batch there was nothing to do
         slot = self._engine.admit(input_id, lifted)
-        self._places[slot] = _Place(slot)
+        self._places[slot] = _Place(slot, next(self._number))
         return slot
 
     def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
         """Ask for draws, which are queued in slices when it is their turn."""
         place = self._places[slot]
         place.stage, place.start, place.left = stage, start, draws
-        heappush(self._turns, (place.had, next(self._number), place))
+        heappush(self._turns, (place.turn, place))
 
     def release(self, slot: int) -> None:
         """Free a slot whose input is decided, or left; once what is on its way for it has come."""
@@ -186,9 +198,9 @@ class Shared:
     def _queue(self) -> None:
         """Let those who have had the fewest draws have some more, while fewer than two batches are queued."""
         batch = self._engine.plan.batch
-        share = -(-self._batches * batch // max(1, len(self._places) * CHUNK)) * CHUNK
+        share = max(-(-self._batches * batch // max(1, len(self._places) * CHUNK)) * CHUNK, batch // 8)
         while self._turns and self._engine.pending < 2 * batch:
-            place = heappop(self._turns)[2]
+            place = heappop(self._turns)[1]
             if place.released:
                 continue
             draws = min(place.left, share)
@@ -222,7 +234,7 @@ class Shared:
             part = part if place.so_far is None else place.so_far + part
             place.so_far = part if place.left else None
             if place.left:
-                heappush(self._turns, (place.had, next(self._number), place))
+                heappush(self._turns, (place.turn, place))
             else:
                 whole[slot] = part
         return Finished(np.array(list(whole), np.int64), _joined(list(whole.values()), finished.tally))
@@ -297,7 +309,7 @@ class Flights:
     def _stopped(self) -> Iterator[tuple[Input, list[Record]]]:
         """Those whose time is over, or whom nobody waits for, with what their last look proved."""
         until = time.monotonic() + self._pace.reserve
-        for slot in [slot for slot, one in self.open_now.items() if one.course.left or one.deadline < until]:
+        for slot in [slot for slot, one in self.open_now.items() if one.over(until)]:
             item = self.open_now.pop(slot)
             item.course.late, item.course.ended = True, time.monotonic()
             for _, records in self._flights[item.test].stop([slot]):

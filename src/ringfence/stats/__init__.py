@@ -2,7 +2,6 @@
 
 from ringfence.stats.binomial import clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
 from ringfence.stats.bounds import AlphaLedger, AnytimeBound, ClopperPearson, FixedBound, SpendingClopperPearson
-from ringfence.stats.evalue import evalue_certifies, log_evalue
 from ringfence.stats.means import (
     MeanBound,
     betting_lower,
@@ -16,7 +15,13 @@ from ringfence.stats.means import (
     moments,
 )
 from ringfence.stats.noise_law import FAMILIES, NoiseFamily, NoiseLaw, as_law
-from ringfence.stats.sequential import GroupSequentialDesign, group_sequential_design, look_schedule
+from ringfence.stats.sequential import (
+    GroupSequentialDesign,
+    evalue_certifies,
+    group_sequential_design,
+    log_evalue,
+    look_schedule,
+)
 
 __all__ = [
     "FAMILIES",

@@ -29,6 +29,9 @@ which the correction below has room for."""
 MOST: Final = 1 << 20
 """Thresholds of either tail, at most: beyond it a table of them is not what anyone wants."""
 
+NOTHING_BEYOND: Final = 64
+"""Standard deviations beyond which every tail is far below 2^-64."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -111,13 +114,19 @@ def thresholds(family: str, scale: float, lattice: int) -> Thresholds:
     above: list[int] = []
     with mpmath.workprec(BITS):
         step = 1 / (mpmath.mpf(lattice) * mpmath.mpf(scale))
-        if WORD * TAILS[family]((MOST + mpmath.mpf(1) / 2) * step) >= 1:
+
+        def tail(k: int) -> mpf:
+            """2^64 P(K > k)."""
+            x = (k + mpmath.mpf(1) / 2) * step
+            return WORD * TAILS[family](x) if x < NOTHING_BEYOND else mpmath.mpf(0)
+
+        if tail(MOST) >= 1:  # asked first: finding that many takes minutes
             rule, remedy = f"must need at most {2 * MOST} thresholds", "Use a smaller sigma or a coarser lattice."
             raise ArgumentError("lattice", rule, f"{lattice} at scale {scale:g}", remedy)
         while not below or below[-1]:
-            tail = WORD * TAILS[family]((len(below) + mpmath.mpf(1) / 2) * step)
-            below.append(int(mpmath.floor(tail)))
-            above.append(WORD - int(mpmath.ceil(tail)))
+            found = tail(len(below))
+            below.append(int(mpmath.floor(found)))
+            above.append(WORD - int(mpmath.ceil(found)))
     kept_below = [one for one in reversed(below) if one]
     kept_above = [one for one in above if one < WORD]
     values = np.array(kept_below + kept_above, np.uint64)

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -155,6 +155,13 @@ class NoiseConfig(_Part):
     form: Literal["float", "exact"] = "float"
     lattice: Positive | None = None
     coordinates: Positive | None = None
+
+    @model_validator(mode="after")
+    def _of_one_form(self) -> Self:
+        """What is shown of the claims, and in which norm, is read here: a lattice left out would leave it out there."""
+        if (self.form == "exact") != (self.lattice is not None) or (self.lattice is None) != (self.coordinates is None):
+            raise ValueError("exact noise has a lattice and the number of coordinates, float noise neither")
+        return self
 
     @model_serializer(mode="wrap")
     def _without_what_float_noise_has_not(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

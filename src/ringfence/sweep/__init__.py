@@ -1,7 +1,6 @@
 """Sweeps: many trainings and certifications from one file, in one go or in many sittings."""
 
-from ringfence.sweep.job import Checked, Commands, Job, SweepFolder
-from ringfence.sweep.packing import pack, unpack
+from ringfence.sweep.job import Checked, Commands, Job, SweepFolder, pack, unpack
 from ringfence.sweep.read import Sweep, read_sweep
 from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, Worker, seconds_of
 

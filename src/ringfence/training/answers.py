@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -148,12 +148,11 @@ def vote_counts(
     seed: int = 0,
     device: torch.device | None = None,
     plan: ForwardPlan | None = None,
-    lanes: Sequence[str] = (),
 ) -> Iterator[tuple[int, IntArray]]:
     """(id, votes (lanes, K+1)) of every input as it is complete; the last cell counts invalid scores.
 
     inputs: ids and tensors (*shape), all of one shape. stage: the stream of the draws, negative, so that what is
-    counted here never takes part in a certificate, whose stages count from 0. lanes: as in certify().
+    counted here never takes part in a certificate, whose stages count from 0.
     """
     if draws < 1:
         raise ArgumentError("draws", "must be at least 1", draws, "Usual values are 10 to 1000.")
@@ -163,7 +162,7 @@ def vote_counts(
         return
     queue, shape = chain([first], queue), tuple(first[1].shape)
     classifier = on_device(classifier, device)
-    classes = count_classes(classifier, first[1], device, lanes)
+    classes = count_classes(classifier, first[1], device)
     keep = plan is not None
     plan = plan or fastest_plan(classifier, shape, classes, device)
     engine = Sampler(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)

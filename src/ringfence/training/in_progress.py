@@ -181,11 +181,9 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     return bool(torch.cat([one.detach().flatten() for one in tensors]).isfinite().all())
 
 
-def noisy_accuracy(
-    members: Sequence[nn.Module], data: DeviceData, noise: TrainingNoise, seed: int, copies: int = HELD_OUT_COPIES
-) -> float:
-    """Share of right answers of the members' mean softmax under noise, over ``copies`` draws per input."""
-    return float(right_answers(members, data, noise, seed, copies).sum()) / (copies * len(data))
+def noisy_accuracy(members: Sequence[nn.Module], data: DeviceData, noise: TrainingNoise, seed: int) -> float:
+    """Share of right answers of the members' mean softmax under noise, over HELD_OUT_COPIES draws per input."""
+    return float(right_answers(members, data, noise, seed, HELD_OUT_COPIES).sum()) / (HELD_OUT_COPIES * len(data))
 
 
 @torch.no_grad()

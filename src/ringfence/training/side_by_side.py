@@ -125,6 +125,8 @@ def _on_ray(run: TrainingRun, engine: Ray, on_status: Report) -> None:
     while waiting := [training for training in run.job.trainings if not run.done(training)]:
         ready = [training for training in waiting if run.ready(training)]
         failure = engine.each(partial(_work, sent), ready, on_status)
+        if failure is None and not any(map(run.done, ready)):  # it was trained, where nobody looks: once is enough
+            failure = f"what its tasks wrote is not in {sent.out}, a folder that all machines must share"
         if failure is not None:
             raise ArgumentError("engine", "every member must be trained", failure, "Run it again to go on.")
 

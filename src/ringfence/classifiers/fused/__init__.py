@@ -59,9 +59,12 @@ def _shortcut(block: Block) -> tuple[Tensor, Tensor]:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """(K, C, k, k) -> bf16 in the order of mma.m16n8k16's second operand: (tap, C/16, K/16, lane, 2, 4), flat."""
+    """(K, C, k, k) -> bf16 in the order of mma.m16n8k16's second operand: (tap, C/16, K/16, lane, 2, 4), flat.
+
+    Taps below each other are neighbours: the kernel takes the weights of a column at a time.
+    """
     outputs, inputs = weight.shape[:2]
-    by_tap = weight.flatten(2).permute(2, 0, 1)  # (tap, K, C)
+    by_tap = weight.transpose(2, 3).flatten(2).permute(2, 0, 1)  # (tap, K, C)
     lane = torch.arange(32)
     pairs, steps = torch.arange(outputs // 16), torch.arange(inputs // 16)
     column = (2 * pairs.view(-1, 1, 1) + torch.arange(2)) * 8 + (lane // 4).view(1, -1, 1)  # (pairs, lane, 2)
@@ -70,8 +73,8 @@ def pack(weight: Tensor) -> Tensor:
     return found.to(torch.bfloat16).flatten()
 
 
-SHARED_BYTES = 3 * (2 * 10 * 10 * 64 * 2) + 2 * (9 * 64 * 64 * 2)
-"""Where activations are narrow: three buffers of two images, two sets of weights. Everything earlier fits into it."""
+SHARED_BYTES = 2 * 10 * 10 * 64 * 2 + 9 * 64 * 64 * 2
+"""Where activations are narrow: those of two images, and a set of weights. Everything earlier fits into it."""
 IMAGES, THREADS = 2, 256
 SHAPE = (3, 32, 32)
 
@@ -88,12 +91,15 @@ def launch(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: in
     """Scores (B, classes), by the kernel."""
     if tuple(x.shape[1:]) != SHAPE:
         raise ArgumentError("fused", f"takes images {SHAPE}", tuple(x.shape[1:]), "Leave it out for other shapes.")
-    x = x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    x = x.to(torch.bfloat16)
+    planar = x.is_contiguous()
+    if not planar:
+        x = x.contiguous(memory_format=torch.channels_last)
     scores = torch.empty(len(x), classes, device=x.device)
     cupy, kernel = kernel_on(x.device)
     starts = [numbers.data_ptr() + 4 * first for first in places(len(numbers), classes)]
     with cupy.cuda.Device(x.device.index), _as_cupy(cupy, torch.cuda.current_stream(x.device).cuda_stream):
-        sizes = [cupy.int32(one) for one in (len(x), blocks, classes)]
+        sizes = [cupy.int32(one) for one in (len(x), blocks, classes, planar)]
         pointers = (x.data_ptr(), weights.data_ptr(), *starts, scores.data_ptr())
         kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=SHARED_BYTES)
     return scores
@@ -187,7 +193,10 @@ def fuse_resnets(module: nn.Module, device: torch.device) -> nn.Module:
     """
     if problem := why_not(device):
         raise ArgumentError(
-            "fused", "needs a GPU like the H200, and CuPy", problem, "Leave it out: plans without it run."
+            "fused",
+            "needs a GPU of compute capability 8.0 or later, and CuPy",
+            problem,
+            "Leave it out: plans without it run.",
         )
     return with_networks(module, partial(_fused, device=device))
 
@@ -217,8 +226,8 @@ def why_not(device: torch.device) -> str | None:
     if device.type != "cuda":
         return f"device {device.type}"
     found: Any = torch.cuda.get_device_properties(device)
-    if found.major < 9 or found.shared_memory_per_block_optin < SHARED_BYTES:
-        return f"{found.name} with {found.shared_memory_per_block_optin} bytes of shared memory a block"
+    if found.major < 8 or found.shared_memory_per_block_optin < SHARED_BYTES:  # products in bf16, copies beside them
+        return f"{found.name} (compute capability {found.major}.{found.minor})"
     try:
         kernel_on(device)
     except Exception as error:  # CuPy is missing, or made for another CUDA

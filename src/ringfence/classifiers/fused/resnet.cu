@@ -2,6 +2,10 @@
 // pooling, so that only images and scores cross the memory bus. Tensor cores by mma.sync (bf16 in, float32 sums).
 // Layout: pixels of an image with a border of zeros, channels fastest; groups of eight channels (16 bytes) are permuted
 // within a pixel so that eight neighbouring pixels read without bank conflicts.
+// All of it fits into 97 KB, which every GPU with these instructions has (compute capability 8.0): there is one buffer of
+// activations, which a convolution writes over when all of it has been read; what a block of the network adds at its end
+// stays in the registers of the threads that will add it; and weights of 64 channels are refilled by thirds behind the
+// reading.
 
 typedef unsigned int u32;
 #define IMAGES 2
@@ -12,6 +16,13 @@ typedef unsigned int u32;
 #define MIDDLE (IMAGES * 18 * 18 * 32 * 2)
 #define NARROW (IMAGES * 10 * 10 * 64 * 2)
 #define KERNEL(in, out) (9 * (in) * (out) * 2)
+#define SHARED_BYTES (NARROW + KERNEL(64, 64))
+
+// Where weights lie, behind the activations; in turns where there are two places.
+constexpr int WIDE_EVEN = WIDE, WIDE_ODD = WIDE_EVEN + KERNEL(16, 32);
+constexpr int MIDDLE_ODD = MIDDLE, MIDDLE_EVEN = MIDDLE_ODD + KERNEL(32, 32), JOIN_64 = SHARED_BYTES - KERNEL(32, 64);
+static_assert(WIDE_ODD + KERNEL(16, 16) <= SHARED_BYTES && MIDDLE_EVEN + KERNEL(32, 32) <= SHARED_BYTES, "too small");
+static_assert(MIDDLE_ODD + 32 * 64 * 2 <= JOIN_64, "weights would travel over what is still read");
 
 __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -55,30 +66,40 @@ __device__ __forceinline__ void fetch(char* to, const char*& packed, int bytes) 
   packed += bytes;
 }
 
-// dst = [relu](conv(src) + bias [+ residual]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights
-// and everything written before are there; the weights of the next one travel meanwhile.
+// All that this thread has fetched, but for the last so many times.
+template <int TIMES> __device__ __forceinline__ void arrived() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(TIMES) : "memory");
+}
+
+// x = relu(conv(x) + bias [+ kept]); MT x NT tiles of 16 pixels x 8 channels a warp. Begins when its weights and
+// everything written before are there; the weights of the next one travel meanwhile.
 // Shared memory is the limit, so nothing is read twice that a warp could keep: a row of pixels serves all output rows
 // that it touches (the three taps above each other), and a warp has as many tiles as its registers hold.
-template <int CIN, int COUT, int WOUT, int STRIDE, int TAPS, int MT, int NT, bool RELU, bool RESIDUAL>
-__device__ __forceinline__ void convolve(const char* src, char* dst, const char* residual, const char* weights,
-                                         const float*& bias, char* next, const char*& packed, int next_bytes) {
+enum Use { STEM, FIRST, SECOND, SHORTCUT };  // SHORTCUT: kept = conv(x) + bias, and x stays
+template <int CIN, int COUT, int WOUT, int STRIDE, int MT, int NT, Use USE>
+__device__ __forceinline__ void convolve(char* x, u32 (&kept)[MT][NT][2], char* weights, const float*& bias, char* next,
+                                         const char*& packed, int next_bytes) {
+  constexpr int TAPS = USE == SHORTCUT ? 1 : 9;
   constexpr int PIN = WOUT * STRIDE + 2, POUT = WOUT + 2, KS = CIN / 16;
   constexpr int SIN = PIN * PIN * CIN * 2, SOUT = POUT * POUT * COUT * 2;
   constexpr int WN = COUT / 8 / NT;
   // Tiles side by side in a row, tiles below each other, and rows of the input between those.
   constexpr int SIDE = WOUT == 32 ? 2 : 1, DOWN = MT / SIDE, STEP = STRIDE * (WOUT == 8 ? 2 : 1);
-  constexpr int FIRST = TAPS == 9 ? 0 : 1, LAST = TAPS == 9 ? 2 : 1, STEPS = KS < 2 ? KS : 2;
+  constexpr int TOP = TAPS == 9 ? 0 : 1, END = TAPS == 9 ? 2 : 1, STEPS = KS < 2 ? KS : 2;
+  constexpr bool BY_THIRDS = CIN == 64, NARROWS = STRIDE == 2 && USE != SHORTCUT;
+  constexpr int THIRD = KERNEL(CIN, COUT) / 3;
   static_assert(IMAGES * WOUT * WOUT / 16 == WARPS / WN * MT, "tiles must cover the pixels");
   static_assert(MT % SIDE == 0 && WOUT * WOUT / 16 % MT == 0, "a warp's tiles are whole rows of one image");
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
-  __syncthreads();
-  if (next_bytes) fetch(next, packed, next_bytes);
+  if (!BY_THIRDS) {
+    arrived<0>();
+    __syncthreads();
+    if (!NARROWS) fetch(next, packed, next_bytes);
+  }
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int first_n = (warp % WN) * NT, first_m = (warp / WN) * MT;
   const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
-  const int q = first_m * 16 + row, y = q / WOUT % WOUT, x = q % WOUT;
-  const int start = y * STRIDE * PIN + x * STRIDE;
-  const u32 base = (u32)__cvta_generic_to_shared(src) + q / (WOUT * WOUT) * SIN;
+  const int q = first_m * 16 + row, start = (q / WOUT % WOUT * PIN + q % WOUT) * STRIDE;
+  const u32 base = (u32)__cvta_generic_to_shared(x) + q / (WOUT * WOUT) * SIN;
   float sum[MT][NT][4];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
@@ -91,26 +112,31 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
   }
   bias += COUT;
 #pragma unroll 1
-  for (int dx = FIRST; dx <= LAST; dx++) {
+  for (int dx = TOP; dx <= END; dx++) {
+    if (BY_THIRDS) {  // the place of the last one read, for what comes two later
+      arrived<1>();
+      __syncthreads();
+      fetch(weights + (dx ? dx - 1 : 2) * THIRD, packed, dx && !next_bytes ? 0 : THIRD);
+    }
 #pragma unroll STEPS
     for (int ks = 0; ks < KS; ks++) {
       uint4 b[3][NT / 2];
 #pragma unroll
-      for (int dy = FIRST; dy <= LAST; dy++)
+      for (int dy = TOP; dy <= END; dy++)
 #pragma unroll
         for (int j = 0; j < NT / 2; j++) {
-          const int tap = TAPS == 9 ? dy * 3 + dx : 0;
+          const int tap = TAPS == 9 ? dx * 3 + dy : 0;
           b[dy][j] = *(const uint4*)(weights + (((tap * KS + ks) * (COUT / 16) + first_n / 2 + j) * 32 + lane) * 16);
         }
 #pragma unroll
       for (int side = 0; side < SIDE; side++)
 #pragma unroll
-        for (int r = FIRST; r <= (DOWN - 1) * STEP + LAST; r++) {
-          if ((r - FIRST) % STEP > LAST - FIRST) continue;  // no output row touches it
+        for (int r = TOP; r <= (DOWN - 1) * STEP + END; r++) {
+          if ((r - TOP) % STEP > END - TOP) continue;  // no output row touches it
           u32 a[4];
           ldmatrix(a, base + spot<CIN>(start + r * PIN + dx + side * 16 * STRIDE, ks * 2 + half));
 #pragma unroll
-          for (int dy = FIRST; dy <= LAST; dy++) {
+          for (int dy = TOP; dy <= END; dy++) {
             if (r < dy || (r - dy) % STEP != 0 || (r - dy) / STEP >= DOWN) continue;
             const int m = (r - dy) / STEP * SIDE + side;
 #pragma unroll
@@ -122,98 +148,105 @@ __device__ __forceinline__ void convolve(const char* src, char* dst, const char*
         }
     }
   }
+  if (USE != SHORTCUT) __syncthreads();
+  if (NARROWS) {  // a new layout needs its border of zeros, and there is room for the next weights only now
+    fetch(next, packed, next_bytes);
+    zero(x, IMAGES * SOUT);
+    __syncthreads();
+  }
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
     for (int part = 0; part < 2; part++) {
-      int q = (first_m + m) * 16 + (lane >> 2) + part * 8, image = q / (WOUT * WOUT), y = q / WOUT % WOUT, x = q % WOUT;
-      int pixel = (y + 1) * POUT + x + 1;
+      int q = (first_m + m) * 16 + (lane >> 2) + part * 8, image = q / (WOUT * WOUT);
+      int pixel = (q / WOUT % WOUT + 1) * POUT + q % WOUT + 1;
 #pragma unroll
       for (int n = 0; n < NT; n++) {
         u32 at = image * SOUT + spot<COUT>(pixel, first_n + n) + (lane & 3) * 4;
         float low = sum[m][n][2 * part], high = sum[m][n][2 * part + 1];
-        if (RESIDUAL) {
-          u32 old = *(const u32*)(residual + at);
-          low += low_of(old);
-          high += high_of(old);
+        if (USE == SECOND) {
+          low += low_of(kept[m][n][part]);
+          high += high_of(kept[m][n][part]);
         }
-        *(u32*)(dst + at) = pack<RELU>(low, high);
+        u32 both = pack<USE != SHORTCUT>(low, high);
+        if (USE != FIRST) kept[m][n][part] = both;
+        if (USE != SHORTCUT) *(u32*)(x + at) = both;
       }
     }
 }
 
-// x: (images, 32, 32, 3) bf16; scores: (images, classes) float32; scale, shift: normalisation of the three channels.
+// images: (count, 32, 32, 3) bf16, or (count, 3, 32, 32) if planar; scores: (count, classes) float32; norm: scale and
+// shift of the three channels.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-fused_resnet(const unsigned short* x, const char* packed, const float* bias, const float* head, const float* norm,
-             float* scores, int images, int blocks, int classes) {
+fused_resnet(const unsigned short* images, const char* packed, const float* bias, const float* head, const float* norm,
+             float* scores, int count, int blocks, int classes, int planar) {
   extern __shared__ __align__(128) char memory[];
-  // While the activations are wide: a, b, then room for a shortcut, then two small sets of weights.
-  char *a = memory, *b = memory + WIDE, *side = b + MIDDLE, *even = memory + 160000, *odd = memory + 180000;
+  char *x = memory, *even = memory + WIDE_EVEN, *odd = memory + WIDE_ODD;
   const int first = blockIdx.x * IMAGES;
   fetch(even, packed, KERNEL(16, 16));
-  zero(a, WIDE);
-  zero(b, WIDE);
+  zero(x, WIDE);
   __syncthreads();
   for (int i = threadIdx.x; i < IMAGES * 1024; i += THREADS) {
     int image = i >> 10, pixel = i & 1023;
-    if (first + image >= images) continue;
-    const unsigned short* from = x + (size_t)(first + image) * 3072 + pixel * 3;
+    if (first + image >= count) continue;
+    const unsigned short* from = images + (size_t)(first + image) * 3072 + pixel * (planar ? 1 : 3);
     float v[3];
-    for (int c = 0; c < 3; c++) v[c] = __uint_as_float((u32)from[c] << 16) * norm[c] + norm[3 + c];
-    char* to = b + image * (WIDE / IMAGES) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
+    for (int c = 0; c < 3; c++) v[c] = __uint_as_float((u32)from[planar ? c * 1024 : c] << 16) * norm[c] + norm[3 + c];
+    char* to = x + image * (WIDE / IMAGES) + spot<16>((pixel / 32 + 1) * 34 + pixel % 32 + 1, 0);
     *(u32*)to = pack(v[0], v[1]);
     *(u32*)(to + 4) = pack(v[2], 0.f);
   }
-  convolve<16, 16, 32, 1, 9, 16, 2, true, false>(b, a, nullptr, even, bias, odd, packed, KERNEL(16, 16));
-  for (int i = 0; i < blocks; i++) {
-    convolve<16, 16, 32, 1, 9, 16, 2, true, false>(a, b, nullptr, odd, bias, even, packed, KERNEL(16, 16));
-    int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
-    convolve<16, 16, 32, 1, 9, 16, 2, true, true>(b, a, a, even, bias, odd, packed, more);
+  {
+    u32 kept[16][2][2];
+    convolve<16, 16, 32, 1, 16, 2, STEM>(x, kept, even, bias, odd, packed, KERNEL(16, 16));
+    for (int i = 0; i < blocks; i++) {
+      convolve<16, 16, 32, 1, 16, 2, FIRST>(x, kept, odd, bias, even, packed, KERNEL(16, 16));
+      int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
+      convolve<16, 16, 32, 1, 16, 2, SECOND>(x, kept, even, bias, odd, packed, more);
+    }
   }
-  // To 32 channels.
-  convolve<16, 32, 16, 2, 1, 4, 4, false, false>(a, side, nullptr, odd, bias, even, packed, KERNEL(16, 32));
-  zero(b, MIDDLE);
-  convolve<16, 32, 16, 2, 9, 4, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
-  __syncthreads();
-  zero(a, MIDDLE);
-  convolve<32, 32, 16, 1, 9, 4, 4, true, true>(b, a, side, odd, bias, even, packed, blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2);
-  for (int i = 1; i < blocks; i++) {
-    convolve<32, 32, 16, 1, 9, 4, 4, true, false>(a, b, nullptr, even, bias, odd, packed, KERNEL(32, 32));
-    int more = i + 1 < blocks ? KERNEL(32, 32) : 32 * 64 * 2;
-    convolve<32, 32, 16, 1, 9, 4, 4, true, true>(b, a, a, odd, bias, even, packed, more);
+  {  // To 32 channels.
+    u32 kept[4][4][2];
+    char* join = even;
+    convolve<16, 32, 16, 2, 4, 4, SHORTCUT>(x, kept, odd, bias, join, packed, KERNEL(16, 32));
+    even = memory + MIDDLE_EVEN, odd = memory + MIDDLE_ODD;
+    convolve<16, 32, 16, 2, 4, 4, FIRST>(x, kept, join, bias, even, packed, KERNEL(32, 32));
+    int more = blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2;
+    convolve<32, 32, 16, 1, 4, 4, SECOND>(x, kept, even, bias, odd, packed, more);
+    for (int i = 1; i < blocks; i++) {
+      convolve<32, 32, 16, 1, 4, 4, FIRST>(x, kept, odd, bias, even, packed, KERNEL(32, 32));
+      more = i + 1 < blocks ? KERNEL(32, 32) : 32 * 64 * 2;
+      convolve<32, 32, 16, 1, 4, 4, SECOND>(x, kept, even, bias, odd, packed, more);
+    }
   }
-  // To 64 channels: activations are small now and weights large. The shortcut lies where one set of weights will be, so
-  // that the weights after its use cannot travel ahead.
-  char *low = memory + 3 * NARROW, *high = low + KERNEL(64, 64);
-  b = memory + MIDDLE;
-  side = b + NARROW;
-  zero(b, NARROW);
-  convolve<32, 64, 8, 2, 1, 2, 4, false, false>(a, side, nullptr, even, bias, side + NARROW, packed, KERNEL(32, 64));
-  convolve<32, 64, 8, 2, 9, 2, 4, true, false>(a, b, nullptr, side + NARROW, bias, high, packed, KERNEL(64, 64));
-  __syncthreads();
-  zero(a, NARROW);
-  convolve<64, 64, 8, 1, 9, 2, 4, true, true>(b, a, side, high, bias, low, packed, 0);
-  __syncthreads();
-  if (blocks > 1) fetch(low, packed, KERNEL(64, 64));
-  for (int i = 1; i < blocks; i++) {
-    convolve<64, 64, 8, 1, 9, 2, 4, true, false>(a, b, nullptr, low, bias, high, packed, KERNEL(64, 64));
-    convolve<64, 64, 8, 1, 9, 2, 4, true, true>(b, a, a, high, bias, low, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
+  char* set = memory + NARROW;
+  {  // To 64 channels: activations are small now and weights large.
+    u32 kept[2][4][2];
+    char* join = memory + JOIN_64;
+    convolve<32, 64, 8, 2, 2, 4, SHORTCUT>(x, kept, odd, bias, join, packed, KERNEL(32, 64));
+    convolve<32, 64, 8, 2, 2, 4, FIRST>(x, kept, join, bias, set, packed, KERNEL(64, 64) / 3 * 2);
+    fetch(set, packed, 0);  // as if the second third had come by itself
+    convolve<64, 64, 8, 1, 2, 4, SECOND>(x, kept, set, bias, nullptr, packed, blocks > 1 ? KERNEL(64, 64) : 0);
+    for (int i = 1; i < blocks; i++) {
+      convolve<64, 64, 8, 1, 2, 4, FIRST>(x, kept, set, bias, nullptr, packed, KERNEL(64, 64));
+      convolve<64, 64, 8, 1, 2, 4, SECOND>(x, kept, set, bias, nullptr, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
+    }
   }
   __syncthreads();
-  float* pooled = (float*)low;
+  float* pooled = (float*)set;
   for (int i = threadIdx.x; i < IMAGES * 64; i += THREADS) {
     int image = i >> 6, channel = i & 63;
     float total = 0.f;
     for (int pixel = 0; pixel < 64; pixel++) {
       u32 at = image * 12800 + spot<64>((pixel / 8 + 1) * 10 + pixel % 8 + 1, channel >> 3) + (channel & 7) * 2;
-      total += __uint_as_float((u32) * (const unsigned short*)(a + at) << 16);
+      total += __uint_as_float((u32) * (const unsigned short*)(x + at) << 16);
     }
     pooled[i] = total / 64.f;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < IMAGES * classes; i += THREADS) {
     int image = i / classes, k = i % classes;
-    if (first + image >= images) continue;
+    if (first + image >= count) continue;
     float total = head[classes * 64 + k];
     for (int c = 0; c < 64; c++) total += head[k * 64 + c] * pooled[image * 64 + c];
     scores[(size_t)(first + image) * classes + k] = total;

@@ -7,8 +7,16 @@ let models = [], pixels = null, running = null;
 const model = () => models[at("model").selectedIndex];
 const onScale = (low, high, id) => low * (high / low) ** (at(id).value / 100);
 const place = (low, high, value) => Math.round(100 * Math.log(value / low) / Math.log(high / low));
-const alpha = () => Number(onScale(model().least_alpha, model().most_alpha, "alpha").toPrecision(1));
-const seconds = () => Number(onScale(0.1, model().most_seconds, "seconds").toPrecision(2));
+const between = (low, high, value) => Math.min(high, Math.max(low, value));
+const shortest = () => Math.min(0.1, model().most_seconds / 10);
+function alpha() {
+  const [low, high] = [model().least_alpha, model().most_alpha];
+  return between(low, high, Number(onScale(low, high, "alpha").toPrecision(1)));
+}
+function seconds() {
+  const [low, high] = [shortest(), model().most_seconds];
+  return between(low, high, Number(onScale(low, high, "seconds").toPrecision(2)));
+}
 const headers = () => (at("token").value ? { Authorization: `Bearer ${at("token").value}` } : {});
 
 function tell(text, bad = false) {
@@ -33,7 +41,7 @@ async function load() {
 function chosen() {
   const one = model();
   at("alpha").value = place(one.least_alpha, one.most_alpha, one.usual_alpha);
-  at("seconds").value = place(0.1, one.most_seconds, one.usual_seconds);
+  at("seconds").value = place(shortest(), one.most_seconds, one.usual_seconds);
   pixels = null;
   at("again").disabled = true;
   moved();

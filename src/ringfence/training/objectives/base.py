@@ -34,9 +34,9 @@ def noise_copies(default: int) -> Any:
     return setting(default, "Noise draws per input and step, m.", low=1, remedy="Most sources use 2 (MACER 16).")
 
 
-def penalty(default: float, help: str, remedy: str = "0 switches the term off.") -> Any:
+def penalty(default: float, help: str) -> Any:
     """The weight of a term: at least 0."""
-    return setting(default, help, low=0, remedy=remedy)
+    return setting(default, help, low=0, remedy="0 switches the term off.")
 
 
 @final

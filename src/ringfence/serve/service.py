@@ -1,0 +1,83 @@
+"""What the routes of the server work with: models by name, jobs, the key that signs, figures for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.record import Record
+from ringfence.serve.certificates import Certificate, SigningKey
+from ringfence.serve.jobs import Jobs
+from ringfence.serve.limits import Limits
+from ringfence.serve.schemas import Answer
+from ringfence.serve.served import Served
+from ringfence.serve.sharing import Asked
+
+
+class NotFound(RingfenceError):
+    """There is nothing of that name."""
+
+
+class Service:
+    """What the routes work with: models by name, jobs, the key that signs."""
+
+    def __init__(
+        self, models: Sequence[Served], limits: Limits, jobs: Path | None = None, key: SigningKey | None = None
+    ) -> None:
+        self.models = {one.name: one for one in models}
+        self.limits, self.key, self._folder = limits, key, jobs
+        self.jobs: Jobs | None = None
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        """Jobs begin with the server; at its end models answer what they took, and then nothing is in work."""
+        if self._folder is not None:
+            self.jobs = Jobs(self._folder, self.models, self.limits)
+        yield
+        for one in self.models.values():
+            await asyncio.to_thread(one.close)
+        if self.jobs is not None:
+            await asyncio.to_thread(self.jobs.close)
+
+    def model(self, name: str | None) -> Served:
+        """The model of that name, the first where none is named."""
+        if name is not None and name not in self.models:
+            raise NotFound("model", f"must be one of {', '.join(self.models)}", name[:80], "See /v1/model.")
+        return next(iter(self.models.values())) if name is None else self.models[name]
+
+    def said(self, served: Served, asked: Asked, record: Record, signed: bool) -> Answer | Certificate:
+        """The answer, signed where that was asked for."""
+        answer = Answer.of(served, asked, record)
+        return self.key.certificate(answer, served.shape) if signed and self.key else answer
+
+    def check_signed(self, signed: bool) -> None:
+        """Refuse before anything is drawn."""
+        if signed and self.key is None:
+            raise ArgumentError("signed", "needs a key on this server", "none", "Ask without, or start it with --key.")
+
+    def collect(self) -> Iterable[Any]:
+        """Figures of the models, for Prometheus."""
+        figures: list[tuple[Any, str, str, Callable[[Served], float]]] = [
+            (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.draws),
+            (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.batches),
+            (GaugeMetricFamily, "ringfence_waiting", "Requests that nobody works on yet.", lambda one: one.waiting),
+            (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
+        ]
+        for kind, name, about, value in figures:
+            family = kind(name, about, labels=["model"])
+            for served in self.models.values():
+                family.add_metric([served.name], value(served))
+            yield family
+        waiting = GaugeMetricFamily("ringfence_job_inputs_waiting", "Inputs of jobs without an answer.")
+        waiting.add_metric([], self.jobs.waiting if self.jobs else 0)
+        yield waiting
