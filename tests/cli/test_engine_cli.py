@@ -99,6 +99,16 @@ def test_workers_that_are_gone_are_told_on_the_way(call: Call, tmp_path: Path, m
     assert "gone" not in call(*words, tmp_path / "quiet", "--quiet").stderr
 
 
+def test_predict_takes_the_same_engines(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES, "threads", Threads(2))
+    told = {}
+    for engine in ("local", "threads"):
+        call("predict", *FLAGS, "--engine", engine, "--out", tmp_path / engine)
+        run = rf.RunFolder.open(tmp_path / engine)
+        told[engine] = run.records().drop_columns(["seconds"]).to_pylist()
+    assert told["threads"] == told["local"] != []
+
+
 def cannot_load(worker: int) -> None:
     raise rf.errors.ModelError("net.py:make", "must be importable", "no such library here", "Install it everywhere.")
 

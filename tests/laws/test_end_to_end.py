@@ -48,3 +48,29 @@ def test_certified_radii_stay_below_the_exact_distance(name: str) -> None:
         failures += wrong_side or record.radius > float(distances[record.input_id])
     assert claimed > INPUTS // 3
     assert failures <= most_failures(INPUTS, ALPHA)
+
+
+class AxisHalfSpace(nn.Module):
+    """Class 1 where the first coordinate is above -1/510, half-way between two points of an 8-bit lattice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        side = x.flatten(1)[:, 0] + 1 / 510
+        return torch.stack([-side, side], dim=1)
+
+
+@pytest.mark.parametrize("form", ["float", "exact"])
+@pytest.mark.parametrize("kind", [rf.Gaussian, rf.Uniform, rf.Laplace], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("name", ["fixed", "anytime"])
+def test_radii_under_every_noise_stay_below_the_distance_along_an_axis(
+    name: str, kind: type[rf.Gaussian], form: str
+) -> None:
+    """The boundary is (m + 1/2) / 255 away from m / 255, in l1 and l2 alike."""
+    steps = torch.arange(INPUTS) // 2
+    inputs = [Input(i, torch.tensor([int(m) / 255, 0.0, 1.0]), None, "") for i, m in enumerate(steps)]
+    options = {"num_classes": 2, "execution": rf.Execution("cpu", batch=200), "seed": 3}
+    records = list(rf.certify(AxisHalfSpace(), inputs, noise=kind(SIGMA, form), procedure=CASES[name], **options))
+    claimed = [one for one in records if one.prediction != ABSTAIN and one.radius > 0]
+    true = (steps + 0.5) / 255
+    failures = sum(one.prediction == 0 or one.radius > float(true[one.input_id]) for one in claimed)
+    assert len(claimed) > INPUTS // 5
+    assert failures <= most_failures(INPUTS, ALPHA)
