@@ -117,6 +117,7 @@ class Manager:
         if self._plan is None and report.plan is not None:
             self._plan = report.plan
             self._execution.on_plan(ForwardPlan(**report.plan))
+        self.dispatch.kinds[message.worker] = report.kind
         place = (report.draws, report.batches)
         if place != seen.place or report.records:
             seen.place, seen.moved = place, time.monotonic()
