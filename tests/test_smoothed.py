@@ -10,6 +10,7 @@ from toys import BucketLanes, Buckets
 import ringfence as rf
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 from ringfence.mechanisms import one_sided
+from ringfence.sampling import ForwardPlan
 
 X = torch.tensor([[0.25, 0.0], [1.6, 0.0], [0.5, 0.0]])
 
@@ -28,6 +29,23 @@ def test_a_batch_gives_a_record_per_input_in_order(smoothed: rf.Smoothed) -> Non
     assert [(one.prediction, one.radius) for one in listed] == [(one.prediction, one.radius) for one in many]
     [alone] = smoothed.certify(X[:1], n=1000)
     assert alone.radius == many[0].radius
+
+
+def test_bytes_get_exact_noise_as_they_do_everywhere() -> None:
+    """What is proved then holds for what is computed; a list of tensors may have anything in it."""
+    off: list[float] = []
+
+    class Watched(Buckets):
+        def forward(self, x: Tensor) -> Tensor:
+            off.append(float((x * 255 - (x * 255).round()).abs().max()))
+            return super().forward(x)
+
+    watched = rf.Smoothed(Watched(), 0.5, 4, execution=rf.Execution("cpu", plan=ForwardPlan(100)))
+    x = torch.tensor([[10, 200], [3, 4]], dtype=torch.uint8)
+    for batch, exact in ((x, True), (x.numpy(), True), (list(x), False)):
+        off.clear()
+        watched.certify(batch, n=200)
+        assert (max(off) < 1e-3) == exact
 
 
 def test_a_single_input_is_no_batch(smoothed: rf.Smoothed) -> None:

@@ -229,7 +229,7 @@ class Smoothed:
         records = list(
             certify(
                 self.model,
-                list(batch),
+                batch if hasattr(batch, "dtype") else list(batch),  # an array of bytes lies on a lattice, and says so
                 noise=self.noise,
                 procedure=procedure,
                 mechanism=mechanism,

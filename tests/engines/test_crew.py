@@ -23,7 +23,7 @@ from ringfence.driver import Work
 from ringfence.engines import local
 from ringfence.engines.crew import Manager, Message
 from ringfence.engines.dispatch import Dispatch
-from ringfence.engines.worker import Parcel
+from ringfence.engines.worker import Parcel, Worker, drawing_kind
 from ringfence.errors import ClassifierError, ModelError, StoreError
 from ringfence.models.compose import tree_of
 from ringfence.store import RunFolder, StoreWarning, guarded
@@ -221,6 +221,33 @@ def test_inputs_that_reach_a_worker_too_late_for_its_round_go_on() -> None:
             return Manager(crew, iter(work.inputs), work.execution, 60.0).records()
 
     assert told(certified(Late())) == alone()
+
+
+def test_no_input_is_done_twice_at_once_by_workers_that_draw_other_noise() -> None:
+    """The first answer counts, and a test that proves something ends sooner: two paths would be two chances."""
+    dispatch = Dispatch(iter([Input(0, torch.zeros(1), None, "")]), workers=3)
+    dispatch.kinds = {"a": "cuda, kernel", "b": "cpu, torch", "c": "cuda, kernel"}
+    (given,) = dispatch.group("a")
+    assert dispatch.spare("b") is None
+    assert dispatch.spare("c") is given
+
+
+def test_a_worker_says_what_its_draws_depend_on() -> None:
+    works: list[Work] = []
+
+    class Kept(Engine):
+        name = "kept"
+
+        def records(self, work: Work) -> Iterator[rf.Record]:
+            works.append(work)
+            return iter(())
+
+    certified(Kept())
+    exact = replace(works[0], noise=rf.Gaussian(0.5, "exact"))
+    assert [drawing_kind(one) for one in (works[0], exact)] == ["cpu, torch", "exact"]
+    remote = Worker(Parcel.of(works[0]))
+    remote.begin(None, [], last=True)
+    assert remote.report(1.0).kind == "cpu, torch"
 
 
 def test_a_resumed_folder_is_the_same(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ class Dispatch:
     """Hands inputs out, takes answers in. An input is answered once; a second answer is dropped, whatever it says.
 
     What is drawn for an input depends on the run's seed and its id, so an input that is done again elsewhere gets the
-    same answer: nobody has a second chance at a larger radius.
+    same answer: nobody has a second chance at a larger radius. Float noise is another on another kind of device: what
+    is done there as well, and answered sooner because it proved something sooner, would be such a chance.
     An input whose worker raised an error may be to blame or not, as inputs share batches. It becomes a suspect: done
     alone, and failed only if that fails on two workers, or on the only one.
 
@@ -42,6 +43,7 @@ class Dispatch:
     failed: dict[int, str] = field(default_factory=dict)
     answered: int = 0
     blamed: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, str] = field(default_factory=dict)
     _waiting: deque[Input] = field(default_factory=deque)
     _suspects: deque[Input] = field(default_factory=deque)
     _held: dict[str, dict[int, Input]] = field(default_factory=dict)
@@ -76,13 +78,15 @@ class Dispatch:
         return None
 
     def spare(self, worker: str) -> Input | None:
-        """For a worker that is free at the end: what another one has had for longest; the first answer counts."""
+        """For a worker that is free at the end: what another one, which draws alike, has had for longest; the first
+        answer counts."""
         if self._suspects or self._waiting or not self._exhausted:
             return None
         for input_id in list(self._single):
-            del self._single[input_id]
             (holder,) = self._holders[input_id]
-            if holder != worker and input_id not in self._alone:
+            alike = self.kinds.get(holder, "") == self.kinds.get(worker, "")
+            if holder != worker and alike and input_id not in self._alone:
+                del self._single[input_id]
                 return self._give(worker, self._held[holder][input_id])
         return None
 

@@ -17,8 +17,9 @@ import torch
 from ringfence.data import Input
 from ringfence.driver import Execution, Progress, Work
 from ringfence.errors import ModelError, RingfenceError
+from ringfence.noise.checked import checked_kernel
 from ringfence.record import Record
-from ringfence.sampling import ForwardPlan
+from ringfence.sampling import ForwardPlan, pick_device
 from ringfence.version import __version__
 
 REPORT_SECONDS = 0.25
@@ -63,7 +64,8 @@ class Parcel:
 class Report:
     """What a worker tells: records by input, draws so far, the plan it runs by, hunger, and how its round ended.
 
-    ended: None while it goes on, "" for a round that came to its end, otherwise the error.
+    ended: None while it goes on, "" for a round that came to its end, otherwise the error. kind: of device; workers of
+    one kind draw the same noise.
     """
 
     records: list[list[Record]]
@@ -72,6 +74,16 @@ class Report:
     plan: dict[str, Any] | None
     hungry: bool
     ended: str | None
+    kind: str = ""
+
+
+def drawing_kind(work: Work) -> str:
+    """What the draws of a work depend on beside their keys: nothing where they are exact, else the device, and on CUDA
+    whether our own kernel runs there."""
+    device = pick_device(work.execution.device)
+    if work.noise.law.lattice is not None:
+        return "exact"
+    return f"{device.type}, {'kernel' if checked_kernel('ringfence.noise.kernel', device) else 'torch'}"
 
 
 @final
@@ -81,6 +93,7 @@ class Worker:
     def __init__(self, parcel: Parcel) -> None:
         self._work = parcel.unpacked()
         self._plan: dict[str, Any] | None = None
+        self._kind = drawing_kind(self._work)
 
     def begin(self, plan: dict[str, Any] | None, items: list[Input], last: bool) -> None:
         """Start a round with some inputs, by a plan that is known already or by the fastest one here."""
@@ -113,7 +126,7 @@ class Worker:
                 records.append(self._found.get_nowait())
             except Empty:
                 break
-        return Report(records, self._draws, self._batches, self._plan, self._hungry.is_set(), ended)
+        return Report(records, self._draws, self._batches, self._plan, self._hungry.is_set(), ended, self._kind)
 
     def _round(self, plan: dict[str, Any] | None) -> None:
         execution = replace(
