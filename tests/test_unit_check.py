@@ -158,6 +158,39 @@ def test_a_network_that_is_lost_under_noise_is_told_to_be_trained_with_it() -> N
         certified(Brittle(), (x, y), noise=rf.Gaussian(0.5))
 
 
+class Bright(nn.Module):
+    """Class 1 where the picture is bright; to pixels that it does not know, class 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.mean((1, 2, 3))[:, None]
+        light = torch.where((x > 0) & (x < 0.95), x - 0.5, -0.5)
+        return torch.cat([-light, light], 1)
+
+
+def halves(count: int) -> tuple[Tensor, Tensor]:
+    """Dark and bright pictures (3, 8, 8) in turn, and which they are."""
+    y = torch.arange(count) % 2
+    return (0.2 + 0.6 * y).view(-1, 1, 1, 1).expand(-1, 3, 8, 8).clone(), y
+
+
+def test_one_answer_to_everything_is_a_guess_though_half_of_two_classes_is_right() -> None:
+    x, y = halves(32)
+    twice = rf.normalize(Bright(), mean=(0.5,), std=(0.5,))
+    with pytest.raises(DataError, match=r"16 of 32 inputs right .*Leave out `mean` and `std`.*32 of 32 would be right"):
+        certified(twice, (x - 0.1, y))
+    assert len(certified(twice, (x[:14] - 0.1, y[:14]))) == 14  # seven misses are too few to tell
+    assert len(certified(Bright(), (x[::2], y[::2]))) == 16  # one class is all there is
+
+
+def test_a_sigma_of_pixels_from_0_to_255_is_told_its_units_and_not_to_train_with_it() -> None:
+    x, y = coloured()
+    with pytest.warns(NoiseWarning) as told:
+        certified(Brittle(), (x, y), noise=rf.Gaussian(25.0))
+    [message] = [str(one.message) for one in told if one.category is NoiseWarning]
+    assert "give 0.098," in message
+    assert "train" not in message
+
+
 def test_few_inputs_or_none_with_labels_are_no_reason_to_refuse() -> None:
     x, y = coloured()
     net = Colours(lambda one: 0 * one)

@@ -36,6 +36,10 @@ FEWEST = 64
 USEFUL = 0.3
 """Share of the way from guessing to perfect below which nobody would certify a network."""
 DOUBT = 0.05
+MISSED = 8
+"""Inputs of other classes that a useful network hardly gives one and the same answer: it gets 0.65 of them right."""
+LOUDEST = 5.0
+"""Sigmas above it are hardly in [0, 1] pixels: those of the literature end at 2, for uniform noise at 3.5."""
 OVERSHOT = 0.2
 """How far resized pixels may leave [0, 1]; the usual normalisations go further."""
 GO_ON = "Or go on all the same: `check=False`."
@@ -110,6 +114,8 @@ def check_units(
         wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
         wrong.ask(lambda: _check_range([one.x for one in items]))
     wrong.tell()
+    if pictures:
+        _warn_of_sigma(noise.law.scale)
     items = [one for one in items if one.label is not None]
     if not items:
         return None
@@ -151,6 +157,16 @@ def _check_range(inputs: Sequence[Tensor]) -> None:
         raise DataError("data", "must lie in [0, 1]; these look divided by 255 twice", found, remedy)
 
 
+def _warn_of_sigma(sigma: float) -> None:
+    if sigma > LOUDEST:
+        warnings.warn(
+            f"sigma {sigma:g} is {sigma:g} times the way from black to white: sigma and radii are in [0, 1] pixels. If"
+            f" it is for pixels from 0 to 255, give {sigma / 255:.3g}, and radii divided by 255 too.",
+            NoiseWarning,
+            stacklevel=3,
+        )
+
+
 @final
 @dataclass(frozen=True)
 class _Trial:
@@ -165,12 +181,13 @@ class _Trial:
 
     def judged(self) -> Checked:
         """Refuse guesses; warn of a network that is lost under noise."""
-        count, clean, noisy = len(self.items), self.right(lambda x: x), self.right(lambda x: x, noisy=True)
-        if self._guessing(clean, count) and self._guessing(noisy, count):
+        answers = [self._answers(lambda x: x, noisy) for noisy in (False, True)]
+        count, (clean, noisy) = len(self.items), map(self._right, answers)
+        if (self._guessing(clean, count) and self._guessing(noisy, count)) or self._one_answer(answers):
             self._refuse(clean, count)
         found = Checked(count, clean / count, noisy / count)
-        if not self._guessing(clean, count) and clean - noisy >= 5 and noisy <= clean / 2:
-            sigma = self.noise.law.scale
+        sigma = self.noise.law.scale
+        if not self._guessing(clean, count) and clean - noisy >= 5 and noisy <= clean / 2 and sigma <= LOUDEST:
             warnings.warn(
                 f"under noise of sigma {sigma:g} the network is right on {noisy} of {count} inputs, without it on"
                 f" {clean}: few certificates will come. Train it with noise (ringfence train --objective gaussian"
@@ -181,9 +198,14 @@ class _Trial:
             )
         return found
 
+    def _right(self, answers: Tensor, shift: int = 0) -> int:
+        """How many answers (inputs, lanes) are the label (plus shift); of several lanes the best one's."""
+        labels = torch.tensor([(one.label or 0) + shift for one in self.items])
+        return int((answers == labels[:, None]).sum(0).max())
+
     @torch.inference_mode()
-    def right(self, change: Change, noisy: bool = False, shift: int = 0) -> int:
-        """How many answers are the label (plus shift), of inputs changed so; of several lanes the best one's."""
+    def _answers(self, change: Change, noisy: bool = False) -> Tensor:
+        """Classes (inputs, lanes) of inputs changed so."""
         x = torch.stack([change(self.lift.at(one.x, one.id).float()) for one in self.items])
         if noisy:
             drawn = torch.empty_like(x)
@@ -191,9 +213,12 @@ class _Trial:
             x = x + drawn
         parts = torch.split(x.to(self.device), 8)
         scores = torch.cat([score(self.classifier, part).scores.cpu() for part in parts])
-        labels = torch.tensor([(one.label or 0) + shift for one in self.items])
-        lanes = scores.float().nan_to_num(-math.inf).argmax(-1).reshape(len(self.items), -1)
-        return int((lanes == labels[:, None]).sum(0).max())
+        return scores.float().nan_to_num(-math.inf).argmax(-1).reshape(len(self.items), -1)
+
+    def _one_answer(self, answers: Sequence[Tensor]) -> bool:
+        """Whether all inputs get one class, with noise and without: of two classes half of that is right by itself."""
+        same = all(bool((one == answers[0][0, 0]).all()) for one in answers)
+        return same and len(self.items) - self._right(answers[0]) >= MISSED
 
     def _guessing(self, right: int, count: int) -> bool:
         """Whether so many right answers are as a guess gives, and a useful network hardly does."""
@@ -224,7 +249,7 @@ class _Trial:
 
     def _tried(self, change: Change, shift: int) -> int:
         try:
-            return self.right(change, shift=shift)
+            return self._right(self._answers(change), shift)
         except (RingfenceError, RuntimeError):
             return 0
 

@@ -94,7 +94,7 @@ def test_predict_takes_the_fewest_draws(asker: Any, digits: list[Tensor]) -> Non
         ("", npy(np.zeros((1, 28, 28)))[:-1], "application/x-npy", 422, "as many values"),
         ("", b'{"input": [[["0.5"]]]}', "application/json", 422, "numbers, nested"),
         ("", b'{"input": 1, "alpha": 2}', "application/json", 422, "the entry input alone"),
-        ("", b"[" * 100_000, "application/json", 422, "must be JSON"),
+        ("", b"[" * 50_000, "application/json", 422, "must be JSON"),
         ("", b"", "text/plain", 415, "must be one of"),
         ("?alpha=0.9", b"", "image/png", 422, "between 1e-06 and 0.05"),
         ("?alpha=nonsense", b"", "image/png", 422, "valid number"),
@@ -113,6 +113,28 @@ def test_what_is_wrong_is_refused_by_name(
     assert told in error["rule"]
     assert set(error) == {"argument", "rule", "received", "remedy"}
     assert "Traceback" not in reply.text
+
+
+def test_a_misspelt_parameter_is_refused_and_not_answered_without_it(asker: Any, digits: list[Tensor]) -> None:
+    for path in ("certify", "predict", "jobs"):
+        reply = asker.post(f"/v1/{path}?alpah=1e-6", content=png(digits[0]), headers={"Content-Type": "image/png"})
+        assert reply.status_code == 422, reply.text
+        told = reply.json()["error"]
+        assert told["received"] == "alpah"
+        assert "alpha" in told["rule"]
+
+
+def test_a_wrong_method_path_or_body_is_told_what_would_be_right(asker: Any, served: Served) -> None:
+    reply = asker.get("/v1/certify")
+    assert (reply.status_code, reply.headers["Allow"]) == (405, "POST")
+    told = reply.json()["error"]
+    assert (told["argument"], told["rule"], told["received"]) == ("method", "must be POST here", "GET")
+    assert asker.post("/certify").json()["error"]["received"] == "/certify"
+    assert "--jobs" in TestClient(create_app([served])).post("/v1/jobs").json()["error"]["remedy"]
+    for body in ({"inputs": [[[0]]]}, {"input": [[0]]}, {"input": "text"}):
+        told = asker.post("/v1/certify", json=body).json()["error"]
+        assert "Error" not in told["received"]
+        assert "3 deep" in told["remedy"]
 
 
 def test_an_array_whose_header_lies_allocates_nothing(asker: Any) -> None:

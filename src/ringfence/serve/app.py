@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
@@ -22,7 +22,7 @@ from starlette.responses import Response
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
 from ringfence.serve.certificates import Certificate, SigningKey
-from ringfence.serve.guards import Guard, body_of, problem_of, refusal, told
+from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_unknown, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
 from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Limits, Question
@@ -110,8 +110,7 @@ def create_app(
     @app.exception_handler(404)
     @app.exception_handler(405)
     async def _nothing(request: Request, error: Any) -> Response:
-        headers = dict(error.headers or {})
-        return told(error.status_code, "path", "must be one of /openapi.json", "another", "Correct it.", **headers)
+        return missing(request, error)
 
     app.add_middleware(Guard, tokens=tokens, limits=service.limits, registry=service.registry, loopback=loopback)
     return app
@@ -119,7 +118,7 @@ def create_app(
 
 def _questions(service: Service) -> APIRouter:
     """Asking about one input, and waiting for it."""
-    routes = APIRouter(prefix="/v1", responses=_ERRORS)
+    routes = APIRouter(prefix="/v1", responses=_ERRORS, dependencies=[Depends(refuse_unknown)])
 
     async def answered(request: Request, model: str | None, question: Question, signed: bool) -> Any:
         served = service.model(model)
@@ -225,7 +224,7 @@ def _streamed(service: Service, served: Served, x: Any, question: Question, sign
 
 def _jobs(service: Service) -> APIRouter:
     """Asking about many inputs, and coming back for the answers."""
-    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
+    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS, dependencies=[Depends(refuse_unknown)])
 
     def state_of(job: str, request: Request) -> JobState:
         assert service.jobs is not None

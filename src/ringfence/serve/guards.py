@@ -202,3 +202,23 @@ def problem_of(errors: Sequence[Any]) -> RingfenceError:
     first = errors[0] if errors else {"loc": ["request"], "msg": "is wrong"}
     name = ".".join(str(step) for step in first["loc"][1:]) or "request"
     return ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
+
+
+def refuse_unknown(request: Request) -> None:
+    """Refuse parameters that no one reads: a misspelt alpha would be answered at the usual one."""
+    known = [one.alias for one in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            raise ArgumentError("address", f"has the parameters {', '.join(known) or 'none'}", name[:80], "Correct it.")
+
+
+def missing(request: Request, error: Any) -> Response:
+    """The answer where no route is: nothing at that path, or not by that method."""
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        rule, remedy = f"must be {headers.get('Allow', 'another')} here", "Ask by that method."
+        return told(405, "method", rule, request.method, remedy, **headers)
+    remedy = "Correct it; requests go to /v1/certify."
+    if request.url.path.startswith("/v1/jobs"):
+        remedy = "Jobs need a server that was started with --jobs FOLDER."
+    return told(404, "path", "must be one that /openapi.json lists", request.url.path[:80], remedy, **headers)

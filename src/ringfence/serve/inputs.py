@@ -133,7 +133,8 @@ def _json(content: bytes, shape: tuple[int, ...], key: str) -> np.ndarray[Any, A
         raise
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         rule = f'must be JSON: {{"{key}": numbers, nested as the shape is}}'
-        raise DataError("body", rule, type(error).__name__, "Check it.") from error
+        remedy = f"Send {key} as lists in lists ({len(shape)} deep), of plain numbers alone."
+        raise DataError("body", rule, "something else", remedy) from error
     _check_shape(array.shape, shape)
     return array
 
