@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -87,6 +88,9 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
             yield Disagreement(None, "", "inputs", len(lanes), run.expected)
         for one, why in run.failed.items():
             yield Disagreement(one, "", "failed", why, "a record")
+    shape, told = (run.summary() or {}).get("shape"), run.config.noise.coordinates
+    if told is not None and isinstance(shape, list) and told != math.prod(shape):
+        yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_inputs(run, records)
 
 

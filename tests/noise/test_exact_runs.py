@@ -20,7 +20,7 @@ from ringfence.attacks import ORDERS
 from ringfence.attacks.on_run import attacked_points, run_attack
 from ringfence.cli import app
 from ringfence.data import Input
-from ringfence.errors import DataError, StoreError
+from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.job_file import Job
 from ringfence.noise.exact import inside
 from ringfence.procedures import Procedure
@@ -277,10 +277,11 @@ def test_inputs_off_the_lattice_fail_one_by_one_with_their_reason(tmp_path: Path
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("given", ["array", "tensor", "pair"])
+@pytest.mark.parametrize("given", ["array", "tensor", "pair", "list", "rows"])
 def test_bytes_in_memory_get_exact_noise_streamed_and_in_a_folder_alike(given: str, tmp_path: Path) -> None:
     x = EIGHT_BIT[:, None]
     forms = {"array": x, "tensor": torch.from_numpy(x), "pair": (x, np.array([1, 2, 3]))}
+    forms |= {"list": list(torch.from_numpy(x)), "rows": [(one, 1) for one in x]}
     net = nn.Sequential(nn.Flatten(), nn.Linear(784, 4))
     value = rf.Certification(net, forms[given], noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=10, n=60))
     execution = rf.Execution("cpu", batch=10, check=False)
@@ -288,3 +289,24 @@ def test_bytes_in_memory_get_exact_noise_streamed_and_in_a_folder_alike(given: s
     assert run.config.noise.form == "exact"
     streamed = [[stage.cells["votes"].tolist() for stage in one.stages] for one in value.stream(execution)]
     assert streamed == [[stage.cells["votes"].tolist() for stage in one.stages] for one in run.read()]
+
+
+def test_one_float_among_bytes_gets_float_noise() -> None:
+    assert rf.Data([torch.zeros(1, 2, 2, dtype=torch.uint8), torch.zeros(1, 2, 2)]).lattice is None
+    assert rf.Data([]).lattice is None
+
+
+def test_coordinates_that_the_inputs_do_not_have_are_found(tmp_path: Path) -> None:
+    """By their number radii are converted to other norms."""
+    data = rf.Data(npz(tmp_path / "few.npz", EIGHT_BIT))
+    made = rf.Certification("default", data, noise=EXACT, procedure=rf.Fixed(n=200))
+    run = made.run(tmp_path / "run", FAST)
+    assert rf.verify(run) == []
+    run.write_summary((run.summary() or {}) | {"shape": [1, 1, 1]})
+    assert [(one.what, one.stored, one.recomputed) for one in rf.verify(run)] == [("noise.coordinates", 784, 1)]
+
+
+@pytest.mark.parametrize("sigma", [1e10, 1e308])
+def test_noise_that_float32_cannot_hold_is_refused(sigma: float) -> None:
+    with pytest.raises(ArgumentError, match="sigma: must be at most 1e"):
+        rf.Gaussian(sigma)

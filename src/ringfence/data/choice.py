@@ -74,11 +74,11 @@ class Data:
 
     @property
     def lattice(self) -> int | None:
-        """Steps per unit where all inputs were given as one array of bytes, alone or beside labels."""
+        """Steps per unit where all inputs are there as bytes: in one array or a list, alone or beside labels."""
         pair = isinstance(self.source, tuple) and len(self.source) == 2
         x = self.source[0] if pair else self.source
-        whole = isinstance(x, torch.Tensor | np.ndarray) and str(x.dtype).endswith("uint8")
-        return EIGHT_BIT if whole else None
+        rows = [one[0] if isinstance(one, tuple) and one else one for one in x] if isinstance(x, list) and x else [x]
+        return EIGHT_BIT if all(map(_bytes, rows)) else None
 
     @property
     def most(self) -> int | None:
@@ -152,3 +152,7 @@ def _digest(items: list[Input]) -> str:
 
     labels, index = (repr([getattr(one, name) for one in items]).encode() for name in ("label", "id"))
     return write_digest({"inputs": hashed(values()), "labels": hashed([labels]), "index": hashed([index])})
+
+
+def _bytes(x: Any) -> bool:
+    return isinstance(x, torch.Tensor | np.ndarray) and str(x.dtype).endswith("uint8")

@@ -19,6 +19,9 @@ from ringfence.noise.exact import add_steps, fill_steps
 from ringfence.noise.philox import signed
 from ringfence.stats.noise_law import AUTO, EXACT, FLOAT, NoiseLaw
 
+LARGEST: Final = 1e9
+"""The largest sigma: far beyond it draws of float32 are infinite."""
+
 FINEST: Final = 2048
 """Steps of a lattice within one standard deviation, at most, where noise is drawn exactly unasked: the thresholds of
 more would take longer to find than a run should take to start."""
@@ -88,8 +91,11 @@ class FamilyNoise(Noise):
     lattice: int | None = None
 
     def __post_init__(self) -> None:
+        remedy = "Give e.g. 0.25 ([0,1] pixel units)."
         if not (isinstance(self.sigma, Real) and np.isfinite(self.sigma) and self.sigma > 0):
-            raise ArgumentError("sigma", "must be a positive number", self.sigma, "Give e.g. 0.25 ([0,1] pixel units).")
+            raise ArgumentError("sigma", "must be a positive number", self.sigma, remedy)
+        if self.sigma > LARGEST:
+            raise ArgumentError("sigma", f"must be at most {LARGEST:g}", self.sigma, remedy)
         object.__setattr__(self, "lattice", self.law.lattice)
 
     @property
