@@ -182,6 +182,17 @@ def test_one_answer_to_everything_is_a_guess_though_half_of_two_classes_is_right
     assert len(certified(Bright(), (x[::2], y[::2]))) == 16  # one class is all there is
 
 
+def test_a_network_behind_a_normalisation_is_not_told_to_have_another() -> None:
+    class Threshold(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            light = x.mean((1, 2, 3))[:, None] - 0.5
+            return torch.cat([-light, light], 1)
+
+    x, y = halves(32)
+    with pytest.raises(DataError, match=r"inputs right without any noise\. Leave out `mean` and `std`"):
+        certified(rf.normalize(Threshold(), mean=(0.5,), std=(0.5,)), (x - 0.1, y))
+
+
 def test_a_sigma_of_pixels_from_0_to_255_is_told_its_units_and_not_to_train_with_it() -> None:
     x, y = coloured()
     with pytest.warns(NoiseWarning) as told:

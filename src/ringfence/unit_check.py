@@ -18,7 +18,7 @@ import torch
 from scipy.special import bdtr, bdtrc
 from torch import Tensor, nn
 
-from ringfence.classifiers import score
+from ringfence.classifiers import Normalize, score
 from ringfence.data import Dataset, Input
 from ringfence.data.dataset import refuse_channels_last, refuse_labels
 from ringfence.errors import Collected, DataError, RingfenceError
@@ -255,10 +255,13 @@ class _Trial:
 
     def _mistakes(self) -> Iterator[tuple[str, Change, int]]:
         """(what to do, how inputs would then look, how labels)."""
+        # A second normalisation is refused, and another one instead is not what giving it on top would measure.
+        normalised = any(isinstance(one, Normalize) for one in self.classifier.modules())
         for name, (mean, std) in USUAL.items():
             written = [",".join(f"{value:.6g}" for value in one) for one in (mean, std)]
             given = f"Give `mean` {written[0]} and `std` {written[1]}, {name} normalisation"
-            yield f"{given} (in Python: rf.normalize(net, mean=..., std=...))", partial(_normalised, mean, std), 0
+            if not normalised:
+                yield f"{given} (in Python: rf.normalize(net, mean=..., std=...))", partial(_normalised, mean, std), 0
             own = f"Leave out `mean` and `std`: the network normalises by itself ({name})"
             yield own, partial(_as_before, mean, std), 0
         yield "Give it blue, green, red: the network expects its channels in that order", lambda x: x.flip(-3), 0

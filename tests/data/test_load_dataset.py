@@ -154,3 +154,9 @@ def test_truncated_npz(tmp_path: Path) -> None:
 def test_unknown_specs_are_explained(spec: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_dataset(spec)
+
+
+def test_one_hot_labels_are_told_to_be_numbers(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.npz", x=np.zeros((3, 1, 8, 8)), y=np.eye(3))
+    with pytest.raises(DataError, match=r"one label for each .*got \(3, 3\).*y\.argmax\(1\)"):
+        load_dataset(path)

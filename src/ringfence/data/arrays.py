@@ -125,7 +125,9 @@ def _labels(name: str, y: Array | None, count: int) -> list[int | None]:
     if y is None:
         return [None] * count
     if y.shape not in ((count,), (count, 1)):
-        raise DataError(name, f"y must hold one label for each of the {count} inputs", y.shape, "Save x and y anew.")
+        one_hot = y.ndim == 2 and len(y) == count
+        remedy = "Save class numbers: y.argmax(1), if each row is one-hot." if one_hot else "Save x and y anew."
+        raise DataError(name, f"y must hold one label for each of the {count} inputs", y.shape, remedy)
     if not np.issubdtype(y.dtype, np.integer):
         raise DataError(name, "y must be integers", f"dtype {y.dtype}", "Save class numbers.")
     labels = y.reshape(-1).astype(np.int64)

@@ -81,6 +81,8 @@ def _whole(spec: str, root: str | Path | None, split: Split, size: int | None, c
         if is_saved(Path(spec)):
             return saved_dataset(Path(spec), split, framing, mode)
         return image_folder(_split_folder(Path(spec), split), name=spec, framing=framing, mode=mode)
+    if os.sep in spec and not colon:
+        _existing(Path(spec))
     raise _unknown(spec)
 
 
@@ -155,4 +157,6 @@ def _existing(path: Path) -> Path:
 def _unknown(spec: str) -> DataError:
     near = difflib.get_close_matches(spec.partition(":")[0], ["default", "hf-data", *NAMED], n=1)
     hint = f"Did you mean '{near[0]}'?" if near else "Give an .npz file, an image folder or mnist:PATH."
+    if os.path.isfile(spec):
+        hint = "Put pictures into a folder and name that; save arrays by np.savez('data.npz', x=x, y=y)."
     return DataError(spec, "must be a known data set, an .npz file or a folder", f"'{spec}'", hint)

@@ -1,6 +1,7 @@
 """Noise: what is added to the lifted input."""
 
 from collections.abc import Callable
+from difflib import get_close_matches
 
 from ringfence.errors import ArgumentError
 from ringfence.noise.base import Noise
@@ -17,8 +18,9 @@ __all__ = ["NOISES", "Gaussian", "Laplace", "Noise", "Uniform", "noise_with"]
 def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None = None) -> Noise:
     """The noise of a family at this scale, in this form; one that is made from its scale alone is float."""
     if family not in NOISES:
-        rule, remedy = f"must be one of {', '.join(NOISES)}", "Use gaussian, or register what draws it."
-        raise ArgumentError("noise", rule, repr(family), remedy)
+        near = get_close_matches(family, NOISES, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else "Use gaussian, or register what draws it."
+        raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), remedy)
     try:
         return NOISES[family](scale, form, lattice)
     except TypeError:
