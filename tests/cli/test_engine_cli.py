@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -186,3 +187,13 @@ def test_inputs_that_cannot_be_read_have_the_same_exit_code(call: Call, tmp_path
     words = ["certify", "--data", tmp_path / "data", "--no-check", "--sigma", 0.5, "--n", 100, "--batch", 50]
     assert "input 3 failed" in call(*words, "--out", tmp_path / "run", code=3).stderr
     assert "input 3 failed" in call(*words, "--out", tmp_path / "run", code=3).stderr
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once(call: Call, tmp_path: Path) -> None:
+    """Ray itself would print its tries for minutes."""
+    pytest.importorskip("ray")
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = call("certify", *FLAGS, "--out", tmp_path / "run", "--engine", "ray", "--address", where, code=2).stderr
+    assert f"error: --address: must be a Ray cluster that answers; got {where}: " in told

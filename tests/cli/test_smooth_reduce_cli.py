@@ -127,7 +127,7 @@ def test_bad_patches(call: Call, tmp_path: Path, settings: dict[str, object], me
 
 
 @pytest.mark.parametrize(("model", "message"), [
-    ("clips(A, count=3)", "clips: needs frames"),
+    ("clips(A, count=3)", "clips(...): needs frames"),
     ("clips(A, frames=9, count=3)", "must not be longer than the video, 8 frames; got 9"),
     ("chunks(A, frames=3)", "chunks of 3 frames must divide the video; got 8 frames"),
     ("clips(A, frames=4, count=2, noise=resized)", "sub-videos are not resized"),

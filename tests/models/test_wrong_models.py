@@ -121,7 +121,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("HF:{}/vit", {}, r"Did you mean hf:"),
     ("resized(default, size=0)", {}, r"resized\(size=\): must be at least 1; got 0"),
     ("resized(default, size=28, kind=lanczos)", {}, r"kind.*must be one of bicubic, bilinear, nearest; got 'lanczos'"),
-    ("resized(default)", {}, r"resized: needs size; got none. Write resized\(MODEL, size="),
+    ("resized(default)", {}, r"resized\(...\): needs size; got none. Write resized\(MODEL, size="),
 ]
 
 

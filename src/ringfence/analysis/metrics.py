@@ -240,6 +240,6 @@ def checked_radii(radii: Sequence[float], limit: float) -> list[float]:
         raise ArgumentError("radii", "must be finite and not negative", bad, "Give radii such as 0,0.25,0.5.")
     above = [radius for radius in asked if radius > limit]
     if above:
-        rule = f"this run only tried to prove the radius {limit}, so it says nothing about larger ones"
+        rule = f"this run only tried to prove the radius {limit:g}, so it says nothing about larger ones"
         raise ArgumentError("radii", rule, above, f"Ask for radii up to {limit}, or certify with a larger radius.")
     return asked

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -147,8 +149,11 @@ def _start(ray: Any, address: str | None, gpus: int | None) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would put them behind everything else here
     here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
     try:
+        if address is not None and (place := re.fullmatch(r"([^/:]+):(\d{1,5})", address)):
+            # Ray itself would try for minutes.
+            socket.create_connection((place[1], int(place[2])), timeout=10).close()
         ray.init(address=address or "local", log_to_driver=False, logging_level="error", **here)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
         if address is None:
             rule, remedy = "must start on this machine", "Try `ray start --head`, or use the engine local."
             raise ArgumentError("engine", f"Ray {rule}", str(error), remedy) from error

@@ -93,7 +93,7 @@ class FamilyNoise(Noise):
     def __post_init__(self) -> None:
         remedy = "Give e.g. 0.25 ([0,1] pixel units)."
         if not (isinstance(self.sigma, Real) and np.isfinite(self.sigma) and self.sigma > 0):
-            raise ArgumentError("sigma", "must be a positive number", self.sigma, remedy)
+            raise ArgumentError("sigma", "must be a positive number", repr(self.sigma), remedy)
         if self.sigma > LARGEST:
             raise ArgumentError("sigma", f"must be at most {LARGEST:g}", self.sigma, remedy)
         object.__setattr__(self, "lattice", self.law.lattice)
