@@ -37,9 +37,7 @@ def tree_of(part: Any) -> Tree:
             return composed(str(name), *_listed_models(name, given.pop("models", ())), **given)
         return composed(str(name), *_listed_models(name, inside))
     rule = "must be a tree: text, a network, or a mapping of one node's name to its models and settings"
-    remedy = (
-        "Give the nn.Module itself (an instance, with its weights loaded), or write e.g. soft(A, B) or {soft: [A, B]}."
-    )
+    remedy = "Give the nn.Module itself, an instance with its weights, or write e.g. soft(A, B) or {soft: [A, B]}."
     raise ModelError("classifier", rule, repr(part)[:80], remedy)
 
 
