@@ -112,6 +112,8 @@ def test_several_devices_work_on_one_line(served: Served, digits: list[Tensor]) 
     limits = Limits(draws=2000, seconds=60.0, usual_seconds=60.0)
     from_one = [served.ask(x, SHORT).answer.result(60) for x in digits]
     with Served(value, bytes(range(32)), limits=limits, execution=execution, devices=("cpu", "cpu")) as two:
+        while two._waiting._idle < 2:
+            time.sleep(0.01)
         asked = [two.ask(x, SHORT) for x in digits]
         from_two = [one.answer.result(60) for one in asked]
         assert all(engine.drawn > 0 for engine in two._engines), "both had work"

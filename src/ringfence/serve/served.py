@@ -70,6 +70,7 @@ class Waiting:
         self._most, self._pace, self._closed, self._changed = most, pace, False, threading.Condition()
         self._urgent: deque[Asked] = deque()
         self._background: deque[Asked] = deque()
+        self._idle = 0  # devices that wait here for something to do
 
     def __len__(self) -> int:
         return len(self._urgent)
@@ -87,14 +88,19 @@ class Waiting:
     def take(self, block: bool, background: bool = True) -> Asked | None:
         """The next one; None where there is none, or after closing, when all have been taken.
 
-        block: there is nothing else to do, so that whoever has any time left is taken.
+        block: there is nothing else to do, so that whoever has any time left is taken. Devices that have something to
+        do leave one for each that has nothing.
         """
         with self._changed:
+            if not (block or self._closed) and len(self._urgent) + len(self._background) <= self._idle:
+                return None
             while True:
                 found = self._next(background, 0.0 if block else self._pace.least)
                 if found is not None or self._closed or not block:
                     return found
+                self._idle += 1
                 self._changed.wait()
+                self._idle -= 1
 
     def _next(self, background: bool, needed: float) -> Asked | None:
         """The next one that has the time that is needed; those without get no answer."""
