@@ -19,8 +19,9 @@ from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.pace import Pace
 from ringfence.serve.schemas import Answer
-from ringfence.serve.served import Served, input_hash
+from ringfence.serve.served import Served, Waiting, input_hash
 from ringfence.serve.sharing import Asked, Bounds
 from ringfence.serve.stored import certification_at
 
@@ -118,6 +119,18 @@ def test_several_devices_work_on_one_line(served: Served, digits: list[Tensor]) 
         from_two = [one.answer.result(60) for one in asked]
         assert all(engine.drawn > 0 for engine in two._engines), "both had work"
     assert [votes(one) for one in from_two] == [votes(one) for one in from_one]
+
+
+def test_a_busy_device_leaves_one_for_each_idle_one(served: Served, digits: list[Tensor]) -> None:
+    line = Waiting(10, Pace())
+    first, second = (Asked(0, x, None, "", question=SHORT, test=served.test(SHORT)) for x in digits[:2])
+    line._idle = 1
+    line.put(first)
+    assert line.take(block=False) is None
+    line.put(second)
+    assert line.take(block=False) is first
+    line.close()
+    assert line.take(block=False) is second, "after closing nobody is waited for"
 
 
 class Gate(nn.Module):
