@@ -60,6 +60,8 @@ class Training:
         if not self.settings:
             return f"- `{self.name}`: not in the zoo."
         arch = f"{self.settings['members']} {self.settings['arch']}"
+        if (noise := self.plan.get("noise", "gaussian")) != "gaussian":
+            arch += f"; {noise} noise"
         return f"- `{self.name}`: {arch}; {told(self.plan)}, {self.plan['precision']}, seeds from {self.plan['seed']}."
 
 

@@ -79,7 +79,7 @@ def best(runs: Sequence[Run], radii: Sequence[float]) -> list[str]:
         if own:
             top = [max((share[radius], -sigma) for sigma, share in own) for radius in radii]
             tops[family] = [share for share, _ in top]
-            rows.append([family, *(f"{100 * share:.1f} ({-sigma:g})" for share, sigma in top)])
+            rows.append([family, *(f"{100 * share:.1f} ({-sigma:g})" if share else "0.0" for share, sigma in top)])
     rows.append(
         ["**ahead**", *(ahead({family: top[place] for family, top in tops.items()}) for place in range(len(radii)))]
     )
