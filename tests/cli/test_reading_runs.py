@@ -130,6 +130,8 @@ def test_info(call: Call, finished: dict[str, Path]) -> None:
     assert here["denoisers"] == ["dncnn"]
     assert {"python", "torch", "devices", "procedures", "mechanisms", "architectures"} <= set(here)
     assert "neyman-pearson" in here["mechanisms"]
+    assert {"gaussian", "uniform", "laplace"} <= set(here["noises"])
+    assert here["engines"][:2] == ["local", "ray"]
     run = document(call("info", finished["fixed"], "--json"))
     assert (run["inputs done"], run["finished"], run["noise.sigma"], run["data.limit"]) == ("6 of 6", True, 0.5, 6)
     assert run["damaged parts"] == []

@@ -32,8 +32,10 @@ def _installation() -> dict[str, Any]:
 
     from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS
     from ringfence.mechanisms import MECHANISMS
+    from ringfence.noise import NOISES
     from ringfence.procedures import PROCEDURES
     from ringfence.store.environment import describe_environment
+    from ringfence.work import ELSEWHERE, ENGINES
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
@@ -41,6 +43,8 @@ def _installation() -> dict[str, Any]:
         "devices": ["cpu", *cuda],
         "procedures": list(PROCEDURES),
         "mechanisms": [name.replace("_", "-") for name in MECHANISMS],
+        "noises": list(NOISES),
+        "engines": list(dict.fromkeys([*ENGINES, *ELSEWHERE])),
         "architectures": list(ARCHITECTURES),
         "denoisers": list(DENOISERS),
     }
