@@ -132,3 +132,14 @@ def test_the_engine_is_known_by_its_name() -> None:
     assert isinstance(engine_named("ray"), Ray)
     with pytest.raises(ArgumentError, match="Did you mean ray"):
         engine_named("rai")
+
+
+def test_gpus_that_are_not_there_are_remarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are no mistake: a driver without any may start them, and tests simulate them."""
+    told: list[str] = []
+    monkeypatch.setattr(Ray, "connected", lambda self: 1 / 0)
+    execution = rf.Execution("cpu", batch=10, check=False, engine=Ray(gpus=99), on_remark=told.append)
+    value = rf.Certification("default", rf.Data("default", limit=1), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=10))
+    with pytest.raises(ZeroDivisionError):
+        list(value.stream(execution))
+    assert [one.partition(", and this machine shows ")[0] for one in told] == ["99 GPUs were asked for"]
