@@ -100,7 +100,7 @@ def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:
 CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "neither sigma nor noise": ({}, "sigma, noise: one of them must be given; got neither"),
     "both": ({"sigma": 0.25, "noise": rf.Gaussian(0.5)}, "sigma, noise: one of them must be given; got both"),
-    "a sigma of words": ({"sigma": "large"}, "sigma: must be a positive number; got large"),
+    "a sigma of words": ({"sigma": "large"}, "sigma: must be a positive number; got 'large'"),
     "no noise at all": ({"sigma": 0}, "sigma: must be a positive number; got 0"),
     "radius and procedure": (
         {"sigma": 0.25, "radius": 0.5, "procedure": rf.Fixed()},
