@@ -131,8 +131,8 @@ class Shared:
     An input is admitted whenever there is a slot, and does not wait for those that draw long: most need few draws, and
     the others have an answer already (least attained service, Nuyens and Wierman 2008; by powers of ten, or requests of
     one size would all end at once). All together keep two batches queued, as in a run (Yu et al. 2022 call it
-    continuous batching). Once an input is decided, rows are asked again at
-    once, not only now and then: it waits for that.
+    continuous batching). Once an input is decided, rows are asked again at once, not only now and then: it waits for
+    that.
     """
 
     def __init__(self, engine: Sampler, pace: Pace) -> None:

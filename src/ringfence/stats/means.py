@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -134,22 +135,23 @@ MeanBound = Literal["betting", "bernstein", "hoeffding"]
 
 def histogram_lower(values: FloatArray, counts: IntArray, alpha: float, bound: MeanBound) -> FloatArray:
     """Lower bound on the mean (...,) of variables in [0,1]: values (bins,), counts (..., bins)."""
-    if bound == "betting":
-        return betting_lower(values, counts, alpha)
-    mean, variance, n = moments(values, counts)
-    if bound == "hoeffding":
-        return hoeffding_lower(mean, n, alpha)
-    return empirical_bernstein_lower(mean, variance, n, alpha)
+    return _of_histogram((betting_lower, hoeffding_lower, empirical_bernstein_lower), values, counts, alpha, bound)
 
 
 def histogram_upper(values: FloatArray, counts: IntArray, alpha: float, bound: MeanBound) -> FloatArray:
     """Upper bound on the mean (...,): values (bins,), counts (..., bins)."""
+    return _of_histogram((betting_upper, hoeffding_upper, empirical_bernstein_upper), values, counts, alpha, bound)
+
+
+def _of_histogram(
+    bounds: tuple[Callable[..., FloatArray], ...], values: FloatArray, counts: IntArray, alpha: float, bound: MeanBound
+) -> FloatArray:
+    """By that one of three bounds: on the histogram, on its mean, on its mean and variance."""
+    betting, hoeffding, bernstein = bounds
     if bound == "betting":
-        return betting_upper(values, counts, alpha)
+        return betting(values, counts, alpha)
     mean, variance, n = moments(values, counts)
-    if bound == "hoeffding":
-        return hoeffding_upper(mean, n, alpha)
-    return empirical_bernstein_upper(mean, variance, n, alpha)
+    return hoeffding(mean, n, alpha) if bound == "hoeffding" else bernstein(mean, variance, n, alpha)
 
 
 def moments(values: FloatArray, counts: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
