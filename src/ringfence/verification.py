@@ -18,7 +18,7 @@ from ringfence.procedures.replay import replay
 from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
-from ringfence.store.config import given_in, mechanisms_in, procedure_in
+from ringfence.store.config import given_in, mechanisms_in, procedure_in, shape_in
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 from ringfence.types import FORWARDS
@@ -88,8 +88,8 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
             yield Disagreement(None, "", "inputs", len(lanes), run.expected)
         for one, why in run.failed.items():
             yield Disagreement(one, "", "failed", why, "a record")
-    shape, told = (run.summary() or {}).get("shape"), run.config.noise.coordinates
-    if told is not None and isinstance(shape, list) and told != math.prod(shape):
+    shape, told = shape_in(run.summary()), run.config.noise.coordinates
+    if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_inputs(run, records)
 

@@ -25,6 +25,7 @@ from ringfence.job_file import Job
 from ringfence.noise.exact import inside
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
+from ringfence.serve.stored import kept_inputs
 from ringfence.store import RunConfig, StoreWarning
 from ringfence.store.config import given_in
 
@@ -304,6 +305,16 @@ def test_coordinates_that_the_inputs_do_not_have_are_found(tmp_path: Path) -> No
     assert rf.verify(run) == []
     run.write_summary((run.summary() or {}) | {"shape": [1, 1, 1]})
     assert [(one.what, one.stored, one.recomputed) for one in rf.verify(run)] == [("noise.coordinates", 784, 1)]
+
+
+@pytest.mark.parametrize("shape", [["a", "b"], [[1], [2]], [None, 2], [0, 784], [True], "x", {}])
+def test_a_shape_that_is_none_is_not_multiplied(shape: object, tmp_path: Path) -> None:
+    data = rf.Data(npz(tmp_path / "few.npz", EIGHT_BIT))
+    made = rf.Certification("default", data, noise=EXACT, procedure=rf.Fixed(n=200))
+    run = made.run(tmp_path / "run", FAST)
+    run.write_summary((run.summary() or {}) | {"shape": shape})
+    assert rf.verify(run) == []
+    assert kept_inputs(run) is not None, "its pictures tell the shape"
 
 
 @pytest.mark.parametrize("sigma", [1e10, 1e308])

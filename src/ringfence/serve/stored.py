@@ -15,6 +15,7 @@ from ringfence.errors import ModelError
 from ringfence.job_file import Job, read_job
 from ringfence.models.trust import foreign_code
 from ringfence.store import RunFolder
+from ringfence.store.config import shape_in
 
 
 def certification_at(path: str | Path, trust: bool = False) -> Certification:
@@ -43,13 +44,12 @@ def kept_inputs(run: RunFolder) -> Dataset | None:
     """
     pictures = [one.thumbnail for one in run.inputs()[:CHECKED_ON] if one.thumbnail is not None]
     shown = [torch.from_numpy(one.copy()).permute(2, 0, 1) / 255 for one in pictures]
-    summary = run.summary() or {}
-    found = summary.get("shape")
-    if found is None and shown and max(shown[0].shape[1:]) < THUMBNAIL:
-        found = shown[0].shape
-    if found is None:
+    summary, data = run.summary() or {}, run.config.data
+    shape = shape_in(summary)
+    if shape is None and shown and max(shown[0].shape[1:]) < THUMBNAIL:
+        shape = tuple(shown[0].shape)
+    if shape is None:
         return None
-    shape, data = tuple(int(side) for side in found), run.config.data
     samples: list[Tensor] = [x for x in shown if tuple(x.shape) == shape] or [torch.full(shape, 0.5)]
     count = len(samples) if data.count is None else data.count
     return Dataset(

@@ -359,3 +359,11 @@ def given_of(config: RunConfig) -> Given | None:
         return given_in(config)
     except RingfenceError:
         return None
+
+
+def shape_in(summary: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+    """The shape of the inputs that a summary tells; None where it tells none."""
+    found = (summary or {}).get("shape")
+    if isinstance(found, list) and all(type(side) is int and side > 0 for side in found):
+        return tuple(found)
+    return None
