@@ -229,7 +229,7 @@ class Smoothed:
         records = list(
             certify(
                 self.model,
-                batch if hasattr(batch, "dtype") else list(batch),  # an array of bytes lies on a lattice, and says so
+                list(batch),
                 noise=self.noise,
                 procedure=procedure,
                 mechanism=mechanism,
