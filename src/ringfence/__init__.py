@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from ringfence.classifiers import Weighted as Weighted
     from ringfence.data import Data as Data
     from ringfence.data import load_dataset as load_dataset
-    from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
-    from ringfence.driver import Work as Work
     from ringfence.engines import certify_into as certify_into
     from ringfence.engines.ray import Ray as Ray
     from ringfence.extending import load_plugins as load_plugins
@@ -90,11 +88,13 @@ if TYPE_CHECKING:
     from ringfence.types import ABSTAIN as ABSTAIN
     from ringfence.verification import verify as verify
     from ringfence.work import Engine as Engine
+    from ringfence.work import Execution as Execution
+    from ringfence.work import Work as Work
 
 _HOMES = {
     "certification": ("Certification",),
     "certifying": ("Smoothed", "certify"),
-    "driver": ("Execution", "Progress", "Work"),
+    "driver": ("Progress",),
     "classifiers": (
         "Aces",
         "Chunks",
@@ -162,7 +162,7 @@ _HOMES = {
     "training.objectives": ("Objective",),
     "types": ("ABSTAIN",),
     "verification": ("verify",),
-    "work": ("Engine",),
+    "work": ("Engine", "Execution", "Work"),
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("analysis", "attacks", "errors", "laws", "loggers", "mechanisms", "stats")

@@ -15,7 +15,7 @@ from ringfence.classifiers import facts
 from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
 from ringfence.data.dataset import refuse_channels_last
-from ringfence.driver import Execution, Work, norm_bound
+from ringfence.driver import norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.loaded import Loaded
@@ -40,10 +40,10 @@ from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import mechanisms_in, procedure_in
 from ringfence.unit_check import check_units, peeked
-from ringfence.work import Origin, engine_named
+from ringfence.work import Execution, Origin, Work, engine_named
 
 if TYPE_CHECKING:
-    from ringfence.engines.local import Started
+    from ringfence.engines.into_folder import Started
 
 Mechanisms = Mechanism | Sequence[Mechanism]
 
@@ -277,7 +277,7 @@ class Certification:
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""
-        from ringfence.engines.local import start
+        from ringfence.engines.into_folder import start
 
         return start(self, out, execution)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.certification import Certification, Mechanisms, deciding_of
-from ringfence.driver import Execution, Progress
+from ringfence.driver import Progress
 from ringfence.errors import ArgumentError, Collected, DataError
 from ringfence.lift import Lift
 from ringfence.loggers import Logger, PythonLogger, all_of, tell_metrics
@@ -22,6 +22,7 @@ from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import Fixed, Predict, Procedure, Sequential
 from ringfence.record import Record
 from ringfence.runs import Run
+from ringfence.work import Execution
 
 
 class Asked(TypedDict, total=False):

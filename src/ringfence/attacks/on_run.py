@@ -26,7 +26,7 @@ from ringfence.attacks.through_noise import ORDERS
 from ringfence.certifying import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.data import Input
-from ringfence.driver import Execution, on_lattice
+from ringfence.driver import on_lattice
 from ringfence.errors import Collected, DataError, StoreError
 from ringfence.named_parts import noise_of
 from ringfence.noise import Noise
@@ -37,6 +37,7 @@ from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
+from ringfence.work import Execution
 
 INSIDE = 1 - 1e-4
 """Share of a certified radius that is attacked: rounding of float32 inputs must not carry a point outside."""

@@ -39,11 +39,11 @@ def variance_command(
         from ringfence.analysis.variance_check import VarianceCheck, certified_sizes
         from ringfence.certifying import certify
         from ringfence.classifiers import Lanes
-        from ringfence.driver import Execution
         from ringfence.errors import ArgumentError
         from ringfence.mechanisms import one_sided_for
         from ringfence.procedures import Fixed
         from ringfence.sampling import check_seed
+        from ringfence.work import Execution
 
         count = len(choice.specs)
         if count < 2:

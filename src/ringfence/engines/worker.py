@@ -15,12 +15,13 @@ from typing import Any, final
 import torch
 
 from ringfence.data import Input
-from ringfence.driver import Execution, Progress, Work
+from ringfence.driver import Progress
 from ringfence.errors import ModelError, RingfenceError
 from ringfence.noise.checked import checked_kernel
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, pick_device
 from ringfence.version import __version__
+from ringfence.work import Execution, Work
 
 REPORT_SECONDS = 0.25
 """Records and progress are told together, so often at most."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ringfence.certification import Certification
 from ringfence.data import Input
-from ringfence.driver import CHECKED_ON, Begun, Execution, begin, confirmed, lifted
+from ringfence.driver import CHECKED_ON, Begun, begin, confirmed, lifted
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
@@ -31,6 +31,7 @@ from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
 from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
 from ringfence.store.atomic import read_file, writing_errors
+from ringfence.work import Execution
 
 BACKGROUND = 8
 """Inputs of jobs that are in work at once, at most: slots stay free for those who wait."""

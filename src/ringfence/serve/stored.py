@@ -10,7 +10,7 @@ from torch import Tensor
 from ringfence.certification import Certification
 from ringfence.data import Dataset
 from ringfence.driver import CHECKED_ON
-from ringfence.engines.local import THUMBNAIL
+from ringfence.engines.into_folder import THUMBNAIL
 from ringfence.errors import ModelError
 from ringfence.job_file import Job, read_job
 from ringfence.models.trust import foreign_code

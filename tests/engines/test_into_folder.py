@@ -16,7 +16,7 @@ import ringfence as rf
 from ringfence.analysis.metrics import default_radii
 from ringfence.data import Dataset, Input
 from ringfence.driver import CHECKED_ON
-from ringfence.engines.local import describe, fixed_draws, thumbnail
+from ringfence.engines.into_folder import describe, fixed_draws, thumbnail
 from ringfence.errors import ClassifierError, DataError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Procedure
