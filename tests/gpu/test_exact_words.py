@@ -26,7 +26,11 @@ def _decide(out, open_, edges, first, steps, far, lowest, FAMILY: tl.constexpr, 
     tl.store(open_ + i, undecided.to(tl.int8))
 
 
-@pytest.mark.parametrize("law", [("gaussian", 0.25, 255), ("uniform", 0.5, 255), ("laplace", 0.25, 255)], ids=str)
+@pytest.mark.parametrize(
+    "law",
+    [inversion.Law("gaussian", 0.25, 255), inversion.Law("uniform", 0.5, 255), inversion.Law("laplace", 0.25, 255)],
+    ids=str,
+)
 def test_every_word_is_decided_rightly_or_left_to_a_search(law: inversion.Law) -> None:
     edges, _, far = exact_kernel.tables_on("cuda", law)
     assert far == exact_kernel.FAR
@@ -36,7 +40,7 @@ def test_every_word_is_decided_rightly_or_left_to_a_search(law: inversion.Law) -
     undecided = torch.empty(CHUNK, dtype=torch.int8, device="cuda")
     left = 0
     for first in range(0, 1 << 32, CHUNK):
-        arguments = (edges, first, law[1] * law[2], far, guide.table.lowest, exact_kernel.FAMILIES[law[0]])
+        arguments = (edges, first, law.steps, far, guide.table.lowest, exact_kernel.FAMILIES[law.family])
         _decide[(CHUNK // 1024,)](found, undecided, *arguments, BLOCK=1024)
         words = torch.arange(first, first + CHUNK, device="cuda")
         below = torch.searchsorted(upper, words)

@@ -58,7 +58,7 @@ def test_both_kernels_add_in_any_layout(kernels: tuple[Any, Any], layout: torch.
     keys, places, slots = [3, 3, (1 << 64) - 5, 0], [0, 99, 7, -1], [1, 0, 2, 1]
     steps = torch.randint(0, 256, (3, 3, 5, 7), generator=torch.Generator().manual_seed(1)).float()
     table = torch.tensor([slots, [signed(key) for key in keys], places])
-    law = (family, 0.25, 255)
+    law = inversion.Law(family, 0.25, 255)
     out = torch.empty(4, 3, 5, 7, memory_format=layout)
     drawn = torch.empty(100, 105)
     exact.add_integers(out, steps, table, law)
@@ -82,8 +82,8 @@ def told(exact: Any, words: NDArray[np.int64], law: inversion.Law) -> tuple[NDAr
     """What the kernel makes of words: integers, and where it leaves them to a search."""
     edges, _, far = exact.tables_on("cpu", law)
     at_zero = memory_of(edges) + (1 - inversion.guide(*law).table.lowest)
-    steps = np.float32(law[1] * law[2])
-    found, left = exact._decided(words.astype(np.uint32).view(Block), at_zero, steps, far, exact.FAMILIES[law[0]])
+    steps = np.float32(law.steps)
+    found, left = exact._decided(words.astype(np.uint32).view(Block), at_zero, steps, far, exact.FAMILIES[law.family])
     return np.asarray(found), np.asarray(left)
 
 
@@ -91,7 +91,7 @@ def told(exact: Any, words: NDArray[np.int64], law: inversion.Law) -> tuple[NDAr
 @pytest.mark.parametrize("sigma", [0.1, 0.25, 0.5, 1.0, 2.0])
 def test_words_are_decided_rightly_or_left_to_a_search(kernels: tuple[Any, Any], family: str, sigma: float) -> None:
     _, exact = kernels
-    law = (family, sigma, 255)
+    law = inversion.Law(family, sigma, 255)
     guide = inversion.guide(*law)
     beside = (guide.upper[:, None] + np.arange(-3, 4)).reshape(-1)
     ends = np.arange(exact.FAR - 2, exact.FAR + 5)

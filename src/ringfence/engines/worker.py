@@ -81,9 +81,9 @@ class Report:
 def drawing_kind(work: Work) -> str:
     """What the draws of a work depend on beside their keys: nothing where they are exact, else the device, and on CUDA
     whether our own kernel runs there."""
-    device = pick_device(work.execution.device)
     if work.noise.law.lattice is not None:
         return "exact"
+    device = pick_device(work.execution.device)
     return f"{device.type}, {'kernel' if checked_kernel('ringfence.noise.kernel', device) else 'torch'}"
 
 

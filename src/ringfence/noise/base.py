@@ -16,6 +16,7 @@ from torch import Tensor
 from ringfence.errors import ArgumentError
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.exact import add_steps, fill_steps
+from ringfence.noise.inversion import Law
 from ringfence.noise.philox import signed
 from ringfence.stats.noise_law import AUTO, EXACT, FLOAT, NoiseLaw
 
@@ -122,7 +123,7 @@ class FamilyNoise(Noise):
     def fill(self, out: Tensor, key: int) -> None:
         """Float32 numbers; exact ones as multiples of the lattice's step."""
         if self.lattice is not None:
-            fill_steps(out, key, (self.name, self.sigma, self.lattice))
+            fill_steps(out, key, Law(self.name, self.sigma, self.lattice))
             out.mul_(1 / self.lattice)
         elif out.device.type == "cpu":
             self.fill_on_host(out, key)
@@ -140,13 +141,13 @@ class FamilyNoise(Noise):
         if self.lattice is None:
             self.fill(out, key)
         else:
-            fill_steps(out, key, (self.name, self.sigma, self.lattice))
+            fill_steps(out, key, Law(self.name, self.sigma, self.lattice))
 
     @final
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """One kernel on CUDA."""
         if self.lattice is not None:
-            return add_steps(out, clean, table, (self.name, self.sigma, self.lattice))
+            return add_steps(out, clean, table, Law(self.name, self.sigma, self.lattice))
         kernel = _kernel(out.device)
         if kernel is not None:
             kernel.add_noise(out, clean, table, self.sigma, self.name)

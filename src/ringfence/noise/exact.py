@@ -72,7 +72,7 @@ def fill_steps(out: Tensor, key: int, law: Law) -> None:
         rows = torch.arange(len(out))
         table = torch.stack([torch.zeros_like(rows), torch.full_like(rows, signed(key)), rows]).to(out.device)
         kernel.add_integers(flat, torch.zeros_like(flat[:1]), table, law)
-        flat.mul_(law[2]).round_()
+        flat.mul_(law.lattice).round_()
 
 
 def add_steps(out: Tensor, clean: Tensor, table: Tensor, law: Law) -> bool:

@@ -130,9 +130,9 @@ def _guess_all(out, words, steps, count, FAMILY: tl.constexpr, BLOCK: tl.constex
 def guesses(words: Tensor, law: inversion.Law) -> Tensor:
     """Where words (n,), int32 by their bits, lie in a law, as the kernel guesses: (n,) float32, in steps."""
     out = torch.empty(words.shape, device=words.device)
-    constants = {"FAMILY": FAMILIES[law[0]], "BLOCK": BLOCK}
+    constants = {"FAMILY": FAMILIES[law.family], "BLOCK": BLOCK}
     grid = (triton.cdiv(len(words), BLOCK), 1)
-    _guess_all[grid](out, words, law[1] * law[2], len(words), **constants, num_warps=BLOCK // 32)
+    _guess_all[grid](out, words, law.steps, len(words), **constants, num_warps=BLOCK // 32)
     return out
 
 
@@ -164,15 +164,15 @@ def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: inversion.Law) 
         table,
         edges,
         values,
-        law[1] * law[2],
+        law.steps,
         far,
         inversion.guide(*law).table.lowest,
         len(values),
-        1 / law[2],
+        1 / law.lattice,
         len(out),
         SIZE=size,
         CHANNELS=out.shape[1] if last else 1,
-        FAMILY=FAMILIES[law[0]],
+        FAMILY=FAMILIES[law.family],
         HALVINGS=len(values).bit_length(),
         BLOCK=BLOCK,
         num_warps=BLOCK // 32,

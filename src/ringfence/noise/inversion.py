@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from torch import Tensor
 
 from ringfence.noise.philox import HALF, rows_of_words, words
 from ringfence.stats.lattice import Thresholds, thresholds
-
-Law = tuple[str, float, int]
-"""Family, scale, steps per unit."""
 
 TOP: Final = 16
 """Bits of a word that tell its integer, unless a threshold lies among the words that have them."""
@@ -31,6 +28,19 @@ thread is left to one: two would spend their time handing Python's lock to each 
 TELLING: Final = (48, 106, 583, (1 << 64) - 151, (1 << 64) - 223, (1 << 64) - 908)
 """Keys that were looked for: in 25 rows of 1003 numbers of each are words in both tails and, for every family at sigma
 0.25 in steps of 1/255, words that are the upper half of a threshold. Half of them are negative as signed numbers."""
+
+
+class Law(NamedTuple):
+    """Of noise in whole steps: its family, its scale, and the steps of the lattice per unit."""
+
+    family: str
+    scale: float
+    lattice: int
+
+    @property
+    def steps(self) -> float:
+        """How many steps the scale is."""
+        return self.scale * self.lattice
 
 
 @final
@@ -138,7 +148,7 @@ def are_drawn_by(
 
     150,000 numbers, among them some that 32 bits do not tell.
     """
-    law, size, rows = (family, 0.25, 255), 1003, 25
+    law, size, rows = Law(family, 0.25, 255), 1003, 25
     wanted = torch.empty(len(TELLING), rows, size)
     for key, part in zip(TELLING, wanted, strict=True):
         fill_integers(part, key, law)
@@ -147,4 +157,4 @@ def are_drawn_by(
     table[2] = torch.arange(rows).repeat(len(TELLING))
     out = torch.empty(len(TELLING) * rows, size, device=device)
     add_integers(out, torch.full((1, size), 128.0, device=device), table.to(device), law)
-    return torch.equal(out.cpu(), (wanted.view(-1, size) + 128).mul_(1 / law[2]))
+    return torch.equal(out.cpu(), (wanted.view(-1, size) + 128).mul_(1 / law.lattice))
