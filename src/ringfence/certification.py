@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -165,7 +164,9 @@ class Certification:
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
         wrong = Collected()
-        model = wrong.ask(partial(load_model, self.classifier, **self.beside_tree))
+        model: LoadedModel | None = None
+        with wrong:
+            model = load_model(self.classifier, **self.beside_tree)
         dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
         wrong.tell()
         assert model is not None

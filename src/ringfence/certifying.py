@@ -14,12 +14,13 @@ from ringfence.certification import Certification, Mechanisms, deciding_of
 from ringfence.driver import Progress
 from ringfence.errors import ArgumentError, Collected, DataError
 from ringfence.lift import Lift
-from ringfence.loggers import Logger, PythonLogger, all_of, tell_metrics
+from ringfence.loggers import Logger, PythonLogger, tell_metrics
 from ringfence.mechanisms import Mechanism
 from ringfence.models.grammar import Tree
 from ringfence.named_parts import resolved_precision
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import Fixed, Predict, Procedure, Sequential
+from ringfence.progress import all_of
 from ringfence.record import Record
 from ringfence.runs import Run
 from ringfence.work import Execution

@@ -26,6 +26,7 @@ from ringfence.engines.worker import Parcel, Worker, drawing_kind
 from ringfence.errors import ClassifierError, ModelError, StoreError
 from ringfence.models.compose import tree_of
 from ringfence.store import RunFolder, StoreWarning, guarded
+from ringfence.store.writer import describe_environment
 from ringfence.work import Engine, Origin, Work
 
 COUNT = 60
@@ -191,7 +192,7 @@ def test_a_session_that_begins_with_inputs_that_fail_goes_on_behind_them(tmp_pat
     records = [
         replace(one, config_hash=begun.config.digest) for one in certified("local", bad_at()) if one.input_id < 20
     ]
-    begun.append(records, begun.add_environment())
+    begun.append(records, begun.add_environment(describe_environment()))
     run = rf.certify_into(bad_at(*bad), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(workers)))
     assert sorted(run.failed) == list(bad)
     assert len(run.done_ids()) == COUNT - len(bad)

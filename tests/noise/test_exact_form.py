@@ -13,8 +13,7 @@ import ringfence as rf
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
 from ringfence.lift import Lift
-from ringfence.noise.exact import FARTHEST, in_steps, onto_lattice
-from ringfence.noise.inversion import Law, fill_integers
+from ringfence.noise.exact import FARTHEST, Law, fill_integers, in_steps, onto_lattice
 from ringfence.sampling import CHUNK, ForwardPlan, Precision, chunk_key
 from ringfence.stats.lattice import thresholds
 

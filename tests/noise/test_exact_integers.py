@@ -13,7 +13,7 @@ from frequencies import assert_frequencies
 
 from ringfence.errors import ArgumentError
 from ringfence.noise import philox
-from ringfence.noise.inversion import TELLING, Law, fill_integers, guide
+from ringfence.noise.exact import TELLING, Law, fill_integers, guide
 from ringfence.stats import lattice
 from ringfence.stats.lattice import WORD, thresholds
 

@@ -17,7 +17,6 @@ from ringfence.attack_job import AttackJob
 from ringfence.attacks.target import (
     attacked_procedure,
     chosen_attack,
-    chosen_lane,
     load_attacked,
     load_inputs,
     moving_of,
@@ -37,6 +36,7 @@ from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
+from ringfence.store.config import one_lane
 from ringfence.work import Execution
 
 INSIDE = 1 - 1e-4
@@ -77,7 +77,11 @@ def run_attack(
     Also returns the attacked points (*shape) of broken certificates, by input id.
     """
     run = RunFolder.open(job.run)
-    test, noise, lane = attacked_procedure(run), noise_of(run.config.noise.model_dump()), chosen_lane(job, run)
+    test, noise, lane = (
+        attacked_procedure(run),
+        noise_of(run.config.noise.model_dump()),
+        one_lane(run.config.classifier.names, job.lane),
+    )
     named: Any = chosen_attack(job, run).name
     job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii

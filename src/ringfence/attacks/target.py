@@ -56,16 +56,6 @@ def chosen_attack(job: AttackJob, run: RunFolder) -> type[Attack]:
     return chosen
 
 
-def chosen_lane(job: AttackJob, run: RunFolder) -> str:
-    """The lane to attack; runs with several need a name."""
-    lanes = run.config.classifier.names
-    if job.lane is None and len(lanes) == 1:
-        return lanes[0]
-    if job.lane not in lanes:
-        raise ArgumentError("lane", f"must name one of {', '.join(lanes)}", repr(job.lane), "Choose one.")
-    return job.lane
-
-
 def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
     spec = _tree(job, run)

@@ -10,7 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say
-from ringfence.cli.groups import grouped
+from ringfence.cli.derived import grouped
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,7 +8,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, whole_numbers
-from ringfence.cli.groups import grouped
+from ringfence.cli.derived import grouped
 from ringfence.cli.holdout import FirstInputs
 from ringfence.cli.progress import show_progress
 

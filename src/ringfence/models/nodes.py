@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, final
 
 from torch import nn
@@ -81,20 +81,25 @@ for _name, _kind in {"soft": SoftVote, "softmax": SoftmaxVote, "hard": HardVote,
     _register_vote(_name, _kind)
 
 
-@final
-@node("weighted")
-@dataclass(frozen=True)
-class WeightedNode(NodeKind):
-    """The mean of members under given weights, of logits or of softmax scores."""
+class OneOfMembers(NodeKind):
+    """One classifier made of single ones."""
 
     most: ClassVar[int | None] = None
-    weights: Numbers
-    on: str = "logits"
 
     def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
         """One classifier."""
         members(self, inner)
         return ONE
+
+
+@final
+@node("weighted")
+@dataclass(frozen=True)
+class WeightedNode(OneOfMembers):
+    """The mean of members under given weights, of logits or of softmax scores."""
+
+    weights: Numbers
+    on: str = "logits"
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """One weighted vote."""
@@ -104,16 +109,10 @@ class WeightedNode(NodeKind):
 @final
 @node("consensus")
 @dataclass(frozen=True)
-class ConsensusNode(NodeKind):
+class ConsensusNode(OneOfMembers):
     """K-consensus: the other members are asked only where the first ones disagree."""
 
-    most: ClassVar[int | None] = None
     agree: int
-
-    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
-        """One classifier."""
-        members(self, inner)
-        return ONE
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """With work truly skipped."""
@@ -226,11 +225,8 @@ class _Reduced(NodeKind):
     form: str
 
     def __post_init__(self) -> None:
-        if self.reduce not in REDUCTIONS:
-            rule = f"must be {' or '.join(REDUCTIONS)}"
-            raise ModelError(f"{self.name}(reduce=)", rule, f"'{self.reduce}'", "Write e.g. reduce=mean.")
-        for name, value, known in (("noise", self.noise, MODES), ("form", self.form, FORMS)):
-            if value not in known:
+        for name, known in (("reduce", REDUCTIONS), ("noise", MODES), ("form", FORMS)):
+            if (value := getattr(self, name)) not in known:
                 rule, remedy = f"must be one of {', '.join(known)}", f"Write e.g. {name}={known[0]}."
                 raise ModelError(f"{self.name}({name}=)", rule, f"'{value}'", remedy)
 
@@ -266,17 +262,7 @@ class PatchesNode(_Reduced):
 
     @property
     def _crops(self) -> Crops:
-        chosen: Any = {"kind": self.kind, "sampling": self.sampling}
-        return Crops(
-            size=self.size,
-            count=self.count,
-            resize=self.resize,
-            pad=self.pad,
-            crop=self.crop,
-            stride=self.stride,
-            seed=self.seed,
-            **chosen,
-        )
+        return Crops(**{one.name: getattr(self, one.name) for one in fields(Crops)})
 
     @property
     def at_input(self) -> bool:

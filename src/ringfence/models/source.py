@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import final
 
 from ringfence.classifiers.architectures import ARCHITECTURES
+from ringfence.models.architecture import denoiser_name
 from ringfence.models.exported import is_program
-from ringfence.models.published import denoiser_name
 from ringfence.models.registry import SOURCES
 from ringfence.models.weights import CHECKPOINTS, split_weights
 
