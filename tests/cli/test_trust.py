@@ -12,7 +12,7 @@ from click.testing import Result
 
 from ringfence.errors import ModelError
 from ringfence.models import load_model
-from ringfence.models.trust import foreign_code
+from ringfence.models.source import foreign_code
 
 Call = Callable[..., Result]
 SMALL = ("--steps", 1, "--copies", 1, "--n", 20, "--radii", "0.1", "--device", "cpu", "--quiet")
