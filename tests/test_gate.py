@@ -196,6 +196,15 @@ def test_both_classes_raise_no_doubt_and_the_split_that_was_trained_on_does(run:
     assert "those of the split train" in doubt
 
 
+def test_inputs_that_are_there_again_are_told(tmp_path: Path) -> None:
+    """A loader that goes round makes 10 inputs 40, of which all agree: the bound would be that of 40 draws."""
+    ten = list(rf.load_dataset("default", limit=10))
+    for times, told in [(4, ["30 of the inputs are copies of others, which tell nothing new"]), (1, [])]:
+        data = [(one.x, one.label) for one in ten] * times
+        run = rf.certify("default", data, sigma=0.5, procedure=rf.Fixed(n0=10, n=50), out=tmp_path / str(times))
+        assert [one.partition(":")[0] for one in run.gate("0.2@0").doubts if "copies" in one] == told
+
+
 @pytest.mark.parametrize(
     ("classes", "there", "inputs", "told"),
     [(10, 10, 500, False), (10, 1, 2, False), (10, 1, 3, True), (10, 5, 20, True), (1000, 390, 500, False)],

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,28 @@ def test_labels_outside_the_classes_are_named() -> None:
         certified(Colours(), (x, torch.arange(32) % 4 + 1))
     with pytest.raises(DataError, match=r"label 9 .*choose the model that belongs to this data"):
         certified(Colours(), (x, y + 9))
+
+
+@pytest.mark.parametrize("how", ["stream", "run"])
+def test_classes_that_the_network_numbers_otherwise_are_named(tmp_path: Path, how: str) -> None:
+    """Folders are numbered by their names, networks of transformers by id2label: a few exchanged classes cost little
+    accuracy, and every answer would bear another's name."""
+    from PIL import Image
+
+    x, y = coloured(12)
+    for place, (picture, label) in enumerate(zip(x, y, strict=True)):
+        folder = tmp_path / "data" / "abc"[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((picture * 255).byte().permute(1, 2, 0).numpy()).save(folder / f"{place}.png")
+    net = Colours()
+    out = {} if how == "stream" else {"out": tmp_path / "run"}
+    for names in (["A", "c", "b", "none"], ["none", "a", "b", "c"]):
+        net.config = SimpleNamespace(id2label=dict(enumerate(names)))
+        with pytest.raises(DataError, match=r"must number its classes as the network does; got '[ab]' as"):
+            certified(net, str(tmp_path / "data"), **out)
+    for names in (["A", "b", "c", "none"], ["LABEL_0", "LABEL_1", "b", "LABEL_3"]):
+        net.config = SimpleNamespace(id2label=dict(enumerate(names)))
+        assert len(certified(net, str(tmp_path / "data"))) == 12
 
 
 def test_labels_are_looked_at_in_points_too_but_their_units_are_their_owners() -> None:

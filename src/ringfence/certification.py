@@ -244,15 +244,15 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = self.lane_names if self.split_alpha else self.names
-            value, lift, inputs = self, self.lift or Identity(), self.data.stream()
+            value, lift, inputs, classes = self, self.lift or Identity(), self.data.stream(), None
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
-                inputs = iter(dataset)
+                inputs, classes = iter(dataset), dataset.class_names
             else:  # as in a run folder, whose Dataset knows it
                 value = self.in_form(self.data.lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
-                check_units(module, first, value.noise, lift, pick_device(execution.device), names)
+                check_units(module, first, value.noise, lift, pick_device(execution.device), names, classes)
             work = value.work(module, inputs, lift, self.classes, names, execution)
         else:
             loaded = self.load(execution.device)

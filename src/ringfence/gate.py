@@ -22,6 +22,10 @@ HARDLY = 0.05
 """Probability below which a chance is no explanation."""
 
 
+COPIES = 0.01
+"""Share of inputs that may be there twice without a word."""
+
+
 @final
 @dataclass(frozen=True)
 class Demand:
@@ -113,6 +117,7 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
     doubts = (
         _few_classes(rows.label, run.config.classifier.classes),
         _trained_on(run.config.data.split),
+        _repeated(run),
         _too_few(inputs, best) if best < demand.accuracy else None,
     )
     told = tuple(one for one in doubts if one)
@@ -132,6 +137,15 @@ def _few_classes(labels: IntArray, classes: int) -> str | None:
 def _trained_on(split: str) -> str | None:
     told = "the inputs are those of the split train: a network knows what it was trained on, and new inputs fare worse"
     return told if split == "train" else None
+
+
+def _repeated(run: RunFolder) -> str | None:
+    """A loader that goes round, or samples with replacement, makes few inputs look like many; one copy in a hundred
+    may be in the data themselves. Inputs without a picture do not tell."""
+    pictures = [one.thumbnail for one in run.inputs() if one.thumbnail is not None]
+    copies = len(pictures) - len({(one.shape, one.tobytes()) for one in pictures})
+    told = f"{copies} of the inputs are copies of others, which tell nothing new: the bound counts them as if they did"
+    return told if copies > COPIES * len(pictures) else None
 
 
 def _too_few(inputs: int, best: float) -> str:

@@ -53,7 +53,8 @@ class Loaded:
     def check(self, device: str = "auto") -> None:
         """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
         parts = (looked_at(self.dataset), self.certification.noise, self.lift)
-        check_units(self.module, *parts, pick_device(device), self.certification.lane_names)
+        names = (self.certification.lane_names, self.dataset.class_names)
+        check_units(self.module, *parts, pick_device(device), *names)
 
     def work(self, inputs: Iterable[Input], execution: Execution, config_hash: str = "") -> Work:
         """What an engine is given for some of the inputs."""

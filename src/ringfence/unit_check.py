@@ -100,11 +100,14 @@ def check_units(
     lift: Lift,
     device: torch.device,
     lanes: Sequence[str] = (),
+    class_names: Sequence[str] | None = None,
 ) -> Checked | None:
     """Refuse inputs and labels that the classifier was hardly made for, and say what is probably meant.
 
-    classifier: what stands behind lift and noise. None where nothing could be measured: no labels, or no pictures.
+    classifier: what stands behind lift and noise; class_names: those of the data, by their numbers. None where nothing
+    could be measured: no labels, or no pictures.
     """
+    _check_numbers(classifier, class_names or ())
     items = [one for one in items if one.x.shape == items[0].x.shape]
     if not items:
         return None
@@ -129,6 +132,23 @@ def check_units(
         raise
     except Exception:  # what it cannot do with a batch, the run tells, with its reason
         return None
+
+
+def _check_numbers(classifier: nn.Module, class_names: Sequence[str]) -> None:
+    """Refuse classes that a network of transformers numbers otherwise, where it has all of their names.
+
+    A few that are exchanged cost little accuracy, and every answer would be told by the name of another class.
+    """
+    ours = [str(name).casefold() for name in class_names]
+    for part in classifier.modules():
+        told = getattr(getattr(part, "config", None), "id2label", None)
+        theirs = {str(name).casefold(): number for number, name in told.items()} if isinstance(told, dict) else {}
+        other = [place for place, name in enumerate(ours) if theirs.get(name, place) != place]
+        if other and theirs.keys() >= set(ours):
+            rule = "must number its classes as the network does"
+            received = f"{class_names[other[0]]!r} as {other[0]}, which is {theirs[ours[other[0]]]} in the network"
+            remedy = f"Name folders so that their order is that of its id2label, or write labels.csv. {GO_ON}"
+            raise DataError("data", rule, received, remedy)
 
 
 def _check_range(inputs: Sequence[Tensor]) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +85,30 @@ def test_unreadable_images_and_empty_folders(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((6, 8), np.uint16)).save(tmp_path / "a.png")
     with pytest.raises(DataError, match="8 bits"):
         load_dataset(str(tmp_path))
+
+
+def sixteen_bits(colour: int, channels: int) -> bytes:
+    """A PNG of 8 x 8 pixels with 16 bits a channel, which Pillow reads and does not write."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + np.full(8 * channels, 0x80FF, ">u2").tobytes() for _ in range(8))
+    head = struct.pack(">IIBBBBB", 8, 8, 16, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)], ids=["L", "RGB", "LA", "RGBA"])
+def test_sixteen_bits_are_refused_in_every_colour(tmp_path: Path, colour: int, channels: int) -> None:
+    """Pillow cuts colours off to 8 bits by itself: what is certified would be up to 1/255 away in every pixel."""
+    from ringfence.serve.inputs import PNG, read_input
+
+    content = sixteen_bits(colour, channels)
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(DataError, match=r"must have 8 bits per channel; got mode (I|RGB|LA|RGBA);16"):
+        load_dataset(str(tmp_path))
+    with pytest.raises(DataError, match="must have 8 bits per channel"):
+        read_input(content, PNG, (3, 8, 8))
 
 
 def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

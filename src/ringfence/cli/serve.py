@@ -67,6 +67,7 @@ def serve_command(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
             timeout_graceful_shutdown=round(limits.drain),
             limit_concurrency=1024,
             timeout_keep_alive=60,

@@ -189,6 +189,7 @@ def open_image(file: BinaryIO, where: str) -> Image:
             with pillow.open(file, formats=FORMATS) as image:
                 _check_size(where, *image.size)
                 _refuse_several(where, image)
+                refuse_deep(where, image)
                 image.load()
                 return image
         except pillow.DecompressionBombError as error:
@@ -207,6 +208,17 @@ def _refuse_several(where: str, image: Image) -> None:
         raise DataError(where, "must hold one picture", f"{frames} frames or pages", "Save the one that is meant.")
 
 
+def refuse_deep(where: str, image: Image) -> None:
+    """Refuse more than 8 bits a channel: colours are cut off to those while they are decoded, and over a whole picture
+    that can be more than a radius. Before it is decoded, the name of the file's own form tells."""
+    told = [one[3] for one in getattr(image, "tile", ())]
+    forms = [image.mode, *(str(one[0] if isinstance(one, tuple) else one) for one in told)]
+    deep = next((one for one in forms if one.startswith(("I", "F")) or one.endswith((";16B", ";16L", ";16N"))), None)
+    if deep is not None:
+        remedy = "Convert it, or give its numbers as an array (.npz; to a server .npy)."
+        raise DataError(where, "must have 8 bits per channel", f"mode {deep}", remedy)
+
+
 def _check_size(where: str, width: int, height: int) -> None:
     if width * height > MOST_PIXELS:
         raise _too_large(where, f"{width} x {height}")
@@ -218,8 +230,7 @@ def _too_large(where: str, received: object) -> DataError:
 
 def pixels_of(image: Image, where: str, mode: str, framing: Framing | None = None) -> Tensor:
     """(C, H, W) in [0, 1]; mode: L (grey) or RGB."""
-    if image.mode.startswith(("I", "F")):
-        raise DataError(where, "must have 8 bits per channel", f"mode {image.mode}", "Convert it, or use .npz.")
+    refuse_deep(where, image)
     image = image.convert(mode)
     if framing is not None:
         _check_size(where, *framing.resized(image))

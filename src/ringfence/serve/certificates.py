@@ -147,13 +147,20 @@ def signature_wrong(content: Mapping[str, Any], kind: str, trusted: bytes | None
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """The JSON object in a file; with an entry twice, another reader might see the one that nobody signed."""
     try:
-        found = json.loads(read_file(path))
+        found = json.loads(read_file(path), object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise StoreError(str(path), "must be JSON", error, "Give a certificate.") from error
     if not isinstance(found, dict):
         raise StoreError(str(path), "must be a JSON object", type(found).__name__, "Give a certificate.")
+    return found
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an entry stands twice in one object")
     return found
 
 

@@ -156,6 +156,8 @@ class Answer(Wire):
             f"{one.what} is given as {one.stored}, it should be {one.recomputed}"
             for one in contradicted(self.claim.config(), [self.record()], "claim")
         ]
+        if not self.sound:
+            found.append("sound is false: nothing is proved about it")
         if self.asked.alpha != self.alpha:
             found.append(f"alpha is {self.alpha}, asked was {self.asked.alpha}")
         radii = list(self.claim.procedure.settings.get("radii", []))
