@@ -11,11 +11,11 @@ from torch import nn
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, theta_lanes, vote_lanes
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.patches import REDUCTIONS, Chunks, Clips, Crops, Patches, Reduction
+from ringfence.classifiers.patches import Chunks, Clips, Crops, Patches, Reduction
 from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
-from ringfence.lift import FORMS, LIFTS, MODES, Lift, noise_place
+from ringfence.lift import LIFTS, Form, Lift, Mode, noise_place
 from ringfence.models.grammar import Leaf, Tree
 from ringfence.models.normalization import refuse_second
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Numbers, Shape, WholeNumbers, node
@@ -220,15 +220,9 @@ class _Reduced(NodeKind):
 
     sees_whole: ClassVar[bool] = False
 
-    reduce: str
-    noise: str
-    form: str
-
-    def __post_init__(self) -> None:
-        for name, known in (("reduce", REDUCTIONS), ("noise", MODES), ("form", FORMS)):
-            if (value := getattr(self, name)) not in known:
-                rule, remedy = f"must be one of {', '.join(known)}", f"Write e.g. {name}={known[0]}."
-                raise ModelError(f"{self.name}({name}=)", rule, f"'{value}'", remedy)
+    reduce: Reduction
+    noise: Mode
+    form: Form
 
     @property
     def sound(self) -> bool:
@@ -256,9 +250,9 @@ class PatchesNode(_Reduced):
     stride: int | None = None
     sampling: str = "dense"
     seed: int = 0
-    reduce: str = "mean"
-    noise: str = "input"
-    form: str = "sound"
+    reduce: Reduction = "mean"
+    noise: Mode = "input"
+    form: Form = "sound"
 
     @property
     def _crops(self) -> Crops:
@@ -271,8 +265,7 @@ class PatchesNode(_Reduced):
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """Noise at the input; ``placed`` changes it where it enters elsewhere."""
-        reduce: Reduction = self.reduce  # type: ignore[assignment]
-        return Patches(models[0], self._crops, reduce)
+        return Patches(models[0], self._crops, self.reduce)
 
     def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:
         """The lift of the noise's place, and what is left to do."""
@@ -290,14 +283,13 @@ class ClipsNode(_Reduced):
     frames: int
     count: int | None = None
     stride: int | None = None
-    reduce: str = "mean"
-    noise: str = "input"
-    form: str = "sound"
+    reduce: Reduction = "mean"
+    noise: Mode = "input"
+    form: Form = "sound"
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """Noise on the video."""
-        reduce: Reduction = self.reduce  # type: ignore[assignment]
-        return Clips(models[0], self.frames, self.count, self.stride, reduce)
+        return Clips(models[0], self.frames, self.count, self.stride, self.reduce)
 
     def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:
         """The lift of the noise's place, and what is left to do."""
