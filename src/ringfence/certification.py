@@ -243,21 +243,21 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = self.lane_names if self.split_alpha else self.names
-            value, lift, inputs = self, self.lift or Identity(), self.data.stream()
+            value, lift, inputs, count = self, self.lift or Identity(), self.data.stream(), self.data.count
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
-                inputs = iter(dataset)
+                inputs, count = iter(dataset), len(dataset)
             else:  # as in a run folder, whose Dataset knows it
                 value = self.in_form(self.data.lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names)
-            work = value.work(module, inputs, lift, self.classes, names, execution)
+            work = value.work(module, inputs, lift, self.classes, names, execution.expecting(count, value.test))
         else:
             loaded = self.load(execution.device)
             if execution.check:
                 loaded.check(execution.device)
-            work = loaded.work(iter(loaded.dataset), execution)
+            work = loaded.work(iter(loaded.dataset), execution.expecting(len(loaded.dataset), self.test))
         yield from engine_named(execution.engine).records(work)
 
     def work(

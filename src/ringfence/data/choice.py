@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import islice
@@ -10,6 +10,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from ringfence.data.adapters import inputs_of
 from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, span
@@ -87,6 +88,14 @@ class Data:
             return self.limit
         reached = -(-self.stop // self.skip)
         return reached if self.limit is None else min(self.limit, reached)
+
+    @property
+    def count(self) -> int:
+        """How many inputs are to come, 0 where that is not known without reading them; what a loader drops counts."""
+        x = self.source[0] if isinstance(self.source, tuple) and len(self.source) == 2 else self.source
+        x = x.dataset if isinstance(x, DataLoader) else x
+        there = -(-len(x) // self.skip) if isinstance(x, Sized) and not isinstance(x, Mapping | str) else 0
+        return there if self.most is None else min(there, self.most)
 
     @property
     def choice(self) -> dict[str, Any]:

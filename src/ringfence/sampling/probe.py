@@ -20,6 +20,12 @@ from ringfence.sampling.plan import ForwardPlan, Precision, check_memory, out_of
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
+PAYS = 1.05
+"""Times the rate of a smaller batch that a larger one must have: it takes more memory, and more may be padding."""
+FULL_BATCHES = 32
+"""Batches of a run, at least, where its draws are known: the first and the last are padded, and so cost the whole."""
+LEAST_ROWS = 256
+"""However few draws there are: below, a GPU is far from full."""
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
 AUTOTUNE_SECONDS = 600.0
@@ -122,7 +128,7 @@ def fastest_plan(
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
-        size = batch or max(_sizes(device, shape))
+        size = batch or max(_sizes(device, shape, draws))
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
         # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
         # network the next batch's noise fills it.
@@ -134,10 +140,10 @@ def fastest_plan(
             autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws)
         return replace(plan, parts=parts, fused=fused, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else _sizes(device, shape):
+    for size in (batch,) if batch else _sizes(device, shape, draws):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
-        if rate > best_rate:
+        if rate > PAYS * best_rate:
             best, best_rate = plan, rate
         # Larger batches stop paying, memory is full, or a forward is long enough already.
         if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
@@ -196,12 +202,15 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def _sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
+def _sizes(device: torch.device, shape: tuple[int, ...], draws: int) -> Iterator[int]:
+    """Rows of a forward to try, ascending; draws: those expected of the run, 0 where nobody knows."""
     if device.type == "cpu":
         yield from CPU_BATCHES
         return
     # Keep a float32 batch of inputs below about 400 MB.
     largest = max(32, min(CUDA_BATCHES[-1], 100_000_000 // int(torch.Size(shape).numel())))
+    if draws:  # powers of two: a compiler's cache knows few shapes
+        largest = min(largest, 1 << max(LEAST_ROWS, draws // FULL_BATCHES).bit_length() - 1)
     yield from (*(size for size in CUDA_BATCHES if size < largest), largest)
 
 
