@@ -70,7 +70,7 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--radius", 0.1, "--larger", "0.05"], ("--larger", "above the radius 0.1", "0.05", "Write e.g. 0.2")),
     (
         ["--mechanism", "neyman-person"],
-        ("error: --mechanism:", "must be one of", "neyman-person", "mean neyman_pearson?"),
+        ("error: --mechanism:", "must be one of", "neyman-person", "mean neyman-pearson?"),
     ),
     (["--model", "defualt"], ("defualt", "must be default, zoo:NAME", "'defualt'", "mean 'default'?")),
     (["--model", "lenet"], ("lenet", "needs trained weights", "none", "--weights")),
@@ -139,7 +139,7 @@ def test_models(call: Call, tmp_path: Path, models: Path, dots: Path, factory: s
 def test_models_and_data_that_do_not_belong_together(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
     message = refused(call, "certify", *OK, "--data", dots, "--out", tmp_path / "run")
     assert "classifier: must accept a batch of shape (1, 1, 2, 2)" in message
-    assert "model and data belong together" in message
+    assert "Give inputs of the shape that it was made for" in message
     np.savez(tmp_path / "three.npz", x=np.zeros((3, 2, 2), np.float32), y=np.array([0, 1, 2]))
     words = ["--model", f"{models}:build", "--data", tmp_path / "three.npz"]
     message = refused(call, "certify", "--sigma", 0.5, "--n", 100, *words, "--out", tmp_path / "run")

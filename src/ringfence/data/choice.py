@@ -119,8 +119,8 @@ class Data:
         return chosen
 
     def framed(self, dataset: Dataset, side: int | None) -> Data:
-        """The same; pictures of several sizes brought to so many pixels, where nobody has said how many."""
-        wanted = side is not None and self.size is None and dataset.several_sizes()
+        """The same; pictures of several sizes, or larger ones, brought to so many pixels, where nobody has said any."""
+        wanted = side is not None and self.size is None and dataset.misfits(side)
         return replace(self, size=side) if wanted else self
 
     def stream(self) -> Iterator[Input]:

@@ -54,7 +54,8 @@ class Dataset:
     read: position in the source -> x; name_of: position in the source -> name; positions: one per id.
     num_classes is None where the source does not say; identify finds the digest, which may mean to read every file.
     lattice: steps per unit of the lattice that all inputs are known to lie on, 255 for 8-bit ones; None: not known.
-    several_sizes: whether pictures, as they are stored, have several; asked only by whoever can do something about it.
+    misfits: whether pictures, as they are stored, have several sizes or are larger than so many pixels; asked only by
+    whoever can do something about it.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Dataset:
     num_classes: int | None = None
     class_names: Sequence[str] | None = None
     lattice: int | None = None
-    several_sizes: Callable[[], bool] = lambda: False
+    misfits: Callable[[int], bool] = lambda side: False
 
     def __post_init__(self) -> None:
         if len(set(self.ids)) < len(self.ids):
