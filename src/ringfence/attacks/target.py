@@ -11,7 +11,11 @@ from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
 from ringfence.models.compose import with_weights
+<<<<<<< HEAD
 from ringfence.models.trust import foreign_code, without_gradients
+=======
+from ringfence.models.source import refuse_foreign_code
+>>>>>>> house
 from ringfence.procedures import Procedure
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
@@ -63,7 +67,8 @@ def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
         rule, remedy = "must have gradients, which an attack follows", "Attack the network that it was exported from."
         raise ModelError("model", rule, ", ".join(without), remedy)
     if not job.trust:
-        _refuse_foreign_code(run, spec)
+        remedy = "Look at that code; then give the model by `model` (or `members`), or set `trust`."
+        refuse_foreign_code(spec, run.path, remedy)
     model = load_model(
         spec,
         num_classes=run.config.classifier.classes,
@@ -79,16 +84,6 @@ def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     return model
 
 
-def _refuse_foreign_code(run: RunFolder, spec: str) -> None:
-    """A folder from elsewhere is data: it may say which of our networks to load, and name nobody's program."""
-    told = foreign_code(spec)
-    if told:
-        rule = "names a model that runs code, which no run folder may start by itself"
-        received = f"{run.path / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"
-        remedy = "Look at that code; then give the model by `model` (or `members`), or set `trust`."
-        raise ModelError("run", rule, received, remedy)
-
-
 def _tree(job: AttackJob, run: RunFolder) -> str:
     """The tree that was named, or the run's own; with other weights where those were named."""
     model = job.model or run.config.classifier.tree
@@ -98,7 +93,7 @@ def _tree(job: AttackJob, run: RunFolder) -> str:
 def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
     """The inputs the run certified; any others are refused by their digest."""
     stored = run.config.data
-    split: Any = stored.split or job.split
+    split: Any = stored.split
     form: dict[str, Any] = {"size": stored.size, "range": stored.range, "channels": stored.channels}
     dataset = load_dataset(
         job.data or stored.source, skip=stored.skip, limit=stored.count or stored.limit, split=split, **form

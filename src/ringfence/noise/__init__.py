@@ -1,8 +1,7 @@
 """Noise: what is added to the lifted input."""
 
 from ringfence.noise.base import NOISES, Noise, noise_with
-from ringfence.noise.gaussian import Gaussian
-from ringfence.noise.l1 import Laplace, Uniform
+from ringfence.noise.families import Gaussian, Laplace, Uniform
 
 NOISES.update({one.name: one for one in (Gaussian, Uniform, Laplace)})
 
