@@ -171,7 +171,7 @@ class Certification:
         wrong.tell()
         assert model is not None
         assert dataset is not None
-        data = self.data.framed(dataset, model.side)
+        data = self.data if self.expected else self.data.framed(dataset, model.side)  # a config says what was done
         if data is not self.data:
             dataset = data.load(model.num_classes)
         try:
@@ -245,20 +245,21 @@ class Certification:
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = self.lane_names if self.split_alpha else self.names
             value, lift, inputs, classes = self, self.lift or Identity(), self.data.stream(), None
+            count = self.data.count
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
-                inputs, classes = iter(dataset), dataset.class_names
+                inputs, count, classes = iter(dataset), len(dataset), dataset.class_names
             else:  # as in a run folder, whose Dataset knows it
                 value = self.in_form(self.data.lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names, classes)
-            work = value.work(module, inputs, lift, self.classes, names, execution)
+            work = value.work(module, inputs, lift, self.classes, names, execution.expecting(count, value.test))
         else:
             loaded = self.load(execution.device)
             if execution.check:
                 loaded.check(execution.device)
-            work = loaded.work(iter(loaded.dataset), execution)
+            work = loaded.work(iter(loaded.dataset), execution.expecting(len(loaded.dataset), self.test))
         yield from engine_named(execution.engine).records(work)
 
     def work(

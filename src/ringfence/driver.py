@@ -20,7 +20,7 @@ from ringfence.in_flight import Draws
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together
 from ringfence.noise import Noise
-from ringfence.noise.exact import onto_lattice
+from ringfence.noise.exact import IN_FLOATS, onto_lattice
 from ringfence.procedures import Given
 from ringfence.record import Record
 from ringfence.sampling import (
@@ -202,10 +202,10 @@ def norm_bound(lift: Lift, mechanism: Mechanism, noise: Noise) -> float:
     """
     if noise.law.lattice is not None and not isinstance(lift, Identity):
         rule = "must be added to the input itself to be exact: a lift takes inputs off the lattice"
-        raise ArgumentError("noise", rule, f"{noise.law}, lift {lift.name}", "Use float noise, or no lift.")
+        raise ArgumentError("noise", rule, f"{noise.law}, lift {lift.name}", f"Use {IN_FLOATS}, or no lift.")
     bound = lift.bound_in(mechanism.norm)
     if bound is None:
-        rule = f"has no certified bound in {mechanism.norm}, the norm of {mechanism.name}"
+        rule = f"has no certified bound in {mechanism.norm}, the norm of {mechanism.spelled}"
         raise ArgumentError("lift", rule, lift.settings()["name"], "Add the noise to the input itself.")
     return bound
 

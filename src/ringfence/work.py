@@ -70,6 +70,11 @@ class Execution:
         if self.batch is not None and self.batch < 1:
             raise ArgumentError("batch", "must be auto or a number of rows", self.batch, "Use auto.")
 
+    def expecting(self, inputs: int, procedure: Procedure) -> Execution:
+        """With the draws of so many inputs, unless they were said: all of n, or nothing is known where tests stop."""
+        each = 0 if procedure.target is not None else procedure.most_draws
+        return replace(self, draws=self.draws or inputs * each)
+
     def planned(
         self,
         classifier: nn.Module,

@@ -50,7 +50,7 @@ def test_uniform_noise_under_a_max_margin_vote(call: Call, tmp_path: Path) -> No
     run = certified(call, tmp_path / "run", *words, "--n", "200", "--mechanism", "all")
     assert run.config.mechanisms == ["neyman_pearson_l1", "one_sided_l1"]
     told = call("compare", tmp_path / "run").stdout
-    assert "one_sided_l1" in told
+    assert "one-sided-l1" in told
     assert "renyi" not in told
 
 

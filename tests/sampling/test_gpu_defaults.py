@@ -113,6 +113,27 @@ def test_a_network_is_compiled_where_the_run_is_long_enough(
     assert plan.precision == "fp32"
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("draws", "rows"), [(0, 8192), (1, 256), (8_800, 256), (65_480, 1024), (131_072, 4096), (10**9, 8192)]
+)
+def test_a_short_run_has_many_batches_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, draws: int, rows: int, compiled: bool
+) -> None:
+    """Its first batch, of the few draws that choose a class, and its last are padded: they may not be half of it."""
+    monkeypatch.setattr(probe, "_fitting", lambda classifier, plan, *rest: (plan, 1e6 * plan.batch))
+    monkeypatch.setattr(probe, "_takes_long", lambda *rest: False)
+    assert probe.fastest_plan(_net(), (3, 32, 32), 3, CUDA, "tf32", compiled, draws=draws).batch == rows
+
+
+@pytest.mark.parametrize(("gain", "rows"), [(1.04, 1024), (1.06, 8192)])
+def test_a_larger_batch_must_pay(monkeypatch: pytest.MonkeyPatch, gain: float, rows: int) -> None:
+    """As fast as a smaller one, it only takes more memory, and more padding where few inputs are in work."""
+    rates = {1024: 1e6, 2048: 1e6, 4096: 1e6, 8192: 1e6 * gain}
+    monkeypatch.setattr(probe, "_fitting", lambda classifier, plan, *rest: (plan, rates[plan.batch]))
+    assert probe.fastest_plan(_net(), (3, 32, 32), 3, CUDA, "tf32", False).batch == rows
+
+
 def test_plan_and_reason_are_told_in_a_line() -> None:
     long = rf.Execution("cuda", draws=2_000_000)
     told = long.in_words(ForwardPlan(4096, "tf32", channels_last=True, compile=True), CUDA)

@@ -125,7 +125,7 @@ class RunBounds:
         if all(mechanism.name in record.radii for record in self.records):
             return np.array([record.radii[mechanism.name] for record in self.records])
         self.need_mechanisms()
-        self.need_counts(f"for radii by {mechanism.name}")
+        self.need_counts(f"for radii by {mechanism.spelled}")
         with _believed(self.path):
             return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1] * self.factor
 

@@ -11,7 +11,11 @@ from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
 from ringfence.models.compose import with_weights
+<<<<<<< HEAD
+from ringfence.models.trust import foreign_code, without_gradients
+=======
 from ringfence.models.source import refuse_foreign_code
+>>>>>>> house
 from ringfence.procedures import Procedure
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
@@ -59,6 +63,9 @@ def chosen_attack(job: AttackJob, run: RunFolder) -> type[Attack]:
 def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
     spec = _tree(job, run)
+    if without := without_gradients(spec):  # before trust is asked for, which would not help
+        rule, remedy = "must have gradients, which an attack follows", "Attack the network that it was exported from."
+        raise ModelError("model", rule, ", ".join(without), remedy)
     if not job.trust:
         remedy = "Look at that code; then give the model by `model` (or `members`), or set `trust`."
         refuse_foreign_code(spec, run.path, remedy)

@@ -130,7 +130,14 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
         rows = []
         for one, curve in zip(run.mechanisms, shares_above, strict=True):
             shares = (percent(one.above, "%"), percent(one.largest, "%"))
-            rows.append((one.mechanism, f"{one.median_radius:.3f}", *shares, Text(sparkline(curve), style="cyan")))
+            rows.append(
+                (
+                    one.mechanism.replace("_", "-"),
+                    f"{one.median_radius:.3f}",
+                    *shares,
+                    Text(sparkline(curve), style="cyan"),
+                )
+            )
         headings = ("mechanism", "median radius", f"above {above:g}", "largest", "curve")
         results.print(table(headings, rows, ("mechanism", "curve")))
 
@@ -169,6 +176,7 @@ def _short(name: str, found: Sequence[Comparison]) -> str:
     """The mechanism alone where all contestants come from one run, the last folder's name otherwise."""
     path, colon, mechanism = name.rpartition(": ")
     one_run = len({text.rpartition(": ")[0] for each in found for text in (each.name, each.against)}) == 1
+    mechanism = mechanism.replace("_", "-") if colon else mechanism
     if colon and one_run:
         return mechanism
     return Path(path).name + colon + mechanism if colon else name if name.startswith("best of") else Path(name).name

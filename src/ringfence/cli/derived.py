@@ -108,7 +108,7 @@ class ProcedureCommand(DerivedCommand):
         from ringfence.mechanisms import MECHANISMS
         from ringfence.procedures import PROCEDURES
 
-        proofs = [name.replace("_", "-") for name in MECHANISMS]
+        proofs = [one.spelled for one in MECHANISMS.values()]
         tests = f"{', '.join(PROCEDURES)}; without it, sequential with a radius and fixed without one."
         return [
             parameter("procedure", str, help=tests, words=list(PROCEDURES)),

@@ -42,7 +42,7 @@ def _installation() -> dict[str, Any]:
         **describe_environment(),
         "devices": ["cpu", *cuda],
         "procedures": list(PROCEDURES),
-        "mechanisms": [name.replace("_", "-") for name in MECHANISMS],
+        "mechanisms": [one.spelled for one in MECHANISMS.values()],
         "noises": list(NOISES),
         "engines": list(dict.fromkeys([*ENGINES, *ELSEWHERE])),
         "architectures": list(ARCHITECTURES),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import islice
@@ -10,6 +10,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from ringfence.data.adapters import inputs_of
 from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, span
@@ -89,6 +90,14 @@ class Data:
         return reached if self.limit is None else min(self.limit, reached)
 
     @property
+    def count(self) -> int:
+        """How many inputs are to come, 0 where that is not known without reading them; what a loader drops counts."""
+        x = self.source[0] if isinstance(self.source, tuple) and len(self.source) == 2 else self.source
+        x = x.dataset if isinstance(x, DataLoader) else x
+        there = -(-len(x) // self.skip) if isinstance(x, Sized) and not isinstance(x, Mapping | str) else 0
+        return there if self.most is None else min(there, self.most)
+
+    @property
     def choice(self) -> dict[str, Any]:
         """What is chosen from the source."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("source", "kept")}
@@ -110,8 +119,8 @@ class Data:
         return chosen
 
     def framed(self, dataset: Dataset, side: int | None) -> Data:
-        """The same; pictures of several sizes brought to so many pixels, where nobody has said how many."""
-        wanted = side is not None and self.size is None and dataset.several_sizes()
+        """The same; pictures of several sizes, or larger ones, brought to so many pixels, where nobody has said any."""
+        wanted = side is not None and self.size is None and dataset.misfits(side)
         return replace(self, size=side) if wanted else self
 
     def stream(self) -> Iterator[Input]:

@@ -92,10 +92,12 @@ class Source(ABC):
     """Where networks come from by a name of one's own: ``name:rest`` is a leaf that ``load`` builds.
 
     trusted: whether loading runs no code but the source's own, so that a stranger's run folder may name any rest.
+    has_gradients: whether its networks can be attacked.
     """
 
     name: ClassVar[str]
     trusted: ClassVar[bool] = False
+    has_gradients: ClassVar[bool] = True
 
     @abstractmethod
     def load(self, rest: str, num_classes: int | None) -> nn.Module:

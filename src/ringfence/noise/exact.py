@@ -31,6 +31,9 @@ roundings on the way to input units and back, of 2^-24 each, never lead to anoth
 STILL: Final = 1e-3
 """Steps by which float32's own rounding moves a lattice point at most; what moves farther was off the lattice."""
 
+IN_FLOATS: Final = "float noise: `noise_form` float (in Python: rf.Gaussian(sigma, form='float'))"
+"""What to do where inputs are on no lattice."""
+
 TOP: Final = 16
 """Bits of a word that tell its integer, unless a threshold lies among the words that have them."""
 
@@ -187,14 +190,14 @@ def onto_lattice(name: str, x: Tensor, lattice: int) -> Tensor:
     if not bool((steps.abs() <= FARTHEST).all()):
         rule = f"exact noise needs finite inputs between -{FARTHEST / lattice:g} and {FARTHEST / lattice:g}"
         received = f"values from {float(x.min()):g} to {float(x.max()):g}"
-        raise DataError(name, rule, received, "Scale the inputs to [0, 1], or use float noise.")
+        raise DataError(name, rule, received, f"Scale the inputs to [0, 1], or use {IN_FLOATS}.")
     off = (x.double() * lattice - steps).abs()
     outside = off > STILL + 2.0**-23 * steps.abs()
     if bool(outside.any()):
         rule = f"exact noise needs inputs on the lattice of step 1/{lattice}"
         worst = float(x.flatten()[int(off.argmax())])
         received = f"{int(outside.sum())} of {x.numel()} values off it, such as {worst:.9g}"
-        raise DataError(name, rule, received, "Give 8-bit images or another lattice, or use float noise.")
+        raise DataError(name, rule, received, f"Give 8-bit images or another `lattice`, or use {IN_FLOATS}.")
     return steps * (1 / lattice)
 
 
