@@ -1,7 +1,7 @@
-"""What kind of source a leaf of a model tree names, and which foreign code it would run: decided in one place.
+"""What kind of source a leaf of a model tree names: decided in one place, for those who load it and who ask about it.
 
-Were those who load a leaf and those who ask whether to trust it to read it each in their own way, a stranger's run
-folder could name a program that only one of them sees.
+Were the loaders and trust to read a leaf each in their own way, a run folder could name a program that only one of
+them sees.
 """
 
 from __future__ import annotations
@@ -11,17 +11,11 @@ from enum import Enum
 from pathlib import Path
 from typing import final
 
-from ringfence.classifiers import architectures
 from ringfence.classifiers.architectures import ARCHITECTURES
-from ringfence.errors import ModelError
 from ringfence.models.architecture import denoiser_name
 from ringfence.models.exported import is_program
-from ringfence.models.grammar import Leaf, Live, Tree, as_tree
-from ringfence.models.registry import SOURCES, named_models, settle
+from ringfence.models.registry import SOURCES
 from ringfence.models.weights import CHECKPOINTS, split_weights
-
-OURS = architectures.__name__
-"""The package whose networks a spec may name like anybody's: those that it declares, and nothing else found there."""
 
 BLIND, GUIDED = ("dncnn", "cdncnn"), ("fdncnn", "ffdnet")
 """Denoisers that find the noise level themselves, and those that are told it: ``fdncnn-0.25``."""
@@ -95,47 +89,3 @@ def _kind(name: str, denoiser: bool) -> Kind:
     if is_denoiser(name) if denoiser else name in ARCHITECTURES:
         return Kind.ARCHITECTURE
     return Kind.CHECKPOINT if Path(name).suffix in CHECKPOINTS else Kind.UNKNOWN
-
-
-def foreign_code(spec: str) -> list[str]:
-    """What loading the spec would execute, in words; empty for weights of known architectures, which are only read."""
-    return _told(as_tree(spec), denoiser=False)
-
-
-def refuse_foreign_code(spec: str, folder: Path, remedy: str) -> None:
-    """A run folder from elsewhere is data: it may say which of our networks to load, and name nobody's program."""
-    if told := foreign_code(spec):
-        rule = "names a model that runs code, which no run folder may start by itself"
-        received = f"{folder / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"
-        raise ModelError("run", rule, received, remedy)
-
-
-def _told(tree: Tree, denoiser: bool) -> list[str]:
-    """The same for a part, which stands in a denoiser's place or not, as models/resolve.py decides it."""
-    if isinstance(tree, Leaf):
-        return _leaf(tree.text, denoiser)
-    if isinstance(tree, Live):
-        return []
-    kind = settle(tree)
-    parts = [(one, denoiser or (kind.denoiser_first and place == 0)) for place, one in enumerate(tree.models)]
-    parts += [(one, denoiser and name not in kind.selectors) for name, one in named_models(kind).items()]
-    return [told for one, cleans in parts for told in _told(one, cleans)]
-
-
-def _leaf(text: str, denoiser: bool) -> list[str]:
-    source = source_of(text, denoiser)
-    if source.kind is Kind.REGISTERED and not SOURCES[source.name.partition(":")[0]].trusted:
-        return [f"whatever {source.name} names"]
-    if source.kind is Kind.PROGRAM:
-        return [f"the program in {source.name}"]
-    if source.kind is Kind.FILE:
-        return [f"{source.place}, and {source.factory}() in it"]
-    if source.kind is Kind.MODULE and not _is_ours(source.place, source.factory):
-        return [f"the module {source.place}, and {source.factory}() in it"]
-    return []
-
-
-def _is_ours(place: str, factory: str) -> bool:
-    """Whether that is a declared network of ours, named in the package or where it is written."""
-    declared = getattr(architectures, factory, None) if factory in architectures.NETWORKS else None
-    return declared is not None and place in (OURS, declared.__module__)

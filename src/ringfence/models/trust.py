@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from ringfence.classifiers import architectures
+from ringfence.errors import ModelError
 from ringfence.models.grammar import Leaf, Live, Tree, as_tree
 from ringfence.models.registry import SOURCES, named_models, settle
 from ringfence.models.source import Kind, LeafSource, source_of
@@ -16,6 +18,14 @@ OURS = architectures.__name__
 def foreign_code(spec: str) -> list[str]:
     """What loading the spec would execute, in words; empty for weights of known architectures, which are only read."""
     return [told for one in _leaves(as_tree(spec)) if (told := _runs(one))]
+
+
+def refuse_foreign_code(spec: str, folder: Path, remedy: str) -> None:
+    """A run folder from elsewhere is data: it may say which of our networks to load, and name nobody's program."""
+    if told := foreign_code(spec):
+        rule = "names a model that runs code, which no run folder may start by itself"
+        received = f"{folder / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"
+        raise ModelError("run", rule, received, remedy)
 
 
 def without_gradients(spec: str) -> list[str]:
