@@ -23,16 +23,7 @@ from ringfence.noise import Noise
 from ringfence.noise.exact import IN_FLOATS, onto_lattice
 from ringfence.procedures import Given
 from ringfence.record import Record
-from ringfence.sampling import (
-    Facts,
-    Finished,
-    Sampler,
-    check_seed,
-    count_classes,
-    on_device,
-    pick_device,
-    readouts,
-)
+from ringfence.sampling import Facts, Finished, Sampler, check_seed, count_classes, on_device, pick_device, readouts
 
 if TYPE_CHECKING:
     from ringfence.work import Work

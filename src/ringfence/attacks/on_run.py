@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ringfence.attack_job import AttackJob
-from ringfence.attacks.target import (
-    attacked_procedure,
-    chosen_attack,
-    load_attacked,
-    load_inputs,
-    moving_of,
-)
+from ringfence.attacks.target import attacked_procedure, chosen_attack, load_attacked, load_inputs, moving_of
 from ringfence.attacks.through_noise import ORDERS
 from ringfence.certifying import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score

@@ -89,6 +89,7 @@ class CohenLog:
                 draws=0,
                 forwards=0,
                 seconds=seconds,
+                norm=self.norm,
             )
             for one, label, predict, radius, seconds in zip(*(column.tolist() for column in columns), strict=True)
         ]
