@@ -6,6 +6,7 @@ folder could name a program that only one of them sees.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -99,7 +100,13 @@ def _kind(name: str, denoiser: bool) -> Kind:
 
 def foreign_code(spec: str) -> list[str]:
     """What loading the spec would execute, in words; empty for weights of known architectures, which are only read."""
-    return _told(as_tree(spec), denoiser=False)
+    return [told for one in _leaves(as_tree(spec)) if (told := _runs(one))]
+
+
+def without_gradients(spec: str) -> list[str]:
+    """The leaves that no attack gets through, by the word of their source: nothing is loaded to ask."""
+    named = [one.name for one in _leaves(as_tree(spec)) if one.kind is Kind.REGISTERED]
+    return [name for name in named if not SOURCES[name.partition(":")[0]].has_gradients]
 
 
 def refuse_foreign_code(spec: str, folder: Path, remedy: str) -> None:
@@ -110,29 +117,29 @@ def refuse_foreign_code(spec: str, folder: Path, remedy: str) -> None:
         raise ModelError("run", rule, received, remedy)
 
 
-def _told(tree: Tree, denoiser: bool) -> list[str]:
-    """The same for a part, which stands in a denoiser's place or not, as models/resolve.py decides it."""
+def _leaves(tree: Tree, denoiser: bool = False) -> Iterator[LeafSource]:
+    """What each leaf names; a part stands in a denoiser's place or not, as models/resolve.py decides it."""
     if isinstance(tree, Leaf):
-        return _leaf(tree.text, denoiser)
-    if isinstance(tree, Live):
-        return []
+        yield source_of(tree.text, denoiser)
+    if isinstance(tree, Leaf | Live):
+        return
     kind = settle(tree)
-    parts = [(one, denoiser or (kind.denoiser_first and place == 0)) for place, one in enumerate(tree.models)]
-    parts += [(one, denoiser and name not in kind.selectors) for name, one in named_models(kind).items()]
-    return [told for one, cleans in parts for told in _told(one, cleans)]
+    for place, one in enumerate(tree.models):
+        yield from _leaves(one, denoiser or (kind.denoiser_first and place == 0))
+    for name, one in named_models(kind).items():
+        yield from _leaves(one, denoiser and name not in kind.selectors)
 
 
-def _leaf(text: str, denoiser: bool) -> list[str]:
-    source = source_of(text, denoiser)
+def _runs(source: LeafSource) -> str | None:
     if source.kind is Kind.REGISTERED and not SOURCES[source.name.partition(":")[0]].trusted:
-        return [f"whatever {source.name} names"]
+        return f"whatever {source.name} names"
     if source.kind is Kind.PROGRAM:
-        return [f"the program in {source.name}"]
+        return f"the program in {source.name}"
     if source.kind is Kind.FILE:
-        return [f"{source.place}, and {source.factory}() in it"]
+        return f"{source.place}, and {source.factory}() in it"
     if source.kind is Kind.MODULE and not _is_ours(source.place, source.factory):
-        return [f"the module {source.place}, and {source.factory}() in it"]
-    return []
+        return f"the module {source.place}, and {source.factory}() in it"
+    return None
 
 
 def _is_ours(place: str, factory: str) -> bool:
