@@ -11,7 +11,7 @@ from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
 from ringfence.models.compose import with_weights
-from ringfence.models.trust import refuse_foreign_code, without_gradients
+from ringfence.models.source import refuse_foreign_code, without_gradients
 from ringfence.procedures import Procedure
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder

@@ -12,7 +12,7 @@ from ringfence.data import Dataset
 from ringfence.driver import CHECKED_ON
 from ringfence.engines.into_folder import THUMBNAIL
 from ringfence.job_file import Job, read_job
-from ringfence.models.trust import refuse_foreign_code
+from ringfence.models.source import refuse_foreign_code
 from ringfence.store import RunFolder
 from ringfence.store.config import shape_in
 
