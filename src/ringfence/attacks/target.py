@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ringfence.attack_job import AttackJob
 from ringfence.attacks.through_noise import ATTACKS, Attack, Ddn, Pgd, PgdL1
-from ringfence.data import Dataset, load_dataset
+from ringfence.data import Data, Dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
@@ -89,11 +87,8 @@ def _tree(job: AttackJob, run: RunFolder) -> str:
 def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
     """The inputs the run certified; any others are refused by their digest."""
     stored = run.config.data
-    split: Any = stored.split
-    form: dict[str, Any] = {"size": stored.size, "range": stored.range, "channels": stored.channels}
-    dataset = load_dataset(
-        job.data or stored.source, skip=stored.skip, limit=stored.count or stored.limit, split=split, **form
-    )
+    chosen = {key: getattr(stored, key) for key in Data().choice}
+    dataset = Data(job.data or stored.source, **chosen).load()
     changed = difference("the data", dataset.digest, stored.digest) if stored.digest else None
     if changed:
         rule = "must be the data the run certified"
