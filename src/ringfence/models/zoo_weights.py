@@ -37,11 +37,13 @@ def kept_weights(digest: str) -> Path | None:
 
 
 def check_kept(path: Path, digest: str) -> None:
-    """Refuse a kept file that has become another one."""
+    """Refuse a file that has become another one."""
     with path.open("rb") as file:
         if (found := _digest(file)) != digest:
             remedy = f"Remove it, and add it again: ringfence zoo add FILE ({digest})."
-            raise ModelError(str(path), "must be what its name says", f"other bytes, of sha256 {found}", remedy)
+            raise ModelError(
+                str(path), "must be what its name or SHA256SUMS says", f"other bytes, of sha256 {found}", remedy
+            )
 
 
 def add_weights(places: Sequence[Path], wanted: Container[str]) -> list[str]:
