@@ -105,6 +105,18 @@ def test_what_proves_nothing_is_refused(server: Any, digits: list[Tensor]) -> No
     assert found == ["sound is false: nothing is proved about it"], found
 
 
+def test_the_answer_at_the_end_of_a_stream_is_checked(digits: list[Tensor], server: Any) -> None:
+    told = client_of(server).predict(digits[0]).model_dump_json()
+    for answer, rule in [(told, None), (told.replace('"prediction":7', '"prediction":3'), "prediction"), ("{", "JSON")]:
+        stream = httpx.Response(200, content=f"event: answer\ndata: {answer}\n\n".encode())
+        client = Client("http://127.0.0.1", transport=httpx.MockTransport(lambda _, reply=stream: reply))
+        if rule is None:
+            assert [name for name, _ in client.events(digits[0])] == ["answer"]
+            continue
+        with pytest.raises(AnswerError, match=rule):
+            list(client.events(digits[0]))
+
+
 @pytest.mark.parametrize(
     "change",
     [
