@@ -154,7 +154,7 @@ def _is_input(x: Any) -> bool:
 def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
     """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages."""
     if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
-        x = x["bytes"]
+        x = open_image(BytesIO(x["bytes"]), where, turned=True)
     if isinstance(x, ENCODED):
         x = open_image(BytesIO(x), where)
     if is_image(x):

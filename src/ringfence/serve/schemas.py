@@ -18,6 +18,7 @@ from ringfence.types import ABSTAIN
 from ringfence.verification import contradicted
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Wire(BaseModel):
@@ -37,10 +38,10 @@ class Settings(Wire):
 class Counts(Wire):
     """What one request for draws brought: per class how many noisy copies were put into it, the last cell invalid."""
 
-    stage: int
-    start: int
-    draws: int
-    cells: dict[str, list[int]]
+    stage: Count
+    start: Count
+    draws: Count
+    cells: dict[str, list[Count]]
 
 
 class Claim(Wire):
@@ -160,7 +161,7 @@ class Answer(Wire):
             found.append("sound is false: nothing is proved about it")
         if self.asked.alpha != self.alpha:
             found.append(f"alpha is {self.alpha}, asked was {self.asked.alpha}")
-        radii = list(self.claim.procedure.settings.get("radii", []))
+        radii = list(self.claim.procedure.settings.get("radii") or [])
         if radii != ([] if self.asked.radius is None else [self.asked.radius]):
             found.append(f"it was decided for the radii {radii}, asked was {self.asked.radius}")
         if x is not None and input_hash(x) != self.input_sha256:
