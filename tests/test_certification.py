@@ -504,7 +504,7 @@ def test_inputs_that_are_changed_after_the_start_are_those_of_the_config(tmp_pat
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"norm": "l1"}, "norm: is that of neyman_pearson, l2; got l1"),
+        ({"norm": "l1"}, "norm: is that of neyman-pearson, l2; got l1"),
         ({"schema_version": 1}, "schema_version: must be 2"),
     ],
 )

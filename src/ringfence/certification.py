@@ -243,12 +243,14 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = self.lane_names if self.split_alpha else self.names
-            value, lift, inputs, count = self, self.lift or Identity(), self.data.stream(), self.data.count
+            lift, count = self.lift or Identity(), self.data.count
+            inputs: Iterator[Input]
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
                 inputs, count = iter(dataset), len(dataset)
             else:  # as in a run folder, whose Dataset knows it
-                value = self.in_form(self.data.lattice if isinstance(lift, Identity) else None)
+                inputs, lattice = self.data.on_lattice()
+                value = self.in_form(lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names)

@@ -50,6 +50,22 @@ def inputs_of(source: Any, range: str | None = None) -> Iterator[Input]:
             number += 1
 
 
+def all_eight_bit(source: Any) -> bool | None:
+    """Whether all inputs were given as bytes; None where nobody knows before they are read, one after the other."""
+    if not isinstance(source, list | tuple | Tensor | np.ndarray | Mapping):
+        return None
+    rows = (_parts(row)[0] for item in _items(source) for row in _rows(item, batched=False))
+    return eight_bit(next(rows, None)) and all(map(eight_bit, rows))
+
+
+def eight_bit(x: Any) -> bool:
+    """Whether an input, as it is given, has 8 bits a value: bytes, a picture, or a file's content with one."""
+    if isinstance(x, Tensor | np.ndarray):
+        return str(x.dtype).endswith("uint8")
+    listed = isinstance(x, list) and str(_array("input", x).dtype) == "uint8"
+    return listed or is_image(x) or isinstance(x, ENCODED) or (isinstance(x, Mapping) and "bytes" in x)
+
+
 def _items(source: Any) -> Iterable[Any]:
     """The rows or batches of a source."""
     if isinstance(source, Mapping):  # of columns, as load_dataset of Hugging Face gives splits
@@ -124,8 +140,18 @@ def _together(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
 
 def _input(number: int, row: Any, range: str | None) -> Input:
     """A row as an Input."""
+    x, label, name = _parts(row)
     if isinstance(row, Input):
-        return replace(row, x=pixels(f"input {row.id}", row.x, range))
+        return replace(row, x=pixels(f"input {row.id}", x, range), eight_bit=row.eight_bit or eight_bit(x))
+    found = pixels(f"input {number}", x, range)
+    named = str(number if name is None else name)
+    return Input(number, found, _label(number, label), named, eight_bit=eight_bit(x))
+
+
+def _parts(row: Any) -> tuple[Any, Any, Any]:
+    """Picture, label and name of a row, as they are given."""
+    if isinstance(row, Input):
+        return row.x, row.label, row.name
     if isinstance(row, Mapping):
         x, label, name = (_named(row, keys) for keys in (PICTURES, LABELS, NAMES))
         if x is None:
@@ -139,8 +165,7 @@ def _input(number: int, row: Any, range: str | None) -> Input:
     else:
         rule = "each must be an Input, a picture, a (picture, label) pair or a mapping with both"
         raise DataError("inputs", rule, type(row).__name__, "Wrap your data accordingly.")
-    found = pixels(f"input {number}", x, range)
-    return Input(number, found, _label(number, label), str(number if name is None else name))
+    return x, label, name
 
 
 def _named(row: Mapping[Any, Any], keys: Sequence[str]) -> Any:
