@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ringfence.data.dataset import Input, refuse_range
 from ringfence.data.images import is_image, mode_of, open_image, pixels_of
@@ -48,6 +48,13 @@ def inputs_of(source: Any, range: str | None = None) -> Iterator[Input]:
         for row in _rows(item, batched):
             yield _input(number, row, range)
             number += 1
+
+
+def shuffles(source: Any) -> bool:
+    """Whether it is a loader that gives its inputs in another order every time."""
+    sampler = getattr(getattr(source, "batch_sampler", None), "sampler", getattr(source, "sampler", None))
+    at_random = isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler)
+    return isinstance(source, DataLoader) and (at_random or getattr(sampler, "shuffle", False) is True)
 
 
 def all_eight_bit(source: Any) -> bool | None:

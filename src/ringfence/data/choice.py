@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any, Literal, final
 import torch
 from torch.utils.data import DataLoader
 
-from ringfence.data.adapters import all_eight_bit, inputs_of
+from ringfence.data.adapters import all_eight_bit, inputs_of, shuffles
 from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, span
 from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
@@ -19,6 +20,10 @@ from ringfence.errors import ArgumentError, DataError
 
 IN_MEMORY = "in-memory:"
 """How a config names data that no text reads."""
+
+
+class OrderWarning(UserWarning):
+    """Inputs that come in another order every time: their numbers say nothing."""
 
 
 @final
@@ -119,6 +124,13 @@ class Data:
         if isinstance(self.source, str | Dataset):
             yield from self.load()
         else:
+            if shuffles(self.source):
+                warnings.warn(
+                    "the DataLoader shuffles: inputs are numbered as they come, so that `input_id` is no index into its"
+                    " data set and another run gives other numbers. Give a loader with shuffle=False.",
+                    OrderWarning,
+                    stacklevel=2,
+                )
             chosen = islice(inputs_of(self.source, self.range), 0, None, self.skip)
             for one in chosen if self.most is None else islice(chosen, self.most):
                 yield replace(one, x=in_form(one.x, self.range, self.channels))
@@ -135,6 +147,9 @@ class Data:
         if isinstance(self.source, Iterator):
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
+        if shuffles(self.source):
+            rule, remedy = "must come in the same order whenever a run goes on", "Give a loader with shuffle=False."
+            raise DataError("data", rule, "a DataLoader that shuffles", remedy)
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
         items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source, self.range)]
         shape = tuple(items[0].x.shape) if items else ()
