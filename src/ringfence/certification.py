@@ -19,7 +19,7 @@ from ringfence.driver import Execution, Work, norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.loaded import Loaded
-from ringfence.mechanisms import Mechanism, check_together, default_mechanism
+from ringfence.mechanisms import Mechanism, check_together, mechanisms_named
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
@@ -45,7 +45,7 @@ from ringfence.work import Origin, engine_named
 if TYPE_CHECKING:
     from ringfence.engines.local import Started
 
-Mechanisms = Mechanism | Sequence[Mechanism]
+Mechanisms = Mechanism | str | Sequence[Mechanism | str]
 
 
 @final
@@ -349,7 +349,9 @@ class Certification:
 
 
 def deciding_of(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
-    """The one that decides, which the noise has where nobody says, and those beside it."""
-    if mechanism is None:
-        return (default_mechanism(noise.law.family),) if isinstance(noise, Noise) else ()
-    return (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+    """The one that decides, which the noise has where nobody says, and those beside it; by name or themselves."""
+    each: Sequence[Any] = mechanism if isinstance(mechanism, list | tuple) else [mechanism]
+    if not isinstance(noise, Noise):  # which is refused, and any mechanism that is none
+        return tuple(one for one in each if one is not None)
+    named = (mechanisms_named(one, noise.law.family) if one is None or isinstance(one, str) else [one] for one in each)
+    return tuple(one for some in named for one in some)
