@@ -13,7 +13,15 @@ from torch.nn.utils import parametrizations
 from ringfence.classifiers import KConsensus, Normalize, fused
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
-from ringfence.classifiers.fused import FusedResNet, _fused, count_resnets, fuse_resnets, fused_resnet, in_order, why_not
+from ringfence.classifiers.fused import (
+    FusedResNet,
+    _fused,
+    count_resnets,
+    fuse_resnets,
+    fused_resnet,
+    in_order,
+    why_not,
+)
 from ringfence.errors import ArgumentError
 from ringfence.sampling import ForwardPlan
 

@@ -21,7 +21,6 @@ from ringfence.classifiers.base import Classifier, has_hooks, runs_its_code_alon
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError
 
-
 Folding = Callable[[nn.Conv2d, nn.BatchNorm2d], tuple[Tensor, Tensor]]
 """A convolution and the batch norm behind it as (weight, bias)."""
 

@@ -6,22 +6,33 @@ of a training, so that folding and packing them is a few gathers from all parame
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ringfence.classifiers.architectures.resnet import ResNet
+from ringfence.classifiers.base import with_networks
 from ringfence.classifiers.fused import (
     IMAGES,
     THREADS,
     as_read,
     convolutions,
+    count_resnets,
     in_order,
+    resnet_in,
     run_kernel,
     scale_and_shift,
     starts_of,
+    why_not,
 )
+from ringfence.errors import RingfenceError
+
+LARGEST_DRIFT = 0.2
+"""Share of a gradient's length by which the kernels' may differ from the network's, beyond what rounding explains."""
 
 
 def in_order_back(weights: list[Tensor]) -> Tensor:
@@ -61,7 +72,7 @@ class FusedGradients:
         self._back = on_device(in_order_back(weights))
         self._forth_channel, self._back_channel = owners[self._forth], owners[self._back]
         self._biases = on_device(torch.cat(biases))
-        self._eps = torch.cat([torch.full((len(norm.running_var),), norm.eps) for _, norm in self._pairs]).to(device)  # type: ignore[arg-type]
+        self._eps = torch.cat([torch.full((norm.num_features,), norm.eps) for _, norm in self._pairs]).to(device)
         self._constants = torch.tensor([0.0, 1.0], device=device)
         self._norm = torch.cat(scale_and_shift(mean, std)).float().to(device)
 
@@ -81,13 +92,16 @@ class FusedGradients:
     @torch.no_grad()
     def now(self) -> FusedScores:
         """The network as it is now, with gradients in its images alone."""
-        constants, norms = self._constants, [norm for _, norm in self._pairs]
+
+        def of_norms(name: str) -> Tensor:
+            return torch.cat([getattr(norm, name) for _, norm in self._pairs])
+
+        constants = self._constants
         flat = torch.cat([constants, *(_in_memory(one.weight) for one, _ in self._pairs)])
-        mean, variance = (torch.cat([getattr(norm, name) for norm in norms]) for name in ("running_mean", "running_var"))
-        weight, bias = (torch.cat([getattr(norm, name) for norm in norms]) for name in ("weight", "bias"))
-        scale = weight * torch.rsqrt(variance + self._eps)
-        shift = torch.cat([constants[:1], constants[:1], bias - mean * scale])
-        scale = torch.cat([constants[1:], constants[1:], scale])
+        scale = of_norms("weight") * torch.rsqrt(of_norms("running_var") + self._eps)
+        shift = of_norms("bias") - of_norms("running_mean") * scale
+        shift = torch.cat([constants, shift])
+        scale = torch.cat([torch.ones_like(constants), scale])
 
         def packed(places: Tensor, channel: Tensor) -> Tensor:
             return (flat.index_select(0, places) * scale.index_select(0, channel)).to(torch.bfloat16)
@@ -141,13 +155,61 @@ class _Scored(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
         """Of what is differentiated, by the images."""
-        (signs,), form, slope = ctx.saved_tensors, ctx.form, slopes[0].contiguous()
+        (signs,), form, slope = ctx.saved_tensors, ctx.form, slopes[0].float().contiguous()
         layout = torch.contiguous_format if ctx.planar else torch.channels_last
         found = torch.empty(ctx.shape, device=slope.device, memory_format=layout)
         _, head, norm = starts_of(form.numbers, form.classes)
         tensors = (slope, signs, form.back, head, norm, found)
         run_kernel("fused_resnet_back", slope.device, tensors, (len(slope), form.blocks, form.classes, ctx.planar))
         return found.to(ctx.dtype), None
+
+
+def fused_gradients(module: nn.Module, x: Tensor) -> FusedGradients | str:
+    """A network's form, compared with it at images x (B, 3, 32, 32); or why there is none."""
+    found = resnet_in(module)
+    if problem := why_not(x.device) or (None if found else "another network than a CIFAR ResNet"):
+        return problem
+    assert found is not None
+    form, trained = FusedGradients(found[0], *found[1]), module.training
+    problem = gradients_off(module.eval(), form.now(), x)
+    module.train(trained)
+    return problem or form
+
+
+def fuse_gradients(classifier: nn.Module, x: Tensor) -> tuple[nn.Module, str | None]:
+    """A copy for attacks, all of whose CIFAR ResNets are kernels; or the classifier itself, and why: compared at x."""
+    if problem := why_not(x.device) or (None if count_resnets(classifier) else "it has no CIFAR ResNet"):
+        return classifier, problem
+    found = with_networks(classifier, _as_kernels)
+    problem = gradients_off(classifier, found, x)
+    return (found, None) if problem is None else (classifier, problem)
+
+
+def _as_kernels(module: nn.Module) -> nn.Module | None:
+    found = resnet_in(module)
+    return None if found is None else FusedGradients(found[0], *found[1]).now()
+
+
+def gradients_off(plain: Callable[[Tensor], Tensor], fused: Callable[[Tensor], Tensor], x: Tensor) -> str | None:
+    """In which way the kernels' gradients at x are not the network's; None: rounding explains all difference.
+
+    Rounding is what the network in bf16 differs from itself in float32: differences count from twice that on.
+    """
+
+    def gradient(scores: Callable[[Tensor], Tensor], half: bool = False) -> Tensor:
+        images = x.detach().requires_grad_()
+        with torch.enable_grad(), torch.autocast(x.device.type, torch.bfloat16) if half else nullcontext():
+            answers = scores(images).float()
+            weights = torch.arange(answers.numel(), device=x.device).cos().view_as(answers)
+            return torch.autograd.grad((answers * weights).sum(), images)[0].float()
+
+    exact = gradient(plain)
+    try:
+        difference, rounding = gradient(fused) - exact, gradient(plain, half=True) - exact
+    except RingfenceError as error:
+        return str(error)
+    drift = float((difference.norm() - 2 * rounding.norm()) / exact.norm())
+    return None if drift <= LARGEST_DRIFT else f"gradients that are {drift:.0%} off"

@@ -110,7 +110,8 @@ __device__ __forceinline__ void convolve(char* x, u32 (&kept)[MT][NT][2], char* 
   const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
   const int q = first_m * 16 + row, start = (q / WOUT % WOUT * PIN + q % WOUT) * STRIDE;
   const u32 base = (u32)__cvta_generic_to_shared(x) + q / (WOUT * WOUT) * SIN;
-  constexpr bool RELU = USE != SHORTCUT && PASS != BACK, NOTES = RELU && PASS == SIGNS, SIFTS = PASS == BACK && USE != STEM;
+  constexpr bool RELU = USE != SHORTCUT && PASS != BACK, NOTES = RELU && PASS == SIGNS;
+  constexpr bool SIFTS = PASS == BACK && USE != STEM;
   constexpr int WORDS = SIFTS || NOTES ? SIGN_WORDS(MT, NT) : 1;
   u32 word[WORDS];
   if (SIFTS) signs -= WORDS * THREADS;
