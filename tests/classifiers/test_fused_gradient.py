@@ -6,16 +6,21 @@ Their own arithmetic is tested in test_fused_kernel.py (emulated) and in tests/g
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import ringfence as rf
+from ringfence.attacks.on_run import _as_seen
 from ringfence.classifiers import SoftVote
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import FusedResNet, gradient
 from ringfence.classifiers.fused.gradient import FusedGradients, fuse_gradients, fused_gradients, gradients_off
+from ringfence.data import Input
 from ringfence.errors import ArgumentError
 from ringfence.training import TrainingJob
 from ringfence.training.data import Batch, TrainingNoise
@@ -91,6 +96,21 @@ def test_every_network_of_a_classifier_is_replaced_or_none(monkeypatch: pytest.M
     form = fused_gradients(members[0].train(), x)
     assert isinstance(form, FusedGradients) == sound
     assert members[0].training
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_run_in_bf16_is_attacked_by_the_kernels_and_says_so(monkeypatch: pytest.MonkeyPatch, sound: bool) -> None:
+    if sound:
+        monkeypatch.setattr(gradient, "why_not", lambda device: None)
+    network, told = made(), list[str]()
+    monkeypatch.setattr(gradient.FusedScores, "forward", lambda self, x: network(x))
+    items = [Input(i, torch.rand(3, 32, 32), 0, str(i)) for i in range(2)]
+    for precision in ("fp32", "bf16"):
+        run: Any = SimpleNamespace(config=SimpleNamespace(precision=precision))
+        seen = _as_seen(run, network, items, rf.Gaussian(0.25), torch.device("cpu"), told.append)
+        assert isinstance(seen, gradient.FusedScores) == (sound and precision == "bf16")
+        assert seen is network or sound
+    assert told == ["gradients by the fused kernels" if sound else "gradients by autograd (device cpu)"]
 
 
 class Counted:
