@@ -5,6 +5,7 @@ Their own arithmetic is tested in test_fused_kernel.py (emulated) and in tests/g
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -84,9 +85,15 @@ def test_without_such_a_gpu_attacks_use_autograd_and_say_why(monkeypatch: pytest
 def test_every_network_of_a_classifier_is_replaced_or_none(monkeypatch: pytest.MonkeyPatch, sound: bool) -> None:
     monkeypatch.setattr(gradient, "why_not", lambda device: None)
     members, x = [made(), made(14)], torch.rand(2, 3, 32, 32)
-    plain = {len(one.layer1): one for one in members}
-    sign = 1 if sound else -1
-    monkeypatch.setattr(gradient.FusedScores, "forward", lambda self, x: sign * plain[self.blocks](x))
+    right, sign = FusedGradients.now, 1 if sound else -1
+
+    def now(self: FusedGradients) -> gradient.FusedScores:
+        form = right(self)
+        form.plain = copy.deepcopy(self.network)  # type: ignore[assignment]
+        return form
+
+    monkeypatch.setattr(FusedGradients, "now", now)
+    monkeypatch.setattr(gradient.FusedScores, "forward", lambda self, x: sign * self.plain(x))
     vote = SoftVote(members).eval()
     found, problem = fuse_gradients(vote, x)
     assert (problem is None) == sound

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ringfence.attacks import Pgd, smoothed_loss
 from ringfence.classifiers import Normalize, SoftVote
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
-from ringfence.classifiers.fused import FusedResNet, why_not
+from ringfence.classifiers.fused import fused_resnet, why_not
 from ringfence.classifiers.fused.gradient import FusedGradients, fuse_gradients, fused_gradients
 from ringfence.training import DeviceData, TrainingJob, train
 from ringfence.training.objectives import Catrs, Objective, Reweight, SmoothAdv, SmoothMix
@@ -69,7 +68,7 @@ def test_gradients_are_as_near_to_float32_as_those_of_bf16(depth: int, shortcut:
     network, x = made(depth, shortcut), noisy(rows)
     form = FusedGradients(network).now()
     exact, half, found = gradient(network, x), gradient(network, x, half=True), gradient(form, x)
-    assert torch.equal(form(x), FusedResNet(copy.deepcopy(network).cpu()).to(DEVICE)(x))
+    assert torch.equal(form(x), fused_resnet(x, form.forth, form.numbers, form.blocks, form.classes))
     assert 1 - likeness(found, exact) < 2 * (1 - likeness(half, exact)) + 0.001
     assert torch.equal(found, gradient(form, x))  # every time
     if rows > 1:
@@ -103,7 +102,16 @@ def test_gradients_of_other_weights_are_not_trusted(monkeypatch: pytest.MonkeyPa
         return form
 
     monkeypatch.setattr(FusedGradients, "now", wrong)
-    assert "off" in str(fused_gradients(made(8), noisy(8)))
+    for network in (made(8), resnet(110).to(DEVICE)):  # the latter fresh, as a training begins
+        assert "off" in str(fused_gradients(network, noisy(8)))
+
+
+def test_a_fresh_network_is_trusted_and_stays_as_it_is() -> None:
+    network = resnet(110).to(DEVICE)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    assert isinstance(fused_gradients(network, noisy(8)), FusedGradients)
+    assert network.training
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
 
 
 @pytest.mark.parametrize(

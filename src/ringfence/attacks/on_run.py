@@ -25,7 +25,7 @@ from ringfence.attacks.target import (
 from ringfence.attacks.through_noise import ORDERS
 from ringfence.certifying import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
-from ringfence.classifiers.fused.gradient import fuse_gradients
+from ringfence.classifiers.fused.gradient import COMPARED, fuse_gradients
 from ringfence.data import Input
 from ringfence.driver import Execution, on_lattice
 from ringfence.errors import Collected, DataError, StoreError
@@ -41,9 +41,6 @@ from ringfence.store.attack import AttackResult, Broken
 
 INSIDE = 1 - 1e-4
 """Share of a certified radius that is attacked: rounding of float32 inputs must not carry a point outside."""
-
-COMPARED = 32
-"""Inputs at which gradients by kernels are compared with the classifier's own."""
 
 RECHECK_ALPHA = 1e-6
 """Level of the rank test that a broken certificate must pass: the evidence should not be chance itself."""
