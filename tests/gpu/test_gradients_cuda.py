@@ -115,7 +115,7 @@ def test_a_fresh_network_is_trusted_and_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "objective", [SmoothAdv(steps=2), SmoothMix(steps=2), Reweight(begin=0, steps=2), Catrs(steps=2)]
+    "objective", [SmoothAdv(steps=2), SmoothMix(steps=2), Reweight(begin=0, least=0.0, steps=2), Catrs(steps=2)]
 )
 @pytest.mark.parametrize("graph", [False, True])
 def test_trainings_with_attacks_take_them(objective: Objective, graph: bool, tmp_path: Path) -> None:
