@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.errors import DataError
+from ringfence.errors import ClassifierError, DataError
 from ringfence.unit_check import LOOKED_AT, NoiseWarning
 
 DIGITS = rf.load_dataset("default", limit=48)
@@ -203,6 +203,29 @@ def test_one_answer_to_everything_is_a_guess_though_half_of_two_classes_is_right
         certified(twice, (x - 0.1, y))
     assert len(certified(twice, (x[:14] - 0.1, y[:14]))) == 14  # seven misses are too few to tell
     assert len(certified(Bright(), (x[::2], y[::2]))) == 16  # one class is all there is
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_single_probability_is_not_taken_for_a_logit(labelled: bool) -> None:
+    """All of it is above 0: every input would be certified as class 1, whatever the network says of it."""
+    x, y = halves(30)
+    x, y = (x[-12:], y[-12:] * 0 + 1) if labelled else (x, y)  # of one class, so that nothing looks like a guess
+    data = (x, y) if labelled else x
+
+    class Single(nn.Module):
+        def __init__(self, after: Callable[[Tensor], Tensor]) -> None:
+            super().__init__()
+            self.after = after
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.after(40 * (x.mean((1, 2, 3)) - 0.5))
+
+    with pytest.raises(
+        ClassifierError, match=r"a single output is a logit.*probability; got values from \S+ to \S+\. Leave"
+    ):
+        certified(Single(torch.sigmoid), data)
+    assert len(certified(Single(lambda z: z), data)) == len(x)
+    assert {one.prediction for one in certified(Single(torch.sigmoid), data, check=False)} == {1}
 
 
 def test_a_network_behind_a_normalisation_is_not_told_to_have_another() -> None:

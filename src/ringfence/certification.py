@@ -18,7 +18,7 @@ from ringfence.driver import norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.loaded import Loaded
-from ringfence.mechanisms import Mechanism, check_together, default_mechanism
+from ringfence.mechanisms import Mechanism, check_together, mechanisms_named
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
@@ -44,7 +44,7 @@ from ringfence.work import Execution, Origin, Work, engine_named
 if TYPE_CHECKING:
     from ringfence.engines.into_folder import Started
 
-Mechanisms = Mechanism | Sequence[Mechanism]
+Mechanisms = Mechanism | str | Sequence[Mechanism | str]
 
 
 @final
@@ -244,13 +244,14 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = self.lane_names if self.split_alpha else self.names
-            value, lift, inputs, classes = self, self.lift or Identity(), self.data.stream(), None
-            count = self.data.count
+            lift, count, classes = self.lift or Identity(), self.data.count, None
+            inputs: Iterator[Input]
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
                 inputs, count, classes = iter(dataset), len(dataset), dataset.class_names
             else:  # as in a run folder, whose Dataset knows it
-                value = self.in_form(self.data.lattice if isinstance(lift, Identity) else None)
+                inputs, lattice = self.data.on_lattice()
+                value = self.in_form(lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names, classes)
@@ -349,7 +350,9 @@ class Certification:
 
 
 def deciding_of(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
-    """The one that decides, which the noise has where nobody says, and those beside it."""
-    if mechanism is None:
-        return (default_mechanism(noise.law.family),) if isinstance(noise, Noise) else ()
-    return (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+    """The one that decides, which the noise has where nobody says, and those beside it; by name or themselves."""
+    each: Sequence[Any] = mechanism if isinstance(mechanism, list | tuple) else [mechanism]
+    if not isinstance(noise, Noise):  # which is refused, and any mechanism that is none
+        return tuple(one for one in each if one is not None)
+    named = (mechanisms_named(one, noise.law.family) if one is None or isinstance(one, str) else [one] for one in each)
+    return tuple(one for some in named for one in some)

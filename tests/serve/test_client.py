@@ -105,6 +105,36 @@ def test_what_proves_nothing_is_refused(server: Any, digits: list[Tensor]) -> No
     assert found == ["sound is false: nothing is proved about it"], found
 
 
+def test_the_answer_at_the_end_of_a_stream_is_checked(digits: list[Tensor], server: Any) -> None:
+    told = client_of(server).predict(digits[0]).model_dump_json()
+    for answer, rule in [(told, None), (told.replace('"prediction":7', '"prediction":3'), "prediction"), ("{", "JSON")]:
+        stream = httpx.Response(200, content=f"event: answer\ndata: {answer}\n\n".encode())
+        client = Client("http://127.0.0.1", transport=httpx.MockTransport(lambda _, reply=stream: reply))
+        if rule is None:
+            assert [name for name, _ in client.events(digits[0])] == ["answer"]
+            continue
+        with pytest.raises(AnswerError, match=rule):
+            list(client.events(digits[0]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told["stages"][0]["cells"]["votes"].__setitem__(0, 2**63),
+        lambda told: told["stages"][1].update(start=-1),
+        lambda told: told["claim"]["procedure"].update(radii=None),
+    ],
+    ids=["too large", "negative", "nothing"],
+)
+def test_numbers_that_nobody_counts_are_refused_by_name(server: Any, digits: list[Tensor], change: Any) -> None:
+    def changed(request: httpx.Request, told: Any) -> Any:
+        change(told)
+        return told
+
+    with pytest.raises(AnswerError, match="answer: must"):
+        client_of(server, changed).predict(digits[0])
+
+
 @pytest.mark.parametrize("after", ["Wed, 21 Oct 2026 07:28:00 GMT", "nan", "-5", ""])
 def test_a_busy_server_may_say_when_as_it_likes(after: str, digits: list[Tensor]) -> None:
     busy = httpx.MockTransport(lambda _: httpx.Response(429, headers={"Retry-After": after}, json={}))

@@ -66,7 +66,7 @@ def sweep_command(
             sweep.check_data(data, work)
         with locked(work.path), ExitStack() as connected:
             if unpack is not None:
-                unpack_work(unpack, work)
+                unpack_work(unpack, sweep.jobs, work)
             work.prepare(file.resolve().parent, data, sweep.given, zoos)
             schedule = Schedule(chosen, sweep.jobs, work, _hired(engine, connected, work.path, count))
             if not quiet:

@@ -36,7 +36,8 @@ class InputRangeWarning(UserWarning):
 class Input:
     """One input: x is float32 of shape (C, H, W), in [0, 1] unless a warning said otherwise.
 
-    range_told: whoever made it has looked at its range already, or means it to be what it is.
+    range_told: whoever made it has looked at its range already, or means it to be what it is. eight_bit: it was given
+    as bytes or as a picture of such, and so is in whole steps of 1/255.
     """
 
     id: int
@@ -44,6 +45,7 @@ class Input:
     label: int | None
     name: str
     range_told: bool = False
+    eight_bit: bool = False
 
 
 @dataclass(frozen=True)

@@ -176,10 +176,12 @@ def mode_of(image: Image) -> str:
     return "L" if image.mode in ("1", "L") else "RGB"
 
 
-def open_image(file: BinaryIO, where: str) -> Image:
-    """A decoded picture; where: its name in messages."""
+def open_image(file: BinaryIO, where: str, turned: bool = False) -> Image:
+    """A decoded picture; where: its name in messages; turned: as its camera says, which ``datasets`` does with its rows
+    and torchvision does not with folders."""
     try:
         from PIL import Image as pillow
+        from PIL.ImageOps import exif_transpose
     except ImportError as error:
         remedy = "Install it: pip install 'ringfence[images]'."
         raise DataError(where, "reading images needs pillow", "not installed", remedy) from error
@@ -191,7 +193,7 @@ def open_image(file: BinaryIO, where: str) -> Image:
                 _refuse_several(where, image)
                 refuse_deep(where, image)
                 image.load()
-                return image
+                return exif_transpose(image) if turned else image
         except pillow.DecompressionBombError as error:
             raise _too_large(where, error) from error
         except DataError:

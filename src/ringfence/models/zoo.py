@@ -13,7 +13,7 @@ from typing import Any, final
 
 from ringfence.errors import ModelError
 from ringfence.models.weights import read_weights
-from ringfence.models.zoo_weights import check_kept, digest_of, kept_weights, weights_folder
+from ringfence.models.zoo_weights import check_kept, digest_of, kept_weights
 
 PLACE = "RINGFENCE_ZOO"
 """Environment variable that names the zoo's folder."""
@@ -162,6 +162,6 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
         )
         raise ModelError("model", f"of {training} {kept}", found, remedy)
     path = entry.files[chosen]
-    if path.parent == weights_folder():
+    if chosen in entry.known:
         check_kept(path, entry.known[chosen])
     return path

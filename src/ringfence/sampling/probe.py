@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -20,12 +21,12 @@ from ringfence.sampling.plan import ForwardPlan, Precision, check_memory, out_of
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
-PAYS = 1.05
-"""Times the rate of a smaller batch that a larger one must have: it takes more memory, and more may be padding."""
-FULL_BATCHES = 32
-"""Batches of a run, at least, where its draws are known: the first and the last are padded, and so cost the whole."""
-LEAST_ROWS = 256
-"""However few draws there are: below, a GPU is far from full."""
+FEW_ROWS = 256
+"""Tried too where all draws of a run on CUDA would be fewer batches than 64 of the usual size."""
+PADDED = 2
+"""Batches of a run that are mostly padding: the first, of the few draws that choose classes, and the last."""
+USUAL_DRAWS = 300_000
+"""Of a run whose draws are not known."""
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
 AUTOTUNE_SECONDS = 600.0
@@ -144,7 +145,9 @@ def fastest_plan(
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
-        size = batch or max(_sizes(device, shape, draws))
+        sizes = _sizes(device, shape)
+        # Not measured: large, but so that padded batches are no more than a few in a hundred.
+        size = batch or max((one for one in sizes if not draws or 16 * PADDED * one <= draws), default=min(sizes))
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
         # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
         # network the next batch's noise fills it.
@@ -159,7 +162,7 @@ def fastest_plan(
     for size in (batch,) if batch else _sizes(device, shape, draws):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
-        if rate > PAYS * best_rate:
+        if _seconds_of_all(best.batch, best_rate, draws) > _seconds_of_all(plan.batch, rate, draws):
             best, best_rate = plan, rate
         # Larger batches stop paying, memory is full, or a forward is long enough already.
         if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
@@ -218,16 +221,19 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def _sizes(device: torch.device, shape: tuple[int, ...], draws: int) -> Iterator[int]:
+def _sizes(device: torch.device, shape: tuple[int, ...], draws: int = 0) -> list[int]:
     """Rows of a forward to try, ascending; draws: those expected of the run, 0 where nobody knows."""
     if device.type == "cpu":
-        yield from CPU_BATCHES
-        return
+        return list(CPU_BATCHES)
     # Keep a float32 batch of inputs below about 400 MB.
     largest = max(32, min(CUDA_BATCHES[-1], 100_000_000 // int(torch.Size(shape).numel())))
-    if draws:  # powers of two: a compiler's cache knows few shapes
-        largest = min(largest, 1 << max(LEAST_ROWS, draws // FULL_BATCHES).bit_length() - 1)
-    yield from (*(size for size in CUDA_BATCHES if size < largest), largest)
+    few = [FEW_ROWS] if 0 < draws < 64 * CUDA_BATCHES[0] else []
+    return [*(size for size in (*few, *CUDA_BATCHES) if size < largest), largest]
+
+
+def _seconds_of_all(batch: int, rate: float, draws: int) -> float:
+    """What a run takes with batches of so many rows, at so many rows a second: padding is drawn like the rest."""
+    return ((draws or USUAL_DRAWS) + PADDED * batch) / rate if rate else math.inf
 
 
 def _fitting(

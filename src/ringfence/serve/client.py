@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
+from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import NPY, SUFFIXES, read_input_file
-from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models, Wire
+from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models
 from ringfence.serve.served import input_hash
 
 T = TypeVar("T", bound=Wire)
@@ -64,7 +65,7 @@ class Client:
 
     def models(self) -> list[ModelInfo]:
         """What the server has."""
-        return self._read(Models, self._send("GET", "/v1/model")).models
+        return _read(Models, _parsed(self._send("GET", "/v1/model").content)).models
 
     def certify(
         self, x: Asked, *, alpha: float | None = None, radius: float | None = None, seconds: float | None = None
@@ -78,24 +79,23 @@ class Client:
 
     def certificate(self, x: Asked, **settings: float | None) -> dict[str, Any]:
         """The answer of ``certify`` as a signed document, for ``ringfence verify``, which says whose key it must be."""
-        from ringfence.serve.certificates import CERTIFICATE, signature_wrong
+        from ringfence.serve.certificates import CERTIFICATE, Certificate, signature_wrong
 
         reply = self._ask("/v1/certify", x, {**settings, "signed": "true"})
-        answer = self._read(Answer, reply, "answer")
-        found: dict[str, Any] = reply.json()
-        wrong = [*signature_wrong(found, CERTIFICATE, None), *answer.wrong(self._seen(x, answer.model))]
-        self._checked(answer, wrong, settings)
+        found: dict[str, Any] = _parsed(reply.content)
+        answer = self._answered(_read(Certificate, found).answer, x, settings)
+        self._checked(answer, signature_wrong(found, CERTIFICATE, None), {})
         return found
 
     def submit(self, inputs: Tensor | np.ndarray[Any, Any], **settings: float | None) -> str:
         """Leave a batch (N, *shape) as a job; returns its id."""
-        job = self._read(JobState, self._ask("/v1/jobs", inputs, settings)).id
+        job = _read(JobState, _parsed(self._ask("/v1/jobs", inputs, settings).content)).id
         self._sent[job] = [input_hash(x) for x in _tensor(inputs)], settings
         return job
 
     def job(self, job: str) -> JobState:
         """How far a job is, its answers checked; that they are about its inputs, if this client has sent them."""
-        found = self._read(JobState, self._send("GET", f"/v1/jobs/{job}"))
+        found = _read(JobState, _parsed(self._send("GET", f"/v1/jobs/{job}").content))
         sent, settings = self._sent.get(job, ([one and one.input_sha256 for one in found.answers], {}))
         if (found.id, found.inputs, len(found.answers)) != (job, len(sent), len(sent)):
             received = f"job {found.id[:40]} with {found.inputs} inputs and {len(found.answers)} answers"
@@ -113,7 +113,7 @@ class Client:
         return found.answers
 
     def events(self, x: Asked, **settings: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(name, content) of what happens to a ``certify``: bounds that grow, then the answer, which is not checked."""
+        """(name, content) of what happens to a ``certify``: bounds that grow, then the answer, which is checked."""
         content, kind = _packed(x)
         headers = {"Content-Type": kind, "Accept": "text/event-stream"}
         told = self._settings(settings)
@@ -127,14 +127,20 @@ class Client:
                 if key == "event":
                     name = value
                 elif key == "data":
-                    yield name, json.loads(value)
+                    content = _parsed(value.encode())
+                    if name == "answer":
+                        self._answered(_read(Answer, content), x, settings)
+                    yield name, content
 
     def _settings(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in {"model": self._model, **settings}.items() if value is not None}
 
     def _answer(self, path: str, x: Asked, settings: dict[str, Any], **also: float) -> Answer:
-        answer = self._read(Answer, self._ask(path, x, settings))
-        return self._checked(answer, answer.wrong(self._seen(x, answer.model)), {**settings, **also})
+        answer = _read(Answer, _parsed(self._ask(path, x, settings).content))
+        return self._answered(answer, x, {**settings, **also})
+
+    def _answered(self, answer: Answer, x: Asked, settings: Mapping[str, Any]) -> Answer:
+        return self._checked(answer, answer.wrong(self._seen(x, answer.model)), settings)
 
     def _ask(self, path: str, x: Asked, settings: dict[str, Any]) -> httpx.Response:
         content, kind = _packed(x)
@@ -154,14 +160,6 @@ class Client:
         if reply.is_success:
             return reply
         raise _refused(reply)
-
-    def _read(self, kind: type[T], reply: httpx.Response, entry: str | None = None) -> T:
-        try:
-            return kind.model_validate(reply.json()[entry] if entry else reply.json())
-        except (ValidationError, ValueError, LookupError, TypeError) as error:
-            raise AnswerError(
-                "answer", f"must be a {kind.__name__}", type(error).__name__, "Is it Ringfence?"
-            ) from error
 
     def _checked(self, answer: Answer, wrong: list[str], settings: Mapping[str, Any]) -> Answer:
         """The answer, if nothing was found wrong with it and it is the one to what was asked."""
@@ -188,6 +186,21 @@ class Client:
         if shape is None:
             raise AnswerError("answer", "must be of a model that the server has", model[:80], DISTRUST)
         return read_input_file(Path(x), tuple(shape))
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError("answer", "must be JSON", type(error).__name__, "Is it Ringfence?") from error
+
+
+def _read(kind: type[T], content: Any) -> T:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        rule = f"must be a {kind.__name__}"
+        raise AnswerError("answer", rule, f"{error.error_count()} entries that are not", "Is it Ringfence?") from error
 
 
 def _refused(reply: httpx.Response) -> AnswerError:
