@@ -128,8 +128,11 @@ class Data:
         if isinstance(self.source, Iterator):
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
+        # What has no length may have no end either. Of the others the digest is that of all, whatever is chosen.
+        last = None if self.most is None or _sized(self.source) else self.skip * self.most
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source, self.range)]
+        read = islice(inputs_of(self.source, self.range), last)
+        items = [replace(one, x=one.x.detach().clone()) for one in read]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,
@@ -152,6 +155,13 @@ def _digest(items: list[Input]) -> str:
 
     labels, index = (repr([getattr(one, name) for one in items]).encode() for name in ("label", "id"))
     return write_digest({"inputs": hashed(values()), "labels": hashed([labels]), "index": hashed([index])})
+
+
+def _sized(source: Any) -> bool:
+    try:
+        return len(source) >= 0
+    except TypeError:  # a loader has a length only if its data have one
+        return False
 
 
 def _bytes(x: Any) -> bool:
