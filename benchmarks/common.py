@@ -16,7 +16,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
 from ringfence.store.environment import describe_environment
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -134,7 +134,7 @@ def serve(options: argparse.Namespace) -> None:
     limits = Limits(together=options.clients, waiting=options.clients, per_minute=10**9, seconds=60, usual_seconds=60)
     execution = rf.Execution(options.device, plan=plan)
     with Served(value, bytes(32), limits=limits, execution=execution) as served:
-        sys.setswitchinterval(0.0005)
+        sys.setswitchinterval(0.0001)
         for draws in options.draws:
             question = Question(ALPHA, radius_for(draws)[0], 60.0)
             found = {"draws": draws, "served": [], "certify": []}

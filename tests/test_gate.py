@@ -139,7 +139,7 @@ def test_lanes_must_be_named(tmp_path: Path) -> None:
         run = rf.certify(
             Two(), data, sigma=1.0, procedure=rf.Fixed(n0=20, n=400), lanes=("right", "wrong"), out=tmp_path / "run"
         )
-    with pytest.raises(ArgumentError, match=r"lane: must be one of right, wrong; got None\. Name the one"):
+    with pytest.raises(ArgumentError, match=r"lane: must be one of right, wrong; got none\. Name one"):
         run.gate("0.5@0.5")  # type: ignore[union-attr]
     assert run.gate("0.5@0.5", lane="right").passed  # type: ignore[union-attr]
     assert not run.gate("0.5@0.5", lane="wrong").passed  # type: ignore[union-attr]

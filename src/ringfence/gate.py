@@ -14,7 +14,7 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.stats.binomial import clopper_pearson_lower
 from ringfence.store import RunFolder, StoreWarning
-from ringfence.store.config import procedure_in
+from ringfence.store.config import one_lane, procedure_in
 from ringfence.types import ABSTAIN, IntArray
 from ringfence.verification import verify
 
@@ -99,11 +99,7 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
     """
     _trusted(run)
     columns = columns_of(run)
-    lanes = sorted(set(columns.lane.tolist()))
-    if (lane is None and len(lanes) > 1) or (lane is not None and lane not in lanes):
-        remedy = "Name the one that will be used."
-        raise ArgumentError("lane", f"must be one of {', '.join(lanes)}", repr(lane), remedy)
-    rows = columns if lane is None else columns.at(columns.lane == lane)
+    rows = columns.at(columns.lane == one_lane(sorted(set(columns.lane.tolist())), lane))
     if not rows.sound.all():
         rule, remedy = "must be proved", "Certify with the sound form."
         raise StoreError(str(run.path), rule, "results in a paper form, without a guarantee", remedy)

@@ -158,11 +158,11 @@ def test_the_bytes_that_are_checked_are_the_bytes_that_are_seen(
     torch.testing.assert_close(data[0].x, torch.full((1, 4, 4), 0.2))
 
 
-def test_pictures_of_several_sizes_are_known_by_their_headers(tmp_path: Path) -> None:
+def test_pictures_of_several_sizes_and_larger_ones_are_known_by_their_headers(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         paint(tmp_path / name, (6, 8))
     (tmp_path / "c.png").write_bytes(b"torn")
-    assert not load_dataset(str(tmp_path)).several_sizes()
+    assert [load_dataset(str(tmp_path)).misfits(side) for side in (5, 6, 7, 8)] == [True, True, False, False]
     paint(tmp_path / "d.png", (8, 6))
-    assert load_dataset(str(tmp_path), limit=1).several_sizes()
-    assert not load_dataset(str(tmp_path), size=4).several_sizes()
+    assert load_dataset(str(tmp_path), limit=1).misfits(99)
+    assert not load_dataset(str(tmp_path), size=4).misfits(4)

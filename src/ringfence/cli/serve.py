@@ -72,7 +72,7 @@ def serve_command(
             limit_concurrency=1024,
             timeout_keep_alive=60,
         )
-        sys.setswitchinterval(0.0005)  # requests must not wait while a model's thread counts
+        sys.setswitchinterval(0.0001)  # requests must not wait while a model's thread counts
         uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -109,7 +109,7 @@ def image_folder(
         num_classes=num_classes if num_classes is not None else (len(class_names) if class_names else None),
         class_names=class_names or None,
         lattice=EIGHT_BIT,
-        several_sizes=partial(have_several_sizes, files if framing is None else []),
+        misfits=partial(misfit, files if framing is None else []),
     )
 
 
@@ -241,11 +241,12 @@ def pixels_of(image: Image, where: str, mode: str, framing: Framing | None = Non
     return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
 
 
-def have_several_sizes(files: Iterable[Path | BinaryIO]) -> bool:
-    """Whether pictures, as their first bytes say, differ in size; unreadable ones are told by whoever reads them."""
+def misfit(files: Iterable[Path | BinaryIO], side: int) -> bool:
+    """Whether pictures, as their first bytes say, differ in size or all exceed a square of so many pixels; unreadable
+    ones are told by whoever reads them."""
     from PIL import Image as pillow
 
-    first = None
+    first: tuple[int, int] | None = None
     for file in files:
         try:
             with pillow.open(file, formats=FORMATS) as image:
@@ -254,7 +255,7 @@ def have_several_sizes(files: Iterable[Path | BinaryIO]) -> bool:
                     return True
         except Exception:
             continue
-    return False
+    return first is not None and min(first) >= side and first != (side, side)
 
 
 def _content(file: Path) -> bytes:

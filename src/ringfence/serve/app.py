@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
+from ringfence.serve.bell import heard
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_unknown, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
@@ -161,16 +162,16 @@ def _questions(service: Service) -> APIRouter:
 
 async def _result(request: Request, asked: Asked) -> Record:
     """The record; whoever goes away meanwhile leaves its request at the next look."""
-    answer = asyncio.wrap_future(asked.answer)
+    answer = heard(asked.answer)
     gone = asyncio.ensure_future(_disconnected(request))
-    both: set[asyncio.Future[Any]] = {answer, gone}
+    both: set[asyncio.Future[None]] = {answer, gone}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             asked.leave()
             answer.cancel()  # whatever becomes of it, nobody hears of it
             raise ClientDisconnect
-        return await answer
+        return asked.answer.result()
     finally:
         gone.cancel()
 

@@ -28,8 +28,9 @@ from cryptography.hazmat.primitives.serialization import (
 from pydantic import ValidationError
 
 from ringfence.errors import ArgumentError, StoreError
+from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import read_input_file
-from ringfence.serve.schemas import Answer, Wire
+from ringfence.serve.schemas import Answer
 from ringfence.store import RunFolder
 from ringfence.store.atomic import json_bytes, read_file, write_atomically, writing_errors
 from ringfence.store.manifest import MANIFEST

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
+from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import NPY, SUFFIXES, read_input_file
-from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models, Wire
+from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models
 from ringfence.serve.served import input_hash
 
 T = TypeVar("T", bound=Wire)

@@ -153,8 +153,9 @@ class Guard:
             seconds = time.perf_counter() - begin
             self._count.labels(route, str(status)).inc()
             self._time.labels(route).observe(seconds)
-            line = {"id": number, "client": client, "method": scope["method"], "path": scope["path"]}
-            log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
+            if log.isEnabledFor(logging.INFO):
+                line = {"id": number, "client": client, "method": scope["method"], "path": scope["path"]}
+                log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
 
     def _admitted(self, scope: Scope) -> tuple[str, Response | None]:
         """Who asks, and the refusal if it may not."""
@@ -204,7 +205,7 @@ def problem_of(errors: Sequence[Any]) -> RingfenceError:
     return ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
 
 
-def refuse_unknown(request: Request) -> None:
+async def refuse_unknown(request: Request) -> None:
     """Refuse parameters that no one reads: a misspelt alpha would be answered at the usual one."""
     known = [one.alias for one in request.scope["route"].dependant.query_params]
     for name in request.query_params:

@@ -10,10 +10,9 @@ from torch import Tensor
 from ringfence.certification import Certification
 from ringfence.data import Dataset
 from ringfence.driver import CHECKED_ON
-from ringfence.engines.local import THUMBNAIL
-from ringfence.errors import ModelError
+from ringfence.engines.into_folder import THUMBNAIL
 from ringfence.job_file import Job, read_job
-from ringfence.models.trust import foreign_code
+from ringfence.models.source import refuse_foreign_code
 from ringfence.store import RunFolder
 from ringfence.store.config import shape_in
 
@@ -27,10 +26,8 @@ def certification_at(path: str | Path, trust: bool = False) -> Certification:
     if not path.is_dir():
         return Job.of(read_job(path)).certification
     run = RunFolder.open(path)
-    told = foreign_code(run.config.classifier.tree)
-    if told and not trust:
-        rule = "names a model that runs code, which no run folder may start by itself"
-        raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), "Look at it; add --trust.")
+    if not trust:
+        refuse_foreign_code(run.config.classifier.tree, path, "Look at that code; then set `trust`.")
     value, kept = Certification.of(run.config), kept_inputs(run)
     value = value if kept is None else value.standing_on(kept)
     value.config()  # refused if the model is not that of the folder
