@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,14 @@ def test_answers_about_other_inputs_of_a_job_are_refused(server: Any, digits: li
     job = other.submit(torch.stack(digits[:2]), radius=0.0)
     assert len(other.wait(job, every=0.05)) == 2
     assert len(client_of(server, swapped).wait(job)) == 2, "who did not send them cannot know"
+
+
+def test_a_job_is_heard_of_while_it_is_answered(server: Any, digits: list[Tensor]) -> None:
+    job = client_of(server).submit(torch.stack(digits[5:9]), radius=0.0)
+    lines = server.get(f"/v1/jobs/{job}/events").text.splitlines()
+    told = [json.loads(data[6:]) for name, data in pairwise(lines) if name == "event: answer"]
+    assert sorted(one["place"] for one in told) == [0, 1, 2, 3]
+    assert all(Answer.model_validate(one["answer"]).wrong(digits[5 + one["place"]]) == [] for one in told)
 
 
 def test_the_signature_of_a_certificate_is_checked(server: Any, digits: list[Tensor]) -> None:

@@ -130,6 +130,20 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert state.answered == 2
 
 
+def test_who_listens_to_a_job_holds_none_of_its_answers(
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that is read slowly would keep all of them, which of many classes and inputs are gigabytes."""
+    jobs, heard = Jobs(tmp_path, {"default": serve()}, Limits()), list[Any]()
+    monkeypatch.setattr(jobs, "_tell", lambda job, event: heard.append(event))  # all of it, from the beginning
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while (found := jobs.state(job, "me")) is not None and found.state != "done":
+        time.sleep(0.01)
+    jobs.close()
+    told = [event for event in heard if event[0] in ("answer", "done")]
+    assert sorted(told) == [("answer", 0, ""), ("answer", 1, ""), ("done", 0, "")]
+
+
 def test_a_commit_that_fails_leaves_the_next_one_free(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
     jobs._base.executescript(

@@ -271,7 +271,8 @@ def _jobs(service: Service) -> APIRouter:
 async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> AsyncIterator[str]:
     assert jobs is not None
     heard = asyncio.Queue[Event]()
-    leave = jobs.listen(before.id, _from_threads(heard))
+    put = _from_threads(heard)
+    leave = jobs.listen(before.id, lambda event: put(event) if event[0] != "bounds" or heard.qsize() < PAGE else None)
     told: set[int] = set()
     try:
         for start in range(0, before.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
@@ -289,7 +290,8 @@ async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> 
             elif name != "answer":
                 yield _event(name, json.dumps({"place": place, "why": what}))
             elif place not in told:
-                yield _answer_event(place, what)
+                (answer,) = await run_in_threadpool(jobs.answers, before.id, place, 1)
+                yield _answer_event(place, answer or "null")
         yield _event("done", json.dumps({"id": before.id}))
     finally:
         leave()

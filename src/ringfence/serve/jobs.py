@@ -46,7 +46,8 @@ T = TypeVar("T")
 UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
-"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell."""
+"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell; of an answer nothing, it is
+on the disk: those who read slowly would hold all of them."""
 Row = tuple[str, int, str | None, str | None]
 """Of what became of an input: its job, its place, the answer in JSON, or why there is none."""
 
@@ -238,7 +239,7 @@ class Jobs:
             return  # not on the disk: whoever starts anew takes them up
         for job, place, answer, failed in rows:
             self._in_hand.pop((job, place), None)
-            self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, answer))
+            self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, ""))
         for job in ended:
             self._tell(job, ("done", 0, ""))
 
