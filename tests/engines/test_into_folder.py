@@ -190,7 +190,7 @@ def test_a_damaged_part_is_certified_again_and_set_aside(tmp_path: Path) -> None
         assert facts(again) == expected
         assert again.damaged == []
         assert rf.verify(rf.RunFolder.open(tmp_path / "run")) == []
-    assert (tmp_path / "run" / "parts" / "damaged-part-000000.parquet").exists()
+    assert (tmp_path / "run" / "parts" / f"damaged-{part.name}").exists()
 
 
 def test_what_stands_beside_the_records(tmp_path: Path) -> None:
