@@ -11,13 +11,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
-from ringfence.errors import ArgumentError
+from ringfence.serve.guards import refuse_others
 
 
 class Predicting(BaseModel):
     """Of a request for the class alone."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
     model: str | None = Field(None, description="Which model; the first where none is named.", max_length=100)
     alpha: float | None = Field(None, description="Probability that the answer is wrong, at most.", gt=0, lt=1)
     seconds: float | None = Field(None, description="Time budget: the answer is what was proved by then.", gt=0)
@@ -34,14 +34,10 @@ T = TypeVar("T", bound=Predicting)
 
 
 def asked_by(request: Request, kind: type[T]) -> T:
-    """What the address asks; a parameter that no one reads is refused: a misspelt alpha would be the usual one."""
-    given = request.query_params
-    for name in given:
-        if name not in kind.model_fields:
-            rule = f"has the parameters {', '.join(kind.model_fields)}"
-            raise ArgumentError("address", rule, name[:80], "Correct it.")
+    """What the address asks."""
+    refuse_others(request, kind.model_fields)
     try:
-        return kind.model_validate(dict(given))
+        return kind.model_validate(dict(request.query_params))
     except ValidationError as error:
         raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from error
 
