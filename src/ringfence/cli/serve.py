@@ -83,7 +83,8 @@ def _listening(host: str, port: int) -> socket:
     try:
         return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
     except OSError as error:
-        rule, received = "must be an address of this machine that is free", f"{host}:{port} ({error.strerror})"
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address, which is told already
+        rule, received = "must be an address of this machine that is free", f"{host}:{port} ({why})"
         remedy = "Choose another --port (0 takes one that is free), or stop what listens there."
         raise ArgumentError("host, port", rule, received, remedy) from error
 
