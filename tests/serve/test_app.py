@@ -350,13 +350,16 @@ def test_a_broken_model_is_not_ready(serve: Callable[..., Served], digits: list[
 
 def test_several_models_are_told_apart(serve: Callable[..., Served], digits: list[Tensor]) -> None:
     first, second = serve(), serve(rf.Certification("default:1", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=100)))
-    second.name = "quiet"
+    second.name, second.limits = "quiet", Limits(most_alpha=0.01)
     client = TestClient(create_app([first, second]))
     ask = {"content": npy(digits[0].numpy()), "headers": {"Content-Type": "application/x-npy"}}
     answers = [Answer.model_validate(client.post(f"/v1/predict{q}", **ask).json()) for q in ("", "?model=quiet")]
     assert [one.model for one in answers] == ["default", "quiet"]
     assert [one.claim.noise.sigma for one in answers] == [0.5, 0.25]
     assert len({one.config_hash for one in answers}) == 2
+    assert [one["most_alpha"] for one in client.get("/v1/model").json()["models"]] == [0.05, 0.01]
+    replies = [client.post(f"/v1/predict?alpha=0.05{also}", **ask) for also in ("", "&model=quiet")]
+    assert [one.status_code for one in replies] == [200, 422], "each within its own limits"
 
 
 class Lying:

@@ -14,6 +14,7 @@ import torch
 from fastapi import testclient
 from torch import Tensor
 
+from ringfence.errors import DataError
 from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.client import AnswerError, Client
@@ -75,6 +76,12 @@ def test_answers_about_other_inputs_of_a_job_are_refused(server: Any, digits: li
     job = other.submit(torch.stack(digits[:2]), radius=0.0)
     assert len(other.wait(job, every=0.05)) == 2
     assert len(client_of(server, swapped).wait(job)) == 2, "who did not send them cannot know"
+
+
+def test_files_that_cannot_be_sent_are_told_by_name(server: Any, tmp_path: Path) -> None:
+    for file, rule in [("none.png", "must be readable"), ("x.gif", "must end in one of")]:
+        with pytest.raises(DataError, match=rule):
+            client_of(server).certify(tmp_path / file)
 
 
 def test_a_job_is_heard_of_while_it_is_answered(server: Any, digits: list[Tensor]) -> None:

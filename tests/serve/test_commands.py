@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
+from ringfence.cli.serve import name_and_path
 from ringfence.errors import StoreError
 from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
@@ -52,6 +53,18 @@ def test_what_is_wrong_is_told_before_the_server_starts(
     code, said = run("serve", "job.yaml", *words)
     assert code == 2
     assert told in said
+
+
+def test_models_are_named_after_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sweeps name them: with a number at the end, and with an =."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("gaussian-0.25", "sigma=0.5"):
+        Path(folder).mkdir()
+    assert name_and_path("gaussian-0.25") == ("gaussian-0.25", Path("gaussian-0.25"))
+    assert name_and_path("sigma=0.5") == ("sigma=0.5", Path("sigma=0.5"))
+    assert name_and_path("quiet=sigma=0.5") == ("quiet", Path("sigma=0.5"))
+    assert name_and_path("jobs/one.yaml") == ("one", Path("jobs/one.yaml"))
+    assert name_and_path(".") == (tmp_path.name, Path("."))
 
 
 def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -84,7 +84,10 @@ def create_app(
     key: SigningKey | None = None,
     loopback: bool = True,
 ) -> FastAPI:
-    """The application; loopback: it is asked from this machine only, so that other names for it are refused."""
+    """The application; loopback: it is asked from this machine only, so that other names for it are refused.
+
+    limits: of bodies, rates and jobs, the first model's where none are given; questions are within those of their model.
+    """
     service = Service(models, limits or models[0].limits, jobs, key)
     app = FastAPI(
         title="Ringfence",
@@ -120,8 +123,16 @@ def _questions(service: Service) -> APIRouter:
     """Asking about one input, and waiting for it."""
     routes = APIRouter(prefix="/v1", responses=_ERRORS, dependencies=[Depends(refuse_unknown)])
 
-    async def answered(request: Request, model: str | None, question: Question, signed: bool) -> Any:
+    async def answered(
+        request: Request,
+        model: str | None,
+        alpha: float | None,
+        radius: float | None,
+        seconds: float | None,
+        signed: bool,
+    ) -> Any:
         served = service.model(model)
+        question = Question.within(served.limits, alpha, radius, seconds)
         service.check_signed(signed)
         content, kind = await body_of(request, service.limits)
         came = request.state.came
@@ -146,14 +157,14 @@ def _questions(service: Service) -> APIRouter:
         signed: Signed = False,
     ) -> Any:
         """The class and the radius within which it cannot change; Accept: text/event-stream also shows it grow."""
-        return await answered(request, model, Question.within(service.limits, alpha, radius, seconds), signed)
+        return await answered(request, model, alpha, radius, seconds, signed)
 
     @routes.post("/predict", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
     async def predict(
         request: Request, model: Model = None, alpha: Alpha = None, seconds: Seconds = None, signed: Signed = False
     ) -> Any:
         """The class alone: certify with the radius 0, which takes the fewest draws."""
-        return await answered(request, model, Question.within(service.limits, alpha, 0.0, seconds), signed)
+        return await answered(request, model, alpha, 0.0, seconds, signed)
 
     return routes
 
@@ -237,7 +248,7 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
     ) -> Any:
         """Keep a batch, an array (N, *shape), and answer it when there is time; it survives a restart."""
         served, limits = service.model(model), service.limits
-        question = Question.within(limits, alpha, radius, seconds, job=True)
+        question = Question.within(served.limits, alpha, radius, seconds, job=True)
         content, kind = await body_of(request, limits)
         inputs = await run_in_threadpool(read_inputs, content, kind, served.shape, limits.job_inputs)
         job = await run_in_threadpool(jobs.submit, served.name, inputs, question, request.state.client)
@@ -309,7 +320,7 @@ def _about(service: Service) -> APIRouter:
     async def model() -> Any:
         """The models, what they take and promise."""
         key = service.key.id if service.key else None
-        return Models(models=[ModelInfo.of(one, service.limits, key) for one in service.models.values()])
+        return Models(models=[ModelInfo.of(one, key) for one in service.models.values()])
 
     @routes.get("/healthz", response_class=PlainTextResponse)
     async def healthy() -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ringfence.errors import RingfenceError
 from ringfence.serve.claim import Wire
-from ringfence.serve.inputs import NPY, SUFFIXES, read_input_file
+from ringfence.serve.inputs import NPY, file_content, read_input_file
 from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models
 from ringfence.serve.served import input_hash
 
@@ -221,8 +221,7 @@ def _tensor(x: Any) -> Tensor:
 def _packed(x: Asked) -> tuple[bytes, str]:
     """The bytes of an input and what kind they are."""
     if isinstance(x, str | Path):
-        path = Path(x)
-        return path.read_bytes(), SUFFIXES.get(path.suffix.lower(), "application/octet-stream")
+        return file_content(Path(x))
     file = BytesIO()
     np.save(file, _tensor(x).numpy())
     return file.getvalue(), NPY

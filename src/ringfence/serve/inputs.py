@@ -52,16 +52,20 @@ def read_inputs(content: bytes, kind: str, shape: tuple[int, ...], most: int) ->
     return found
 
 
-def read_input_file(path: Path, shape: tuple[int, ...]) -> Tensor:
-    """The input that a file holds, by its ending."""
+def file_content(path: Path) -> tuple[bytes, str]:
+    """The bytes of a file, and what kind they are, by its ending."""
     kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise DataError(str(path), f"must end in one of {', '.join(SUFFIXES)}", path.suffix or "nothing", "Rename it.")
     try:
-        content = path.read_bytes()
+        return path.read_bytes(), kind
     except OSError as error:
         raise DataError(str(path), "must be readable", error.strerror, "Check the path.") from error
-    return read_input(content, kind, shape)
+
+
+def read_input_file(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """The input that a file holds."""
+    return read_input(*file_content(path), shape)
 
 
 def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
