@@ -86,7 +86,7 @@ def create_app(
 ) -> FastAPI:
     """The application; loopback: it is asked from this machine only, so that other names for it are refused.
 
-    limits: of bodies, rates and jobs, the first model's where none are given; questions are within those of their model.
+    limits: of bodies, rates and jobs, the first model's where none are given; a question is within those of its model.
     """
     service = Service(models, limits or models[0].limits, jobs, key)
     app = FastAPI(
