@@ -80,6 +80,8 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--data", "nowhere.npz"], ("nowhere.npz", "must exist", "no such file", "Check the path")),
     (["--data", "nowhere/"], ("nowhere", "must exist", "no such file", "Check the path")),
     (["--data", __file__], ("test_bad_input.py", "a folder", "test_bad_input.py", "Put pictures into a folder")),
+    (["--noise", "normal"], ("error: --noise:", "must be one of gaussian", "'normal'", "mean gaussian?")),
+    (["--noise-form", "exakt"], ("error: --noise-form:", "must be float or exact", "'exakt'", "mean exact?")),
     (["--noise", "unifrom"], ("error: --noise:", "must be one of gaussian", "'unifrom'", "mean uniform?")),
     (["--batch", 0], ("--batch", "number of rows", "got 0", "auto")),
     (["--batch", "many"], ("--batch", "number of rows", "'many'", "auto")),
@@ -381,3 +383,10 @@ def test_inputs_off_the_lattice_are_told_which_noise_takes_them(call: Call, tmp_
     assert "or use float noise: --noise-form float" in told
     assert "Mend the data" not in told, "it is not broken"
     call("certify", *OK, "--no-check", *words[:2], "--noise-form", "float", *words[-2:])
+
+
+def test_the_table_of_a_run_is_written_into_a_folder_that_is_not_there_yet(call: Call, tmp_path: Path) -> None:
+    """After the run it is late to hear that there is none."""
+    table = tmp_path / "tables" / "today" / "answers.csv"
+    call("certify", *OK, "--out", tmp_path / "run", "--csv", table)
+    assert len(table.read_text().splitlines()) == 3

@@ -33,6 +33,14 @@ def test_class_folders_are_numbered_in_order(tmp_path: Path) -> None:
     torch.testing.assert_close(data[0].x, torch.ones(3, 6, 8))
 
 
+def test_pictures_within_folders_of_a_class_belong_to_it(tmp_path: Path) -> None:
+    for name in ("a/x.png", "a/2019/y.png", "b/2020/may/z.png", "b/.trash/w.png"):
+        paint(tmp_path / name)
+    data = load_dataset(str(tmp_path))
+    assert [item.name for item in data] == ["a/2019/y.png", "a/x.png", "b/2020/may/z.png"]
+    assert [item.label for item in data] == [0, 0, 1]
+
+
 def test_flat_folders_with_and_without_labels(tmp_path: Path) -> None:
     paint(tmp_path / "p.png", (6, 8), 51)
     paint(tmp_path / "q.png", (6, 8), 51)

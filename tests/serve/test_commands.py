@@ -179,6 +179,23 @@ def test_a_commit_that_fails_leaves_the_next_one_free(serve: Serve, digits: list
         jobs.close()
 
 
+def test_a_job_of_a_model_that_is_gone_ends(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    served = serve()
+    jobs = Jobs(tmp_path, {"old": served}, Limits())
+    served.broken = "so that it waits"
+    job = jobs.submit("old", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    jobs.close()
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits(job_inputs=2))
+    while jobs.waiting and jobs._thread.is_alive():
+        time.sleep(0.01)
+    state = jobs.state(job, "me")
+    assert jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"), "its inputs count no more"
+    jobs.close()
+    assert state is not None
+    assert state.state == "done"
+    assert state.failed == dict.fromkeys((0, 1), "the server was started anew without the model old")
+
+
 def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     served = serve()
     jobs = Jobs(tmp_path, {"default": served}, Limits())

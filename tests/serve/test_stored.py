@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ringfence as rf
-from ringfence.errors import StoreError
+from ringfence.errors import DataError, StoreError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.limits import Question
 from ringfence.serve.schemas import Answer
@@ -54,3 +54,18 @@ def test_settings_that_were_changed_since_are_not_served(tmp_path: Path) -> None
     config.write_text(json.dumps(told))
     with pytest.raises(StoreError, match=r"config\.json: must be what was certified.*a file that was changed after"):
         certification_at(tmp_path / "run")
+
+
+def test_a_job_file_is_checked_as_before_a_run(tmp_path: Path) -> None:
+    """Of a run folder that was done when it was certified."""
+    x = rf.load_dataset("default", limit=40)
+    np.savez(
+        tmp_path / "data.npz", x=np.stack([one.x.numpy() for one in x]), y=[(one.label or 0) * 3 % 10 for one in x]
+    )
+    job = tmp_path / "job.yaml"
+    told = f"classifier: default\ndata: {tmp_path / 'data.npz'}\nnoise: {{sigma: 0.5}}\nexecution: {{check: true}}\n"
+    job.write_text(told)
+    with pytest.raises(DataError, match="must be classified better than by guessing"):
+        certification_at(job)
+    job.write_text(told.replace("true", "false"))
+    assert certification_at(job).noise.law.scale == 0.5

@@ -243,7 +243,7 @@ def framing_in_words(loaded: Loaded) -> str | None:
     """That pictures are resized as the model's configuration says; one line, or None."""
     if loaded.data.size == loaded.certification.data.size:
         return None
-    told = "the pictures have several sizes: they are resized and cropped to"
+    told = "the pictures have other sizes: they are resized and cropped to"
     return f"{told} {loaded.data.size} pixels, as the model's configuration says; --size says otherwise."
 
 

@@ -120,12 +120,15 @@ def _listing(path: Path) -> tuple[list[Path], list[int | None], list[str]]:
     if not folders:
         files = _images(path)
         return files, [None] * len(files), []
-    pairs = [(file, number) for number, folder in enumerate(folders) for file in _images(folder)]
+    pairs = [(file, number) for number, folder in enumerate(folders) for file in _images(folder, within=True)]
     return [file for file, _ in pairs], [number for _, number in pairs], [folder.name for folder in folders]
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file())
+def _images(folder: Path, within: bool = False) -> list[Path]:
+    """Sorted; those of a class may lie in folders within its own, as for torchvision, unless these are hidden."""
+    found = (one for one in (folder.rglob("*") if within else folder.iterdir()) if one.suffix.lower() in SUFFIXES)
+    shown = (one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts[:-1]))
+    return sorted(one for one in shown if one.is_file())
 
 
 def _from_csv(path: Path) -> tuple[list[Path], list[int | None]]:

@@ -161,7 +161,7 @@ NOISES: dict[str, Callable[..., Noise]] = {}
 def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None = None) -> Noise:
     """The noise of a family at this scale, in this form; one that is made from its scale alone is float."""
     if family not in NOISES:
-        near = get_close_matches(family, NOISES, n=1)
+        near = ["gaussian"] if family == "normal" else get_close_matches(family, NOISES, n=1)
         remedy = f"Did you mean {near[0]}?" if near else "Use gaussian, or register what draws it."
         raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), remedy)
     try:

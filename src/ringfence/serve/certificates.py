@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -39,7 +38,6 @@ from ringfence.verification import verify
 
 CERTIFICATE, SEAL = "ringfence certificate 1", "ringfence seal 1"
 SEAL_FILE = "seal.json"
-Key = TypeVar("Key", Ed25519PrivateKey, Ed25519PublicKey)
 
 
 class Certificate(Wire):
@@ -80,8 +78,9 @@ class SigningKey:
     @classmethod
     def read(cls, path: Path) -> SigningKey:
         """The key in a file."""
-        load = partial(load_pem_private_key, password=None)
-        return cls(_loaded(path, load, Ed25519PrivateKey, "keygen writes"))
+        found = _loaded(path, lambda content: load_pem_private_key(content, None), Ed25519PrivateKey, "keygen writes")
+        assert isinstance(found, Ed25519PrivateKey)
+        return cls(found)
 
     def signed(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """The document with time, key and signature."""
@@ -107,10 +106,11 @@ def key_id(public: bytes) -> str:
 def public_key(path: Path) -> bytes:
     """The 32 bytes of the public key in a file."""
     found = _loaded(path, load_pem_public_key, Ed25519PublicKey, "keygen writes beside a key")
+    assert isinstance(found, Ed25519PublicKey)
     return found.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
-def _loaded(path: Path, load: Callable[[bytes], object], kind: type[Key], whose: str) -> Key:
+def _loaded(path: Path, load: Any, kind: type, whose: str) -> object:
     try:
         found = load(read_file(path))
     except (ValueError, TypeError) as error:

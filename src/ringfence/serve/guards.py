@@ -10,7 +10,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from ipaddress import ip_address
 from itertools import count
@@ -211,8 +211,12 @@ def problem_of(errors: Sequence[Any]) -> RingfenceError:
 
 
 async def refuse_unknown(request: Request) -> None:
+    """Refuse parameters that the route does not read; asynchronous, or a thread would be asked to do it."""
+    refuse_others(request, [one.alias for one in request.scope["route"].dependant.query_params])
+
+
+def refuse_others(request: Request, known: Collection[str]) -> None:
     """Refuse parameters that no one reads: a misspelt alpha would be answered at the usual one."""
-    known = [one.alias for one in request.scope["route"].dependant.query_params]
     for name in request.query_params:
         if name not in known:
             raise ArgumentError("address", f"has the parameters {', '.join(known) or 'none'}", name[:80], "Correct it.")

@@ -86,8 +86,8 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
         raise
     except Exception as error:  # a damaged or hostile file can raise nearly anything
         raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
-    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+    planes = np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    return torch.from_numpy(np.divide(planes, 255, dtype=np.float32))
 
 
 def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:

@@ -170,6 +170,7 @@ class Jobs:
 
         All writing is done here: a model's thread that waited for the disk would keep others waiting too.
         """
+        self._finish(self._patiently(self._orphans) or [])
         while True:
             found: list[Any] = []
             with self._more:
@@ -181,6 +182,14 @@ class Jobs:
             self._finish([(job, place, make().model_dump_json(), None) for job, place, make in done])
             for row in found:
                 self._begin(*row)
+
+    def _orphans(self) -> list[Row]:
+        """Inputs of models that this server does not have: nobody would ever answer them."""
+        query = f"SELECT job, place, model FROM items JOIN jobs ON id = job WHERE {UNDONE}"
+        with self._lock:
+            rows = self._base.execute(query).fetchall()
+        told = "the server was started anew without the model"
+        return [(job, place, None, f"{told} {model}") for job, place, model in rows if model not in self._models]
 
     def _next(self) -> list[Any]:
         """Inputs that nobody works on, of models that have room."""

@@ -27,7 +27,10 @@ def certification_at(path: str | Path, trust: bool = False) -> Certification:
     """
     path = Path(path)
     if not path.is_dir():
-        return Job.of(read_job(path)).certification
+        job = Job.of(read_job(path))
+        if job.execution.check:  # nobody has certified with it yet
+            job.certification.load().check()
+        return job.certification
     run = RunFolder.open(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # it is refused where it matters here
