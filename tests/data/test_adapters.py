@@ -339,3 +339,12 @@ def test_a_loader_that_keeps_the_order_is_taken_in_silence() -> None:
     for how in ({"batch_size": 3}, {"batch_sampler": chosen}, {"batch_size": None}):
         loader: Any = DataLoader(TensorDataset(X, Y), **how)  # type: ignore[arg-type]
         assert len(Data(loader).load()) == len(list(Data(loader).stream())) == 7
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "longdouble"])
+def test_numbers_of_other_machines_are_read(kind: str, tmp_path: Path) -> None:
+    """Astronomers' files have their bytes in the other order, and torch takes none of these."""
+    x = np.linspace(0, 1, 2 * 28 * 28).reshape(2, 1, 28, 28)
+    np.savez(tmp_path / "x.npz", x=x.astype(kind))
+    for found in (Data(x.astype(kind)).stream(), rf.load_dataset(str(tmp_path / "x.npz"))):
+        assert torch.equal(torch.stack([one.x.float() for one in found]), torch.tensor(x).float())

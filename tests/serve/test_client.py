@@ -78,6 +78,12 @@ def test_answers_about_other_inputs_of_a_job_are_refused(server: Any, digits: li
     assert len(client_of(server, swapped).wait(job)) == 2, "who did not send them cannot know"
 
 
+def test_files_that_cannot_be_sent_are_told_by_name(server: Any, tmp_path: Path) -> None:
+    for file, rule in [("none.png", "must be readable"), ("x.gif", "must end in one of")]:
+        with pytest.raises(DataError, match=rule):
+            client_of(server).certify(tmp_path / file)
+
+
 def test_a_job_is_heard_of_while_it_is_answered(server: Any, digits: list[Tensor]) -> None:
     job = client_of(server).submit(torch.stack(digits[5:9]), radius=0.0)
     lines = server.get(f"/v1/jobs/{job}/events").text.splitlines()

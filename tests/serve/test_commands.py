@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
+from ringfence.cli.serve import name_and_path
 from ringfence.errors import StoreError
+from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Limits, Question
@@ -65,6 +67,18 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Choose another --port" in said
 
 
+def test_models_are_named_after_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sweeps name them: with a number at the end, and with an =."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("gaussian-0.25", "sigma=0.5"):
+        Path(folder).mkdir()
+    assert name_and_path("gaussian-0.25") == ("gaussian-0.25", Path("gaussian-0.25"))
+    assert name_and_path("sigma=0.5") == ("sigma=0.5", Path("sigma=0.5"))
+    assert name_and_path("quiet=sigma=0.5") == ("quiet", Path("sigma=0.5"))
+    assert name_and_path("jobs/one.yaml") == ("one", Path("jobs/one.yaml"))
+    assert name_and_path(".") == (tmp_path.name, Path("."))
+
+
 def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
     first = read_secret(tmp_path / "secret")
     assert len(first) == 64
@@ -77,7 +91,7 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
     jobs = Jobs(tmp_path, {"default": served}, Limits(job_inputs=3, kept_jobs=2))
     try:
         with pytest.raises(StoreError, match="one writer"):
-            Jobs(tmp_path, {"default": served}, Limits())
+            create_app([served], jobs=tmp_path)  # not only when it is asked to listen
         with pytest.raises(Busy, match="of at most 3"):
             jobs.submit("default", torch.stack(digits[:4]), Question(0.001, 0.0), "me")
         kept = []
@@ -92,6 +106,13 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
         assert [jobs.state(one, "me") is None for one in kept] == [True, False, False, False], "the oldest is dropped"
     finally:
         jobs.close()
+
+
+def test_another_file_in_the_place_of_the_queue_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "jobs.sqlite").write_text("no database, " * 100)
+    for _ in range(2):  # and the folder is free again
+        with pytest.raises(StoreError, match="must be a queue of jobs"):
+            Jobs(tmp_path, {}, Limits())
 
 
 def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
@@ -190,7 +211,7 @@ def test_a_job_of_a_model_that_is_gone_ends(serve: Serve, digits: list[Tensor], 
 def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     served = serve()
     jobs = Jobs(tmp_path, {"default": served}, Limits())
-    served.broken = "so that it waits"
+    served.close()  # so that it waits
     job = jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
     jobs.close()
     other = serve(rf.Certification("default:1", noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100)))

@@ -103,21 +103,21 @@ def served_models(
     execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})
     if pick_device(execution.device).type == "cuda":
         execution = replace(execution, compile=True)  # which pays for whoever runs as long as a server
-    named = [(name, path) if at else ("", name) for name, at, path in (one.partition("=") for one in specs)]
-    names = [name or Path(path).stem for name, path in named]
+    named = [name_and_path(one) for one in specs]
+    names = [name for name, _ in named]
     if len(set(names)) < len(names):
         raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
     return [
-        Served(
-            certification_at(path, trust),
-            secret,
-            name=name,
-            limits=limits,
-            execution=execution,
-            devices=devices,
-        )
-        for name, (_, path) in zip(names, named, strict=True)
+        Served(certification_at(path, trust), secret, name=name, limits=limits, execution=execution, devices=devices)
+        for name, path in named
     ]
+
+
+def name_and_path(spec: str) -> tuple[str, Path]:
+    """Of ``NAME=PATH``, or of a path, whose own name may have an = and a folder's a dot: runs/sigma=0.25."""
+    name, _, place = ("", "", spec) if Path(spec).exists() or "=" not in spec else spec.partition("=")
+    path = Path(place)
+    return name or (path.resolve().name if path.is_dir() else path.stem), path
 
 
 def limits_of(told: list[str]) -> Any:

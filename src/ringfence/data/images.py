@@ -279,7 +279,7 @@ def _digest(
 
     def contents() -> Iterator[bytes]:
         for file, name in zip(files, relative, strict=True):
-            content = file.read_bytes()
+            content = _content(file)
             identified[file] = hashed([content])
             yield f"{len(name)} {len(content)} {name}".encode("utf-8", "surrogateescape")
             yield content
