@@ -28,12 +28,13 @@ def own_process() -> None:
     """Called once everything is loaded, where a process does nothing but serve.
 
     What was loaded stays for ever: whoever looks for garbage need not go through it, while requests and the device
-    wait. And requests must not wait while a model's thread counts.
+    wait. And the loop and a model's thread give up the interpreter at every call of the system or of torch: each must
+    have it back soon, or batches come late.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
 
 
 class Service:
