@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.cli.certify import framing_in_words
 from ringfence.classifiers import Normalize, Resized
+from ringfence.cli.certify import framing_in_words
 from ringfence.errors import ModelError
 from ringfence.models import load_model
 from ringfence.models.extras import needed
