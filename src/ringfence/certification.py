@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,7 +14,7 @@ from ringfence.classifiers import facts
 from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
 from ringfence.data.dataset import refuse_channels_last
-from ringfence.driver import Execution, Work, norm_bound
+from ringfence.driver import norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.loaded import Loaded
@@ -40,10 +39,10 @@ from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import mechanisms_in, procedure_in
 from ringfence.unit_check import check_units, peeked
-from ringfence.work import Origin, engine_named
+from ringfence.work import Execution, Origin, Work, engine_named
 
 if TYPE_CHECKING:
-    from ringfence.engines.local import Started
+    from ringfence.engines.into_folder import Started
 
 Mechanisms = Mechanism | str | Sequence[Mechanism | str]
 
@@ -165,7 +164,9 @@ class Certification:
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
         wrong = Collected()
-        model = wrong.ask(partial(load_model, self.classifier, **self.beside_tree))
+        model: LoadedModel | None = None
+        with wrong:
+            model = load_model(self.classifier, **self.beside_tree)
         dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
         wrong.tell()
         assert model is not None
@@ -243,17 +244,17 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = self.lane_names if self.split_alpha else self.names
-            lift, count = self.lift or Identity(), self.data.count
+            lift, count, classes = self.lift or Identity(), self.data.count, None
             inputs: Iterator[Input]
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
-                inputs, count = iter(dataset), len(dataset)
+                inputs, count, classes = iter(dataset), len(dataset), dataset.class_names
             else:  # as in a run folder, whose Dataset knows it
                 inputs, lattice = self.data.on_lattice()
                 value = self.in_form(lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
-                check_units(module, first, value.noise, lift, pick_device(execution.device), names)
+                check_units(module, first, value.noise, lift, pick_device(execution.device), names, classes)
             work = value.work(module, inputs, lift, self.classes, names, execution.expecting(count, value.test))
         else:
             loaded = self.load(execution.device)
@@ -279,7 +280,7 @@ class Certification:
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""
-        from ringfence.engines.local import start
+        from ringfence.engines.into_folder import start
 
         return start(self, out, execution)
 

@@ -19,7 +19,6 @@ from typing import Any, final
 
 from ringfence.certification import Certification
 from ringfence.data import Data
-from ringfence.driver import Execution
 from ringfence.errors import ArgumentError, Collected, RingfenceError, StoreError
 from ringfence.mechanisms import mechanisms_named
 from ringfence.models import lanes_of, procedure_for
@@ -32,7 +31,7 @@ from ringfence.sampling import pick_device
 from ringfence.stats.noise_law import FLOAT
 from ringfence.store import SCHEMA_VERSION
 from ringfence.store.atomic import writing_errors
-from ringfence.work import engine_named, engine_written
+from ringfence.work import Execution, engine_named, engine_written
 
 MOST_BYTES = 1_000_000
 """A description is short; anything longer is something else."""

@@ -11,9 +11,10 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
+from ringfence.analysis.aces import ThetaMetrics
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.analysis.stages import ConsensusStats
-from ringfence.cli.tables import UNSOUND, metrics_table, milliseconds, sparkline
+from ringfence.cli.tables import UNSOUND, metrics_table, milliseconds, print_points, sparkline
 
 LOG = Path(__file__).parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
 SOUND = RunMetrics(
@@ -70,6 +71,31 @@ def test_the_label_and_every_number_survive_more_columns(run: RunMetrics, number
         assert number in text, number
 
 
+def test_too_many_radii_are_thinned_out_and_none_is_cut_short() -> None:
+    many = {0.25 * k: 1 - 0.05 * k for k in range(17)}
+    loud = replace(SOUND, path="runs/loud", certified_accuracy=many, draws=500 * 200, seconds=50.0)
+    lines = shown(loud).splitlines()
+    assert lines[1].split() == [
+        "run",
+        "0",
+        "0.5",
+        "1",
+        "1.5",
+        "2",
+        "2.5",
+        "3",
+        "3.5",
+        "4",
+        "ACR",
+        "abst%",
+        "draws",
+        "ms",
+    ]
+    assert lines[3].split()[:4] == ["runs/loud", "100.0", "90.0", "80.0"]
+    assert "9 of 17 radii, --json has all" in lines[4]
+    assert "of 17 radii" not in shown(loud, width=160), "where there is room for all"
+
+
 def test_a_wide_terminal_has_one_line_per_run() -> None:
     lines = shown(SOUND, replace(SOUND, path="b"), width=200).splitlines()
     assert len(lines) == 6, "title, heading, rule, two runs, caption"
@@ -97,3 +123,10 @@ def test_sparklines_show_shares() -> None:
 
 def test_milliseconds() -> None:
     assert [milliseconds(one) for one in (0.0161, 0.0999, 0.1486, 15.4)] == ["16.1", "99.9", "149", "15400"]
+
+
+def test_of_a_hundred_and_one_thresholds_every_fifth_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    theta = ThetaMetrics(0.0, 0.5, 0.4, 0.1, {0.0: 0.5}, {0.0: 0.2}, 0.001, True)
+    print_points([replace(theta, theta=step / 100) for step in range(101)])
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.lstrip()[:1].isdigit()]
+    assert shown == 2 * [f"{step / 20:g}" for step in range(21)], "one table of accuracies, one of selections"

@@ -14,7 +14,7 @@ from foreign_models import saved_onnx, small_network
 
 from ringfence.errors import ModelError
 from ringfence.models import load_model
-from ringfence.models.trust import foreign_code, without_gradients
+from ringfence.models.source import foreign_code, without_gradients
 
 Call = Callable[..., Result]
 SMALL = ("--steps", 1, "--copies", 1, "--n", 20, "--radii", "0.1", "--device", "cpu", "--quiet")

@@ -248,6 +248,22 @@ def test_a_stream_is_given_its_form_too() -> None:
     assert float(one.x.mean()) == 0.5
 
 
+@pytest.mark.parametrize("loaded", [True, False])
+def test_of_what_has_no_end_no_more_is_read_than_is_chosen(loaded: bool) -> None:
+    class Endless(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for number in range(1000):
+                assert number < 100, "far more than was chosen"
+                yield X[number % 7], int(Y[number % 7])
+
+    source: Any = DataLoader(Endless(), batch_size=2) if loaded else Endless()
+    chosen = Data(source, skip=2, limit=3).load()
+    assert [one.id for one in chosen] == [0, 2, 4]
+    assert all(torch.equal(one.x, X[one.id]) for one in chosen)
+    whole, some = (Data((X, Y), limit=limit).load().digest for limit in (None, 3))
+    assert whole == some, "of what has an end the digest is that of all"
+
+
 def test_resized_pixels_may_overshoot_a_little() -> None:
     class Bright(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -323,3 +339,12 @@ def test_a_loader_that_keeps_the_order_is_taken_in_silence() -> None:
     for how in ({"batch_size": 3}, {"batch_sampler": chosen}, {"batch_size": None}):
         loader: Any = DataLoader(TensorDataset(X, Y), **how)  # type: ignore[arg-type]
         assert len(Data(loader).load()) == len(list(Data(loader).stream())) == 7
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "longdouble"])
+def test_numbers_of_other_machines_are_read(kind: str, tmp_path: Path) -> None:
+    """Astronomers' files have their bytes in the other order, and torch takes none of these."""
+    x = np.linspace(0, 1, 2 * 28 * 28).reshape(2, 1, 28, 28)
+    np.savez(tmp_path / "x.npz", x=x.astype(kind))
+    for found in (Data(x.astype(kind)).stream(), rf.load_dataset(str(tmp_path / "x.npz"))):
+        assert torch.equal(torch.stack([one.x.float() for one in found]), torch.tensor(x).float())

@@ -19,7 +19,7 @@ from ringfence.errors import ModelError
 from ringfence.models import load_model
 from ringfence.models.extras import needed
 from ringfence.models.normalization import preprocessing_in_words
-from ringfence.models.trust import foreign_code
+from ringfence.models.source import foreign_code
 
 SMALL = "test_vit"  # timm's own network for tests: 160 x 160, other numbers than ImageNet's
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
+import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +18,9 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
+from ringfence.cli.serve import name_and_path
 from ringfence.errors import StoreError
+from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Limits, Question
@@ -50,6 +56,29 @@ def test_what_is_wrong_is_told_before_the_server_starts(
     assert told in said
 
 
+def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("noise: {sigma: 0.5}\nseed: 1\n")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = str(other.getsockname()[1])
+        code, said = run("serve", "job.yaml", "--port", taken, "--batch", "16")
+    assert code == 2
+    assert f"127.0.0.1:{taken}" in said
+    assert "Choose another --port" in said
+
+
+def test_models_are_named_after_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sweeps name them: with a number at the end, and with an =."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("gaussian-0.25", "sigma=0.5"):
+        Path(folder).mkdir()
+    assert name_and_path("gaussian-0.25") == ("gaussian-0.25", Path("gaussian-0.25"))
+    assert name_and_path("sigma=0.5") == ("sigma=0.5", Path("sigma=0.5"))
+    assert name_and_path("quiet=sigma=0.5") == ("quiet", Path("sigma=0.5"))
+    assert name_and_path("jobs/one.yaml") == ("one", Path("jobs/one.yaml"))
+    assert name_and_path(".") == (tmp_path.name, Path("."))
+
+
 def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
     first = read_secret(tmp_path / "secret")
     assert len(first) == 64
@@ -62,7 +91,7 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
     jobs = Jobs(tmp_path, {"default": served}, Limits(job_inputs=3, kept_jobs=2))
     try:
         with pytest.raises(StoreError, match="one writer"):
-            Jobs(tmp_path, {"default": served}, Limits())
+            create_app([served], jobs=tmp_path)  # not only when it is asked to listen
         with pytest.raises(Busy, match="of at most 3"):
             jobs.submit("default", torch.stack(digits[:4]), Question(0.001, 0.0), "me")
         kept = []
@@ -77,6 +106,13 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
         assert [jobs.state(one, "me") is None for one in kept] == [True, False, False, False], "the oldest is dropped"
     finally:
         jobs.close()
+
+
+def test_another_file_in_the_place_of_the_queue_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "jobs.sqlite").write_text("no database, " * 100)
+    for _ in range(2):  # and the folder is free again
+        with pytest.raises(StoreError, match="must be a queue of jobs"):
+            Jobs(tmp_path, {}, Limits())
 
 
 def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
@@ -94,10 +130,88 @@ def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tm
     assert (state.answered, state.failed) == (0, {})
 
 
+def test_a_locked_disk_holds_jobs_up_and_loses_none(
+    serve: Serve,
+    digits: list[Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A backup holds the file for longer than anyone waits, just when an answer is to be written."""
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    jobs._base.execute("PRAGMA busy_timeout=10")
+    backup = sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None, check_same_thread=False)
+    answer = Answer.of
+
+    def answer_while_it_is_held(*parts: Any) -> Answer:
+        if not (backup.in_transaction or caplog.records):
+            backup.execute("BEGIN IMMEDIATE")
+        return answer(*parts)
+
+    monkeypatch.setattr(Answer, "of", answer_while_it_is_held)
+    monkeypatch.setattr("ringfence.serve.jobs.RETRY", 0.01)
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while not caplog.records and jobs._thread.is_alive():
+        time.sleep(0.01)
+    backup.execute("COMMIT")
+    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
+        time.sleep(0.01)
+    jobs.close()
+    backup.close()
+    assert "locked" in caplog.records[0].message
+    assert state is not None
+    assert state.answered == 2
+
+
+def test_who_listens_to_a_job_holds_none_of_its_answers(
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that is read slowly would keep all of them, which of many classes and inputs are gigabytes."""
+    jobs, heard = Jobs(tmp_path, {"default": serve()}, Limits()), list[Any]()
+    monkeypatch.setattr(jobs, "_tell", lambda job, event: heard.append(event))  # all of it, from the beginning
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while (found := jobs.state(job, "me")) is not None and found.state != "done":
+        time.sleep(0.01)
+    jobs.close()
+    told = [event for event in heard if event[0] in ("answer", "done")]
+    assert sorted(told) == [("answer", 0, ""), ("answer", 1, ""), ("done", 0, "")]
+
+
+def test_a_commit_that_fails_leaves_the_next_one_free(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    jobs._base.executescript(
+        "PRAGMA foreign_keys=ON; CREATE TABLE a(id INTEGER PRIMARY KEY);"
+        "CREATE TABLE b(a INTEGER REFERENCES a(id) DEFERRABLE INITIALLY DEFERRED);"
+    )
+    try:
+        with pytest.raises(sqlite3.IntegrityError), jobs._lock, jobs._transaction():
+            jobs._base.execute("INSERT INTO b VALUES(1)")  # refused at its end alone, as by a full disk
+        assert jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
+    finally:
+        jobs.close()
+
+
+def test_a_job_of_a_model_that_is_gone_ends(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    served = serve()
+    jobs = Jobs(tmp_path, {"old": served}, Limits())
+    served.broken = "so that it waits"
+    job = jobs.submit("old", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    jobs.close()
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits(job_inputs=2))
+    while jobs.waiting and jobs._thread.is_alive():
+        time.sleep(0.01)
+    state = jobs.state(job, "me")
+    assert jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"), "its inputs count no more"
+    jobs.close()
+    assert state is not None
+    assert state.state == "done"
+    assert state.failed == dict.fromkeys((0, 1), "the server was started anew without the model old")
+
+
 def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     served = serve()
     jobs = Jobs(tmp_path, {"default": served}, Limits())
-    served.broken = "so that it waits"
+    served.close()  # so that it waits
     job = jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
     jobs.close()
     other = serve(rf.Certification("default:1", noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100)))

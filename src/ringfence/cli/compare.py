@@ -11,6 +11,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
+from ringfence.cli.derived import grouped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +25,7 @@ STEPS = 8
 """Blocks of a curve in the terminal."""
 
 
+@grouped
 def compare_command(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     mechanism: Annotated[
@@ -40,8 +42,7 @@ def compare_command(
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
     radii: o.Radii = None,
-    norm: o.Norm = None,
-    coordinates: o.Coordinates = None,
+    within: o.NormOptions = o.NormOptions(),
     csv: Annotated[Path | None, typer.Option(help="Also write the comparisons as CSV.")] = None,
     as_json: o.Json = False,
 ) -> None:
@@ -49,10 +50,9 @@ def compare_command(
     with friendly():
         from ringfence.analysis.bounds import RunBounds
         from ringfence.analysis.compare import as_csv, comparisons, summarise
-        from ringfence.stats.norms import InNorm
         from ringfence.store.atomic import write_atomically
 
-        shown = None if norm is None else InNorm(norm, coordinates)
+        shown = within.shown
         if envelope:
             _envelope(paths, radii, as_json, shown)
             return

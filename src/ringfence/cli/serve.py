@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
+from socket import AF_INET, AF_INET6, create_server, socket
 from typing import Annotated, Any
 
 import typer
@@ -41,7 +41,6 @@ def serve_command(
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
     with friendly():
         import logging
-        import socket
 
         import uvicorn
 
@@ -49,6 +48,7 @@ def serve_command(
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
         from ringfence.serve.served import read_secret
+        from ringfence.serve.service import own_process
 
         known = read_tokens(tokens, os.environ.get("RINGFENCE_TOKENS"))
         check_address(host, known)
@@ -58,7 +58,7 @@ def serve_command(
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = _listening(host, port)
         if not quiet:
             name = f"[{host}]" if ":" in host else host
             remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{listening.getsockname()[1]}/")
@@ -67,12 +67,26 @@ def serve_command(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
             timeout_graceful_shutdown=round(limits.drain),
             limit_concurrency=1024,
             timeout_keep_alive=60,
         )
-        sys.setswitchinterval(0.0005)  # requests must not wait while a model's thread counts
+        own_process()
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listening(host: str, port: int) -> socket:
+    """A socket at the address, or why there is none."""
+    from ringfence.errors import ArgumentError
+
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address, which is told already
+        rule, received = "must be an address of this machine that is free", f"{host}:{port} ({why})"
+        remedy = "Choose another --port (0 takes one that is free), or stop what listens there."
+        raise ArgumentError("host, port", rule, received, remedy) from error
 
 
 def served_models(
@@ -89,21 +103,21 @@ def served_models(
     execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})
     if pick_device(execution.device).type == "cuda":
         execution = replace(execution, compile=True)  # which pays for whoever runs as long as a server
-    named = [(name, path) if at else ("", name) for name, at, path in (one.partition("=") for one in specs)]
-    names = [name or Path(path).stem for name, path in named]
+    named = [name_and_path(one) for one in specs]
+    names = [name for name, _ in named]
     if len(set(names)) < len(names):
         raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
     return [
-        Served(
-            certification_at(path, trust),
-            secret,
-            name=name,
-            limits=limits,
-            execution=execution,
-            devices=devices,
-        )
-        for name, (_, path) in zip(names, named, strict=True)
+        Served(certification_at(path, trust), secret, name=name, limits=limits, execution=execution, devices=devices)
+        for name, path in named
     ]
+
+
+def name_and_path(spec: str) -> tuple[str, Path]:
+    """Of ``NAME=PATH``, or of a path, whose own name may have an = and a folder's a dot: runs/sigma=0.25."""
+    name, _, place = ("", "", spec) if Path(spec).exists() or "=" not in spec else spec.partition("=")
+    path = Path(place)
+    return name or (path.resolve().name if path.is_dir() else path.stem), path
 
 
 def limits_of(told: list[str]) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from ringfence.data.dataset import Input, refuse_range
+from ringfence.data.dataset import Input, refuse_range, tensor_of
 from ringfence.data.images import is_image, mode_of, open_image, pixels_of
 from ringfence.errors import DataError
 
@@ -186,7 +186,7 @@ def _is_input(x: Any) -> bool:
 def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
     """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages."""
     if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
-        x = x["bytes"]
+        x = open_image(BytesIO(x["bytes"]), where, turned=True)
     if isinstance(x, ENCODED):
         x = open_image(BytesIO(x), where)
     if is_image(x):
@@ -196,7 +196,7 @@ def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
         x = _array(where, x)
     if not isinstance(x, Tensor | np.ndarray):
         raise DataError(where, "must be a tensor, an array or a picture", type(x).__name__, "Convert it.")
-    values = torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) and x.dtype.kind in "uif" else x
+    values = tensor_of(x) if isinstance(x, np.ndarray) and x.dtype.kind in "uif" else x
     if not isinstance(values, Tensor) or not (values.dtype == torch.uint8 or values.is_floating_point()):
         rule = "must be uint8 (0 to 255) or floating (0 to 1)"
         raise DataError(where, rule, f"dtype {x.dtype}", "Convert it: x.byte() of pixels, x.float() of features.")

@@ -150,8 +150,11 @@ class Data:
         if shuffles(self.source):
             rule, remedy = "must come in the same order whenever a run goes on", "Give a loader with shuffle=False."
             raise DataError("data", rule, "a DataLoader that shuffles", remedy)
+        # What has no length may have no end either. Of the others the digest is that of all, whatever is chosen.
+        last = None if self.most is None or _sized(self.source) else self.skip * self.most
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source, self.range)]
+        read = islice(inputs_of(self.source, self.range), last)
+        items = [replace(one, x=one.x.detach().clone()) for one in read]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,
@@ -174,3 +177,10 @@ def _digest(items: list[Input]) -> str:
 
     labels, index = (repr([getattr(one, name) for one in items]).encode() for name in ("label", "id"))
     return write_digest({"inputs": hashed(values()), "labels": hashed([labels]), "index": hashed([index])})
+
+
+def _sized(source: Any) -> bool:
+    try:
+        return len(source) >= 0
+    except TypeError:  # a loader has a length only if its data have one
+        return False

@@ -143,7 +143,7 @@ def _picture(where: str, value: Any) -> Image:
     if not isinstance(content, bytes):
         rule, remedy = "must hold the picture itself", "Save it with its pictures inside: cast_column, then map."
         raise DataError(where, rule, "the name of a file elsewhere", remedy)
-    return open_image(BytesIO(content), where)
+    return open_image(BytesIO(content), where, turned=True)
 
 
 def _contents(column: Any) -> Iterator[bytes]:

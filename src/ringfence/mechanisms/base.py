@@ -20,6 +20,9 @@ _ROUND_DOWN = 1 - 1e-9
 """Radii are rounded down by this factor, far more than any formula here errs."""
 _ROUNDING = 4e-15
 """Taken off at scale 1: two probabilities that differ in their last digit certify nothing."""
+_ROUNDING_BETWEEN = 1e-14
+"""The same for bounds on functions smoothed apart, taken off after the scale: folders hold radii rounded so, to the
+last bit, and verification asks for that bit."""
 _CHUNK = 8192
 """Points computed at once: the temporaries of the search loops stay in the cache."""
 
@@ -69,7 +72,7 @@ class Mechanism(ABC):
         top, other = np.broadcast_arrays(np.asarray(p_a, np.float64), np.asarray(p_b, np.float64))
         _check(top, other, most=np.ones_like(top))
         unit = self._at_unit_scale(*apart(top, other, law), law.unit)
-        return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - 1e-14, 0.0))
+        return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - _ROUNDING_BETWEEN, 0.0))
 
     @final
     def proved_for(self, noise: NoiseLaw | float) -> NoiseLaw:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence.data.images import refuse_deep
 from ringfence.errors import DataError, RingfenceError
 
 PNG, JPEG, NPY, JSON = "image/png", "image/jpeg", "application/x-npy", "application/json"
@@ -53,14 +54,18 @@ def read_inputs(content: bytes, kind: str, shape: tuple[int, ...], most: int) ->
 
 def read_input_file(path: Path, shape: tuple[int, ...]) -> Tensor:
     """The input that a file holds, by its ending."""
+    return read_input(*file_content(path), shape)
+
+
+def file_content(path: Path) -> tuple[bytes, str]:
+    """The bytes of a file, and their kind by its ending."""
     kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise DataError(str(path), f"must end in one of {', '.join(SUFFIXES)}", path.suffix or "nothing", "Rename it.")
     try:
-        content = path.read_bytes()
+        return path.read_bytes(), kind
     except OSError as error:
         raise DataError(str(path), "must be readable", error.strerror, "Check the path.") from error
-    return read_input(content, kind, shape)
 
 
 def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
@@ -75,15 +80,14 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
             if image.size != shape[:0:-1]:
                 rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
                 raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
-            if image.mode.startswith(("I", "F")):
-                raise DataError("input", "must have 8 bits per channel", f"mode {image.mode}", f"Send {NPY}.")
+            refuse_deep("input", image)
             pixels = np.array(image.convert("L" if shape[0] == 1 else "RGB"), dtype=np.uint8)
     except DataError:
         raise
     except Exception as error:  # a damaged or hostile file can raise nearly anything
         raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
-    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+    planes = np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    return torch.from_numpy(np.divide(planes, 255, dtype=np.float32))
 
 
 def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:
@@ -91,7 +95,8 @@ def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.nd
         return _npy(content, shape)
     if kind == JSON:
         return _json(content, shape, key)
-    raise UnknownKind("Content-Type", f"must be one of {', '.join(KINDS)}", kind or "nothing", "Name what you send.")
+    remedy = "Send the file itself, no form, and name its kind: -H 'Content-Type: image/png' --data-binary @FILE."
+    raise UnknownKind("Content-Type", f"must be one of {', '.join(KINDS)}", kind or "nothing", remedy)
 
 
 def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -6,24 +6,24 @@ folder. What a kill interrupts is drawn again, from the same draws.
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer, JobState, Settings
@@ -38,10 +38,16 @@ CREATE TABLE IF NOT EXISTS items(job TEXT, place INTEGER, input BLOB, answer TEX
   PRIMARY KEY(job, place));
 CREATE INDEX IF NOT EXISTS undone ON items(job, place) WHERE answer IS NULL AND failed IS NULL;
 """
+FILE = "jobs.sqlite"
+RETRY = 1.0
+"""Seconds until what the disk did not take is tried again."""
+log = logging.getLogger("ringfence.serve")
+T = TypeVar("T")
 UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
-"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell."""
+"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell; of an answer nothing, it is
+on the disk: those who read slowly would hold all of them."""
 Row = tuple[str, int, str | None, str | None]
 """Of what became of an input: its job, its place, the answer in JSON, or why there is none."""
 
@@ -52,13 +58,11 @@ class Jobs:
 
     def __init__(self, folder: Path, models: Mapping[str, Served], limits: Limits) -> None:
         self._models, self._limits = models, limits
-        self._open = ExitStack()
-        self._open.enter_context(locked(folder, unlocked=False))
         self._lock, self._more, self._heard = threading.RLock(), threading.Condition(), threading.Lock()
-        self._base = sqlite3.connect(folder / "jobs.sqlite", check_same_thread=False, isolation_level=None)
-        self._base.execute("PRAGMA journal_mode=WAL")
-        self._base.execute("PRAGMA synchronous=FULL")
-        self._base.executescript(TABLES)
+        with ExitStack() as opened:
+            opened.enter_context(locked(folder, unlocked=False))
+            self._base = opened.enter_context(_database(folder / FILE))
+            self._open = opened.pop_all()
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
         self._in_hand: dict[tuple[str, int], str] = {}
         self._done: list[tuple[str, int, Callable[[], Answer]]] = []
@@ -73,8 +77,7 @@ class Jobs:
             self._more.notify_all()
         self._thread.join()
         with self._lock:
-            self._base.close()
-        self._open.close()
+            self._open.close()
 
     # Asking
 
@@ -167,10 +170,11 @@ class Jobs:
 
         All writing is done here: a model's thread that waited for the disk would keep others waiting too.
         """
+        self._finish(self._patiently(self._orphans) or [])
         while True:
             found: list[Any] = []
             with self._more:
-                while not (self._done or self._stopping or (found := self._next())):
+                while not (self._done or self._stopping or (found := self._patiently(self._next) or [])):
                     self._more.wait()
                 done, self._done = self._done, []
                 if self._stopping and not done:
@@ -178,6 +182,14 @@ class Jobs:
             self._finish([(job, place, make().model_dump_json(), None) for job, place, make in done])
             for row in found:
                 self._begin(*row)
+
+    def _orphans(self) -> list[Row]:
+        """Inputs of models that this server does not have: nobody would ever answer them."""
+        query = f"SELECT job, place, model FROM items JOIN jobs ON id = job WHERE {UNDONE}"
+        with self._lock:
+            rows = self._base.execute(query).fetchall()
+        told = "the server was started anew without the model"
+        return [(job, place, None, f"{told} {model}") for job, place, model in rows if model not in self._models]
 
     def _next(self) -> list[Any]:
         """Inputs that nobody works on, of models that have room."""
@@ -189,7 +201,8 @@ class Jobs:
                     "SELECT id, place, model, config, asked, input FROM items JOIN jobs ON id = job "
                     f"WHERE {UNDONE} AND model = ? ORDER BY number, place LIMIT ?"
                 )
-                for row in self._base.execute(query, (name, room + len(self._in_hand))) if room > 0 else ():
+                limit = room + len(self._in_hand)
+                for row in self._base.execute(query, (name, limit)).fetchall() if room > 0 else ():
                     if (row[0], row[1]) not in self._in_hand and room > 0:
                         rows.append(row)
                         self._in_hand[row[0], row[1]] = name
@@ -226,7 +239,18 @@ class Jobs:
         self._tell(job, ("waiting", place, "the server stops; the job goes on when it is started anew"))
 
     def _finish(self, rows: Sequence[Row]) -> None:
-        """Keep answers and failures, all at once, where there are none yet; then tell of them."""
+        """Keep answers and failures, and then tell of them."""
+        ended = self._patiently(partial(self._write, rows))
+        if ended is None:
+            return  # not on the disk: whoever starts anew takes them up
+        for job, place, answer, failed in rows:
+            self._in_hand.pop((job, place), None)
+            self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, ""))
+        for job in ended:
+            self._tell(job, ("done", 0, ""))
+
+    def _write(self, rows: Sequence[Row]) -> set[str]:
+        """Keep answers and failures, all at once, where there are none yet; the jobs that have all of theirs."""
         ended: set[str] = set()
         with self._lock, self._transaction():
             for job, place, answer, failed in rows:
@@ -237,11 +261,19 @@ class Jobs:
                 self._base.execute("UPDATE jobs SET done = done + ? WHERE id = ?", (changed, job))
                 (over,) = self._base.execute("SELECT done = inputs FROM jobs WHERE id = ?", (job,)).fetchone()
                 ended |= {job} if over else set()
-        for job, place, answer, failed in rows:
-            self._in_hand.pop((job, place), None)
-            self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, answer))
-        for job in ended:
-            self._tell(job, ("done", 0, ""))
+        return ended
+
+    def _patiently(self, work: Callable[[], T]) -> T | None:
+        """What it gives, once it can: disks fill up, other programs lock files. None where the server stops first."""
+        while True:
+            try:
+                return work()
+            except sqlite3.Error as error:
+                log.warning("%s", json.dumps({"error": "jobs", "why": str(error)}))
+            with self._more:
+                if self._stopping:
+                    return None
+                self._more.wait(RETRY)
 
     def _tell(self, job: str, event: Event) -> None:
         with self._heard:
@@ -249,12 +281,25 @@ class Jobs:
         for heard in listeners:
             heard(event)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._base.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._base.execute("COMMIT")
         except BaseException:
-            self._base.execute("ROLLBACK")
+            if self._base.in_transaction:  # a full disk may have ended it already
+                self._base.execute("ROLLBACK")
             raise
-        self._base.execute("COMMIT")
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    """The tables of a file, which is made where there is none."""
+    try:
+        with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as base:
+            base.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
+            yield base
+    except sqlite3.Error as error:
+        rule, remedy = "must be a queue of jobs that this server may write", "Restore it, or choose another folder."
+        raise StoreError(str(path), rule, error, remedy) from error

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers.fused.gradient import FusedGradients, fused_gradients
 from ringfence.errors import ArgumentError
 from ringfence.sampling import pick_device
 from ringfence.sampling.forward import compiled
 from ringfence.training.checkpoints import undone
+from ringfence.training.objectives.base import Attackable
 
 
 def make_fabric(device: str, devices: int, precision: str) -> Any:
@@ -83,6 +85,15 @@ def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> lis
             remedy = f"Leave it out: torch {torch.__version__} miscompiles this network here."
             raise ArgumentError("compile", rule, f"a gradient that is {drift:.0%} off", remedy)
     return found
+
+
+def attackable(members: Sequence[nn.Module], run: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:
+    """What is run, with kernels where attacks take gradients in images, checked at the inputs x (B, *shape)."""
+    found = [fused_gradients(one, x) for one in members]
+    if problems := [one for one in found if isinstance(one, str)]:
+        rule = "needs CIFAR ResNets, a GPU of compute capability 8.0 or later, and CuPy"
+        raise ArgumentError("fused", rule, problems[0], "Leave it out: attacks then use autograd.")
+    return [Attackable(one, form) for one, form in zip(run, found, strict=True) if isinstance(form, FusedGradients)]
 
 
 def gradient_drift(plain: nn.Module, fast: nn.Module, x: Tensor, fabric: Any) -> float:

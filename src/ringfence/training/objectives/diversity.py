@@ -20,6 +20,7 @@ from ringfence.training.objectives.base import (
     LossTerms,
     Members,
     Objective,
+    as_trained,
     eager,
     entropy,
     logits_of,
@@ -112,7 +113,7 @@ class Gal(Objective):
         noisy.requires_grad_()
         losses, gradients, right = [], [], []
         for member in members:
-            with SecondOrder(fused=eager(member) is not member) as second:
+            with SecondOrder(fused=eager(member) is not as_trained(member)) as second:
                 scores = eager(member)(noisy)
             each = cross_entropy(scores, labels, reduction="none")
             gradients.append(second.gradient(each.sum(), noisy))
@@ -184,7 +185,7 @@ class Drt(Objective):
             gradients.append(gradient)
             right.append(good)
         for member in members:
-            with SecondOrder(fused=eager(member) is not member) as second:
+            with SecondOrder(fused=eager(member) is not as_trained(member)) as second:
                 scores = eager(member)(noisy)
             standard.append(self._standard(member, scores, batch, draws, noise))
             margin = margin_over_runner_up(scores, labels)

@@ -15,14 +15,14 @@ from torch import Tensor
 from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.certification import Certification
 from ringfence.data import Input
-from ringfence.driver import Execution, Progress
+from ringfence.driver import Progress
 from ringfence.errors import DataError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device
 from ringfence.store import InputInfo, RecordWriter, RunFolder
 from ringfence.store.writer import FLUSH_RECORDS
-from ringfence.work import engine_named
+from ringfence.work import Execution, engine_named
 
 THUMBNAIL = 64
 """Longest side of a stored picture, in pixels."""
