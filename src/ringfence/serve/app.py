@@ -29,8 +29,8 @@ from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal,
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
 from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Limits, NotFound, Question
+from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer, BoundsEvent, JobState, ModelInfo, Models, Refused
-from ringfence.serve.served import Served
 from ringfence.serve.service import Service
 from ringfence.serve.sharing import Asked, Bounds
 from ringfence.types import ABSTAIN
@@ -41,7 +41,7 @@ SMALL = 2**16
 """Bytes that are decoded sooner than a thread would begin with them."""
 PAGE = 100
 """Answers of a job that are read at once for a stream."""
-Model = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
+Named = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
 Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
 Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
 Seconds = Annotated[float | None, Query(gt=0, description="Time budget: the answer is what was proved by then.")]
@@ -76,7 +76,7 @@ def _answers() -> dict[int | str, dict[str, Any]]:
 
 
 def create_app(
-    models: Sequence[Served],
+    models: Sequence[Model],
     *,
     tokens: Sequence[bytes] = (),
     limits: Limits | None = None,
@@ -205,7 +205,7 @@ def _bounds(bounds: Bounds, place: int = 0) -> str:
     return _event("bounds", BoundsEvent(**told).model_dump_json())
 
 
-def _streamed(service: Service, served: Served, x: Any, question: Question, signed: bool, came: float) -> Response:
+def _streamed(service: Service, served: Model, x: Any, question: Question, signed: bool, came: float) -> Response:
     """Bounds as they grow, then the answer."""
     heard = asyncio.Queue[Bounds | None]()
     put = _from_threads(heard)
@@ -239,7 +239,7 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
 
     @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs"))
     async def submit(
-        request: Request, model: Model = None, alpha: Alpha = None, radius: Radius = None, seconds: Seconds = None
+        request: Request, model: Named = None, alpha: Alpha = None, radius: Radius = None, seconds: Seconds = None
     ) -> Any:
         """Keep a batch, an array (N, *shape), and answer it when there is time; it survives a restart."""
         served, limits = service.model(model), service.limits

@@ -26,8 +26,9 @@ from torch import Tensor
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
 from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer, JobState, Settings
-from ringfence.serve.served import BACKGROUND, Served
+from ringfence.serve.served import BACKGROUND
 from ringfence.serve.sharing import Asked, Bounds
 from ringfence.store.atomic import locked
 
@@ -56,7 +57,7 @@ Row = tuple[str, int, str | None, str | None]
 class Jobs:
     """The queue of one server, in a folder of its own."""
 
-    def __init__(self, folder: Path, models: Mapping[str, Served], limits: Limits) -> None:
+    def __init__(self, folder: Path, models: Mapping[str, Model], limits: Limits) -> None:
         self._models, self._limits = models, limits
         self._lock, self._more, self._heard = threading.RLock(), threading.Condition(), threading.Lock()
         with ExitStack() as opened:
@@ -226,7 +227,7 @@ class Jobs:
             return
         one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
 
-    def _answered(self, job: str, place: int, served: Served, asked: Asked, future: Future[Record]) -> None:
+    def _answered(self, job: str, place: int, served: Model, asked: Asked, future: Future[Record]) -> None:
         if asked.course.left or future.exception() is not None:  # the server stops, or its model broke
             self._leave(job, place)
             return

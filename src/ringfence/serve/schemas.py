@@ -11,7 +11,8 @@ from torch import Tensor
 from ringfence.record import Record, StageTally
 from ringfence.serve.claim import Claim, Wire
 from ringfence.serve.limits import Question
-from ringfence.serve.served import Served, input_hash
+from ringfence.serve.model import Model
+from ringfence.serve.served import input_hash
 from ringfence.serve.sharing import Asked
 from ringfence.store.config import NoiseConfig, ProcedureConfig
 from ringfence.types import ABSTAIN
@@ -71,7 +72,7 @@ class Answer(Wire):
     claim: Claim
 
     @classmethod
-    def of(cls, served: Served, asked: Asked, record: Record) -> Answer:
+    def of(cls, served: Model, asked: Asked, record: Record) -> Answer:
         """What is answered to a request."""
         names, top = served.class_names, None if record.abstained else record.prediction
         last = record.draws >= asked.test.most_draws
@@ -95,7 +96,7 @@ class Answer(Wire):
             stages=stages,
             input_sha256=input_hash(asked.x),
             config_hash=served.config_hash,
-            noise_key=f"{asked.id & (2**64 - 1):016x}",
+            noise_key=f"{record.input_id & (2**64 - 1):016x}",
             claim=served.claim(asked.test),
             **{name: getattr(record, name) for name in SHARED},
         )
@@ -158,7 +159,7 @@ class ModelInfo(Wire):
     key_id: str | None = None
 
     @classmethod
-    def of(cls, served: Served, key_id: str | None) -> ModelInfo:
+    def of(cls, served: Model, key_id: str | None) -> ModelInfo:
         """Of a model under service."""
         limits = served.limits
         test = served.test(Question(limits.alpha))
@@ -166,7 +167,7 @@ class ModelInfo(Wire):
             name=served.name,
             config_hash=served.config_hash,
             shape=list(served.shape),
-            classes=served.loaded.classes,
+            classes=served.config.classifier.classes,
             class_names=None if served.class_names is None else list(served.class_names),
             noise=served.config.noise,
             norm=served.config.norm,

@@ -11,13 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Self, final
+from typing import final
 
-import numpy as np
 from torch import Tensor
 
 from ringfence.certification import Certification
@@ -27,8 +26,8 @@ from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
-from ringfence.serve.claim import Claim
 from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
 from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
 from ringfence.store.atomic import read_file, writing_errors
@@ -39,12 +38,8 @@ BACKGROUND = 8
 
 N0, LOOK = 50, 25
 """Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
-PATIENCE = 0.5
-"""Of its budget: a request whose first answer would take longer is refused at once, to ask elsewhere in time."""
 STEPS = 20
 """Batches that fit into the usual budget, at least, where nobody chose their size: deadlines are kept by whole ones."""
-TESTS = 1024
-"""Settings of requests whose procedures are kept: to find what a radius asks for takes milliseconds."""
 
 
 def read_secret(path: Path) -> bytes:
@@ -124,7 +119,7 @@ class Waiting:
 
 
 @final
-class Served:
+class Served(Model):
     """One model under service: requests wait in one line, and every device works on what is next.
 
     Draws depend on the secret, the config, the input and alpha, on nothing else: asking again, for another radius or
@@ -141,7 +136,7 @@ class Served:
         execution: Execution | None = None,
         devices: Sequence[str] = (),
     ) -> None:
-        self.name, self.limits, self._secret = name, limits or Limits(), secret
+        self._secret, limits = secret, limits or Limits()
         if len(secret) < 16:
             raise ArgumentError("secret", "must have at least 16 bytes", len(secret), "Use 32 random ones.")
         execution = execution or Execution()
@@ -149,19 +144,15 @@ class Served:
         certification = certification.in_form(None)  # nobody knows on which lattice requests will lie, if on any
         self.certification = certification
         self.loaded: Loaded = certification.load(execution.device)
-        self.config = self.loaded.config
-        self.config_hash = self.config.digest
-        self.shape = tuple(self.loaded.dataset.shape)
-        self.class_names = self.loaded.dataset.class_names
-        self._usual = self._anytime(certification)
-        self.pace = Pace()
-        self._waiting = Waiting(self.limits.waiting, self.pace)
-        self.broken: str | None = None
+        usual, data = _anytime(certification, limits), self.loaded.dataset
+        places = devices or (execution.device,)
+        self._begun = [_begin(self.loaded, usual, limits, replace(execution, device=one)) for one in places]
+        shape, lattice = tuple(data.shape), certification.noise.law.lattice
+        given = self._begun[0].given
+        super().__init__(Terms(name, limits, self.loaded.config, shape, data.class_names, usual, given, lattice))
+        self._waiting = Waiting(limits.waiting, self.pace)
         self._flights: list[Flights] = []
-        self._begun = [self._begin(replace(execution, device=one)) for one in (devices or (execution.device,))]
         self._engines = [Shared(begun.engine, self.pace) for begun in self._begun]
-        self._tests = lru_cache(TESTS)(self._test_of)
-        self.claim = lru_cache(TESTS)(partial(Claim.of, self.config))  # of a test: what its answers claim
         self._threads = [
             threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
             for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
@@ -169,45 +160,7 @@ class Served:
         for thread in self._threads:
             thread.start()
 
-    def _anytime(self, certification: Certification) -> Anytime:
-        """The looks that all requests have: the certification's, where it has any."""
-        limits, own = self.limits, certification.procedure
-        if isinstance(own, Anytime):
-            return replace(own, seconds=limits.seconds, n=min(own.n, limits.draws), radii=())
-        return Anytime(alpha=limits.alpha, n0=N0, n=limits.draws, look=LOOK, seconds=limits.seconds)
-
-    def _begin(self, execution: Execution) -> Begun:
-        """Engine and checks; where nobody chose the batch, one that takes a small part of the usual budget."""
-        loaded = self.loaded
-        samples = list(islice(loaded.dataset, CHECKED_ON)) or [Input(0, loaded.dataset.first_readable, None, "")]
-        work = replace(loaded.work((), execution), procedure=self._usual, lanes=("main",))
-        start = partial(begin, samples=lifted(samples, loaded.lift), slots=self.limits.together)
-        begun = start(work)
-        if execution.batch is not None or execution.plan is not None:
-            return begun
-        batch, took, most = begun.engine.plan.batch, begun.engine.time_of_batch(), self.limits.usual_seconds / STEPS
-        if took <= most or batch == 1:
-            return begun
-        return start(replace(work, execution=replace(execution, batch=max(1, int(batch * most / took)))))
-
     # Asking
-
-    def test(self, question: Question) -> Anytime:
-        """The procedure that answers a question."""
-        return self._tests(question.alpha, question.radius)
-
-    def _test_of(self, alpha: float, radius: float | None) -> Anytime:
-        test = replace(self._usual, alpha=alpha, radii=() if radius is None else (radius,))
-        best = self.largest_radius(alpha)
-        if radius is not None and radius > best:
-            rule = f"cannot be more than {best:.4g}, what {test.n} draws that all agree would prove"
-            raise ArgumentError("radius", rule, radius, "Ask for less, or for none.")
-        test.start(1, self._begun[0].given)  # whatever it refuses is refused here, not where others wait
-        return test
-
-    def largest_radius(self, alpha: float) -> float:
-        """What draws that all agree would prove."""
-        return replace(self._usual, alpha=alpha).best_case(self._begun[0].given)
 
     def noise_key(self, x: Tensor, alpha: float) -> int:
         """HMAC-SHA256(secret, config, input, alpha and looks): which draws this input gets, a signed 64-bit number.
@@ -215,24 +168,11 @@ class Served:
         Neither the radius asked for nor the budget takes part: both only say when to stop. On the lattice of exact
         noise it is that of the lattice point, which several floats stand for; inputs off the lattice are refused.
         """
-        usual, lattice = self._usual, self.certification.noise.law.lattice
+        usual, lattice = self._usual, self.terms.lattice
         x = x if lattice is None else onto_lattice("input", x, lattice)
         looks = {"n0": usual.n0, "n": usual.n, "look": usual.look, "ratio": usual.ratio}
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
-
-    def check_room(self, question: Question, came: float) -> None:
-        """Refuse what could not be answered in time, before anything is decoded for it; came: when it did."""
-        if self.broken:
-            raise Gone("needs a model that stays as it was", self.broken, "The operator must start it anew.")
-        slots, in_work = sum(one.slots for one in self._engines), sum(len(one.open_now) for one in self._flights)
-        if not in_work:  # with nothing to do, what took long before may not now
-            return
-        ahead = len(self._waiting) + (in_work >= slots)
-        wait = ahead / slots * self.pace.stay
-        needed = time.monotonic() - came + wait + self.pace.least
-        if needed > PATIENCE * (question.seconds or np.inf):
-            raise Busy(f"would take {needed:.2g} s to a first answer", f"{question.seconds:g} s", max(1.0, wait))
 
     def ask(
         self,
@@ -243,15 +183,11 @@ class Served:
         background: bool = False,
         came: float | None = None,
     ) -> Asked:
-        """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed.
-
-        came: when the request did, by time.monotonic(); its budget counts from then, where now is not said.
-        """
+        """Put an input in line for the devices."""
         came = time.monotonic() if came is None else came
         if not background:
             self.check_room(question, came)
-        if tuple(x.shape) != self.shape:
-            raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
+        self.check_shape(x)
         key = self.noise_key(x, question.alpha)
         test = self.test(question)
         asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)
@@ -261,25 +197,12 @@ class Served:
         return asked
 
     @property
-    def draws(self) -> int:
-        """Draws until now, of all devices."""
-        return sum(one.drawn for one in self._engines)
-
-    @property
-    def batches(self) -> int:
-        """Forwards until now, of all devices."""
-        return sum(one.batches for one in self._engines)
-
-    @property
-    def waiting(self) -> int:
-        """Requests that nobody works on yet."""
-        return len(self._waiting)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def load(self) -> Load:
+        """What it has to do now."""
+        engines, in_work = self._engines, sum(len(one.open_now) for one in self._flights)
+        drawn, batches = sum(one.drawn for one in engines), sum(one.batches for one in engines)
+        slots, pace = sum(one.slots for one in engines), self.pace
+        return Load(drawn, batches, slots, in_work, len(self._waiting), pace.stay, pace.least)
 
     def close(self) -> None:
         """Take no more requests, answer those that are there, and end; jobs are left where they are."""
@@ -345,6 +268,28 @@ class Arriving:
 
     def _room_for_jobs(self) -> bool:
         return sum(item.background for item in self._flights.open_now.values()) < BACKGROUND
+
+
+def _anytime(certification: Certification, limits: Limits) -> Anytime:
+    """The looks that all requests have: the certification's, where it has any."""
+    own = certification.procedure
+    if isinstance(own, Anytime):
+        return replace(own, seconds=limits.seconds, n=min(own.n, limits.draws), radii=())
+    return Anytime(alpha=limits.alpha, n0=N0, n=limits.draws, look=LOOK, seconds=limits.seconds)
+
+
+def _begin(loaded: Loaded, usual: Anytime, limits: Limits, execution: Execution) -> Begun:
+    """Engine and checks; where nobody chose the batch, one that takes a small part of the usual budget."""
+    samples = list(islice(loaded.dataset, CHECKED_ON)) or [Input(0, loaded.dataset.first_readable, None, "")]
+    work = replace(loaded.work((), execution), procedure=usual, lanes=("main",))
+    start = partial(begin, samples=lifted(samples, loaded.lift), slots=limits.together)
+    begun = start(work)
+    if execution.batch is not None or execution.plan is not None:
+        return begun
+    batch, took, most = begun.engine.plan.batch, begun.engine.time_of_batch(), limits.usual_seconds / STEPS
+    if took <= most or batch == 1:
+        return begun
+    return start(replace(work, execution=replace(execution, batch=max(1, int(batch * most / took)))))
 
 
 def _refuse_other_claims(value: Certification) -> None:

@@ -19,8 +19,8 @@ from ringfence.record import Record
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Limits, NotFound
+from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer
-from ringfence.serve.served import Served
 from ringfence.serve.sharing import Asked
 
 
@@ -41,7 +41,7 @@ class Service:
     """What the routes work with: models by name, jobs, the key that signs."""
 
     def __init__(
-        self, models: Sequence[Served], limits: Limits, jobs: Path | None = None, key: SigningKey | None = None
+        self, models: Sequence[Model], limits: Limits, jobs: Path | None = None, key: SigningKey | None = None
     ) -> None:
         self.models = {one.name: one for one in models}
         self.limits, self.key = limits, key
@@ -59,13 +59,13 @@ class Service:
         if self.jobs is not None:
             await asyncio.to_thread(self.jobs.close)
 
-    def model(self, name: str | None) -> Served:
+    def model(self, name: str | None) -> Model:
         """The model of that name, the first where none is named."""
         if name is not None and name not in self.models:
             raise NotFound("model", f"must be one of {', '.join(self.models)}", name[:80], "See /v1/model.")
         return next(iter(self.models.values())) if name is None else self.models[name]
 
-    def said(self, served: Served, asked: Asked, record: Record, signed: bool) -> Answer | Certificate:
+    def said(self, served: Model, asked: Asked, record: Record, signed: bool) -> Answer | Certificate:
         """The answer, signed where that was asked for."""
         answer = Answer.of(served, asked, record)
         return self.key.certificate(answer, served.shape) if signed and self.key else answer
@@ -77,7 +77,7 @@ class Service:
 
     def collect(self) -> Iterable[Any]:
         """Figures of the models, for Prometheus."""
-        figures: list[tuple[Any, str, str, Callable[[Served], float]]] = [
+        figures: list[tuple[Any, str, str, Callable[[Model], float]]] = [
             (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.draws),
             (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.batches),
             (GaugeMetricFamily, "ringfence_waiting", "Requests that nobody works on yet.", lambda one: one.waiting),
