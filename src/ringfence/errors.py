@@ -25,6 +25,10 @@ class RingfenceError(Exception):
         self.remedy = remedy
         super().__init__(self.told({}))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For another process: made of its parts again, not of its message; what was received is told there."""
+        return _again, (type(self), self.args, {**vars(self), "received": str(self.received)})
+
     def told(self, names: Mapping[str, str]) -> str:
         """The message for a reader who calls arguments by these names, as the command line does (``--size``)."""
         written = (one.partition(" ") for one in self.argument.split(", "))
@@ -33,6 +37,13 @@ class RingfenceError(Exception):
         for name, other in names.items():
             rule, remedy = rule.replace(f"`{name}`", other), remedy.replace(f"`{name}`", other)
         return printable(f"{argument}: {rule}; got {self.received}. {remedy}")
+
+
+def _again(kind: type[RingfenceError], message: tuple[object, ...], parts: Mapping[str, object]) -> RingfenceError:
+    """An error as another process raised it, whatever its kind is made of."""
+    error = kind.__new__(kind, *message)
+    vars(error).update(parts)
+    return error
 
 
 class ArgumentError(RingfenceError):

@@ -120,7 +120,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
     from ringfence.cli.progress import show_loops
 
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = show_warning
         try:
             with show_loops(_is_quiet()):
                 yield
@@ -199,7 +199,7 @@ def whole_numbers(text: str, name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in found)
 
 
-def _show_warning(
+def show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -207,6 +207,7 @@ def _show_warning(
     file: object = None,
     line: str | None = None,
 ) -> None:
+    """As the standard library calls it: one plain line, marked as a warning."""
     _marked("warning", "yellow", str(message))
 
 

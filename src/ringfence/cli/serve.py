@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server, socket
 from typing import Annotated, Any
@@ -11,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, say
+from ringfence.cli.console import friendly, remark, say, show_warning
 
 
 def serve_command(
@@ -44,6 +46,7 @@ def serve_command(
 
         import uvicorn
 
+        from ringfence.serve.apart import apart
         from ringfence.serve.app import create_app
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
@@ -54,26 +57,34 @@ def serve_command(
         check_address(host, known)
         limits = limits_of(limit or [])
         signing = None if key is None else SigningKey.read(key)
-        models = served_models(certifications, trust, read_secret(secret), limits, device, batch)
+        read_secret(secret)  # made, or refused, before anything is loaded; kept where noise is drawn, not here
+        named = names_and_paths(certifications)
+        make = partial(served_models, named, trust, secret, limits, device, batch)
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
-        listening = _listening(host, port)
-        if not quiet:
-            name = f"[{host}]" if ":" in host else host
-            remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{listening.getsockname()[1]}/")
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
-            timeout_graceful_shutdown=round(limits.drain),
-            limit_concurrency=1024,
-            timeout_keep_alive=60,
-        )
-        own_process()
-        uvicorn.Server(config).run(sockets=[listening])
+        with apart(make) as office:
+            models = office.models
+            app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
+            listening = _listening(host, port)
+            if not quiet:
+                name = f"[{host}]" if ":" in host else host
+                port = listening.getsockname()[1]
+                remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{port}/")
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    app,
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    proxy_headers=False,  # whoever is near may write them, and would be another client at will
+                    timeout_graceful_shutdown=round(limits.drain),
+                    limit_concurrency=1024,
+                    timeout_keep_alive=60,
+                )
+            )
+            office.when_lost(partial(setattr, server, "should_exit", True))
+            own_process()
+            server.run(sockets=[listening])
 
 
 def _listening(host: str, port: int) -> socket:
@@ -90,27 +101,32 @@ def _listening(host: str, port: int) -> socket:
 
 
 def served_models(
-    specs: list[str], trust: bool, secret: bytes, limits: Any, device: str, batch: str | None
+    named: list[tuple[str, Path]], trust: bool, secret: Path, limits: Any, device: str, batch: str | None
 ) -> list[Any]:
-    """Every certification loaded, checked and ready to answer."""
-    from ringfence.errors import ArgumentError
+    """Every certification loaded, checked and ready to answer; in the process where they work."""
     from ringfence.job_file import execution_of
     from ringfence.sampling import pick_device
-    from ringfence.serve.served import Served
+    from ringfence.serve.served import Served, read_secret
     from ringfence.serve.stored import certification_at
 
+    warnings.showwarning = show_warning
     devices = [one.strip() for one in device.split(",") if one.strip()]
     execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})
     if pick_device(execution.device).type == "cuda":
         execution = replace(execution, compile=True)  # which pays for whoever runs as long as a server
+    how: dict[str, Any] = {"limits": limits, "execution": execution, "devices": devices}
+    return [Served(certification_at(path, trust), read_secret(secret), name=name, **how) for name, path in named]
+
+
+def names_and_paths(specs: list[str]) -> list[tuple[str, Path]]:
+    """Of every model, each under a name of its own."""
+    from ringfence.errors import ArgumentError
+
     named = [name_and_path(one) for one in specs]
     names = [name for name, _ in named]
     if len(set(names)) < len(names):
         raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
-    return [
-        Served(certification_at(path, trust), secret, name=name, limits=limits, execution=execution, devices=devices)
-        for name, path in named
-    ]
+    return named
 
 
 def name_and_path(spec: str) -> tuple[str, Path]:

@@ -133,7 +133,7 @@ def _questions(service: Service) -> APIRouter:
         parts = (content, kind, served.shape)
         x = read_input(*parts) if len(content) < SMALL else await run_in_threadpool(read_input, *parts)
         if STREAM in request.headers.get("accept", ""):
-            return _streamed(service, served, x, question, signed, came)
+            return await _streamed(service, served, x, question, signed, came)
         asked = served.ask(x, question, came=came)
         record = await _result(request, asked)
         served.pace.reply.saw(time.monotonic() - asked.course.ended)
@@ -205,17 +205,22 @@ def _bounds(bounds: Bounds, place: int = 0) -> str:
     return _event("bounds", BoundsEvent(**told).model_dump_json())
 
 
-def _streamed(service: Service, served: Model, x: Any, question: Question, signed: bool, came: float) -> Response:
+async def _streamed(service: Service, served: Model, x: Any, question: Question, signed: bool, came: float) -> Response:
     """Bounds as they grow, then the answer."""
     heard = asyncio.Queue[Bounds | None]()
     put = _from_threads(heard)
     asked = served.ask(x, question, watch=put, came=came)
     asked.answer.add_done_callback(lambda _: put(None))
+    first = await heard.get()
+    if first is None:
+        asked.answer.result()  # refused before anything was drawn: told as such, not by a stream
 
     async def events() -> AsyncIterator[str]:
         try:
-            while (one := await heard.get()) is not None:
+            one = first
+            while one is not None:
                 yield _bounds(one)
+                one = await heard.get()
             try:
                 said = service.said(served, asked, asked.answer.result(), signed)
                 yield _event("answer", said.model_dump_json())
