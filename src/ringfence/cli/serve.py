@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,15 +39,17 @@ def serve_command(
     trust: Annotated[
         bool, typer.Option("--trust", help="Run the code of models that run folders name (a factory, a .pt2).")
     ] = False,
+    apart: Annotated[
+        bool | None,
+        typer.Option("--apart/--together", help="Models in a process of their own or not; where not said: on GPUs."),
+    ] = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
     with friendly():
         import logging
 
-        import uvicorn
-
-        from ringfence.serve.apart import apart
+        from ringfence.serve.apart import in_own_process
         from ringfence.serve.app import create_app
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
@@ -59,32 +62,42 @@ def serve_command(
         signing = None if key is None else SigningKey.read(key)
         read_secret(secret)  # made, or refused, before anything is loaded; kept where noise is drawn, not here
         named = names_and_paths(certifications)
-        make = partial(served_models, named, trust, secret, limits, device, batch)
+        execution, devices = execution_on(device, batch)
+        make = partial(served_models, named, trust, secret, limits=limits, execution=execution, devices=devices)
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        with apart(make) as office:
-            models = office.models
+        apart = execution.compile is True if apart is None else apart
+        with in_own_process(make) if apart else nullcontext() as office:
+            models = make() if office is None else office.models
             app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
             listening = _listening(host, port)
             if not quiet:
                 name = f"[{host}]" if ":" in host else host
                 port = listening.getsockname()[1]
                 remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{port}/")
-            server = uvicorn.Server(
-                uvicorn.Config(
-                    app,
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    proxy_headers=False,  # whoever is near may write them, and would be another client at will
-                    timeout_graceful_shutdown=round(limits.drain),
-                    limit_concurrency=1024,
-                    timeout_keep_alive=60,
-                )
-            )
-            office.when_lost(partial(setattr, server, "should_exit", True))
+            server = _server(app, round(limits.drain))
+            if office is not None:
+                office.when_lost(partial(setattr, server, "should_exit", True))
             own_process()
             server.run(sockets=[listening])
+
+
+def _server(app: Any, drain: int) -> Any:
+    """Of HTTP; drain: seconds that requests have to end."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
+            timeout_graceful_shutdown=drain,
+            limit_concurrency=1024,
+            timeout_keep_alive=60,
+        )
+    )
 
 
 def _listening(host: str, port: int) -> socket:
@@ -100,21 +113,24 @@ def _listening(host: str, port: int) -> socket:
         raise ArgumentError("host, port", rule, received, remedy) from error
 
 
-def served_models(
-    named: list[tuple[str, Path]], trust: bool, secret: Path, limits: Any, device: str, batch: str | None
-) -> list[Any]:
-    """Every certification loaded, checked and ready to answer; in the process where they work."""
+def execution_on(device: str, batch: str | None) -> tuple[Any, list[str]]:
+    """How models work on the first device, and all devices that were named."""
     from ringfence.job_file import execution_of
     from ringfence.sampling import pick_device
-    from ringfence.serve.served import Served, read_secret
-    from ringfence.serve.stored import certification_at
 
-    warnings.showwarning = show_warning
     devices = [one.strip() for one in device.split(",") if one.strip()]
     execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})
     if pick_device(execution.device).type == "cuda":
         execution = replace(execution, compile=True)  # which pays for whoever runs as long as a server
-    how: dict[str, Any] = {"limits": limits, "execution": execution, "devices": devices}
+    return execution, devices
+
+
+def served_models(named: list[tuple[str, Path]], trust: bool, secret: Path, **how: Any) -> list[Any]:
+    """Every certification loaded, checked and ready to answer; called where they work."""
+    from ringfence.serve.served import Served, read_secret
+    from ringfence.serve.stored import certification_at
+
+    warnings.showwarning = show_warning
     return [Served(certification_at(path, trust), read_secret(secret), name=name, **how) for name, path in named]
 
 

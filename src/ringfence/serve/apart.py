@@ -255,7 +255,7 @@ class Office:
 
 
 @contextmanager
-def apart(make: Make) -> Iterator[Office]:
+def in_own_process(make: Make) -> Iterator[Office]:
     """Models that another process makes and that work there, until the block ends; so does that process.
 
     make: something that pickle knows. Where the process ends by itself, leaving the block tells so.

@@ -1,0 +1,206 @@
+"""Models in a process of their own: the same answers, to those who asked, and nobody waits for one that has ended."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import Pipe, active_children
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.errors import ArgumentError, Problems, RingfenceError, StoreError
+from ringfence.sampling import ForwardPlan
+from ringfence.serve.apart import Line, Lost, Office, in_own_process
+from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.schemas import Answer, ModelInfo
+from ringfence.serve.served import Served
+from ringfence.serve.sharing import Bounds
+
+SECRET = bytes(range(32))
+LONG = Question(0.001, None, 600.0)
+
+
+def models(**limits: Any) -> list[Served]:
+    """The embedded network twice, once with noise on a lattice; called in the other process."""
+    torch.set_num_threads(1)
+    execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
+    noises = {"default": rf.Gaussian(0.5), "exact": rf.Gaussian(0.25, form="exact")}
+    return [
+        Served(
+            rf.Certification("default", noise=noise, procedure=rf.Fixed(n=1000)),
+            SECRET,
+            name=name,
+            limits=Limits(**limits),
+            execution=execution,
+        )
+        for name, noise in noises.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def office() -> Iterator[Office]:
+    with in_own_process(partial(models, draws=2000, seconds=600.0, usual_seconds=60.0)) as found:
+        yield found
+        for one in found.models:
+            one.close()
+    assert not active_children()
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[list[Served]]:
+    found = models(draws=2000, seconds=600.0, usual_seconds=60.0)
+    yield found
+    for one in found:
+        one.close()
+
+
+def told(model: Any, asked: Any) -> dict[str, Any]:
+    """The answer, but for how long it took."""
+    return Answer.of(model, asked, asked.answer.result(60)).model_dump(exclude={"seconds"})
+
+
+def test_every_request_has_its_own_answer_the_same_as_in_one_process(
+    office: Office, here: list[Served], digits: list[Tensor]
+) -> None:
+    questions = [Question(alpha, radius, 60.0) for alpha in (0.001, 0.01) for radius in (0.0, 0.1, None)]
+    cases = [(place, x, question) for place in (0, 1) for x in digits[:8] for question in questions]
+    there = [office.models[place].ask(x, question) for place, x, question in cases]  # all at once
+    for (place, x, question), asked in zip(cases, there, strict=True):
+        assert told(office.models[place], asked) == told(here[place], here[place].ask(x, question))
+    assert len({asked.answer.result().input_id for asked in there}) == len(cases) / 3, "one for each input and alpha"
+
+
+def test_a_model_is_described_as_in_one_process(office: Office, here: list[Served]) -> None:
+    for one, other in zip(office.models, here, strict=True):
+        assert ModelInfo.of(one, None) == ModelInfo.of(other, None)
+        assert one.config_hash == other.config_hash
+
+
+def test_what_no_model_could_answer_is_refused_at_once(office: Office, digits: list[Tensor]) -> None:
+    first, exact = office.models
+    with pytest.raises(ArgumentError, match="must have the shape"):
+        first.ask(digits[0][:, 1:], LONG)
+    with pytest.raises(ArgumentError, match="cannot be more than"):
+        first.ask(digits[0], Question(0.001, 100.0, 60.0))
+    with pytest.raises(RingfenceError, match="input"):
+        exact.ask(digits[0] + 0.3 / 255, LONG)
+
+
+def test_bounds_are_heard_and_whoever_leaves_is_let_go(digits: list[Tensor]) -> None:
+    with in_own_process(partial(models, draws=100_000_000, seconds=600.0)) as office:
+        model, heard, begun = office.models[0], list[Bounds](), threading.Event()
+
+        def watch(bounds: Bounds) -> None:
+            heard.append(bounds)
+            begun.set()
+
+        long, job = model.ask(digits[0], LONG, watch=watch), model.ask(digits[1], LONG, background=True)
+        waiting = model.ask(digits[2], LONG)
+        assert begun.wait(60)
+        while not model.load.in_work:  # told now and then, also where nothing is answered
+            time.sleep(0.01)
+        long.leave()
+        waiting.leave()
+        record = long.answer.result(60)
+        assert record.draws < 100_000_000
+        assert long.course.late
+        assert [one.draws for one in heard] == sorted(one.draws for one in heard)
+        assert all(isinstance(one, Bounds) and one.radius <= record.radius for one in heard)
+        assert not job.answer.done()
+        model.close()
+        assert isinstance(job.answer.exception(60), Gone) or job.course.left, "a job stays undone"
+        with pytest.raises(Gone):
+            model.ask(digits[0], LONG).answer.result(60)
+
+
+def test_what_the_model_refuses_is_refused(digits: list[Tensor]) -> None:
+    with in_own_process(partial(models, draws=100_000_000, seconds=600.0, together=1, waiting=1)) as office:
+        asked = [office.models[0].ask(x, LONG) for x in digits[:8]]
+        refused = [one.answer.exception(60) for one in asked if one.answer.done() or one is asked[-1]]
+        assert any(isinstance(one, Busy) and one.after >= 1 for one in refused)
+        for one in asked:
+            one.leave()
+
+
+def test_a_process_that_is_killed_leaves_nobody_waiting(digits: list[Tensor]) -> None:
+    told, heard = list[Any](), threading.Event()
+    with (
+        pytest.raises(Lost, match="code -9"),
+        in_own_process(partial(models, draws=100_000_000, seconds=600.0)) as office,
+    ):
+        office.when_lost(heard.set)
+        asked = office.models[0].ask(digits[0], LONG)
+        (process,) = active_children()
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGTERM)  # as a system does that stops all processes: the requests end first
+        os.kill(process.pid, signal.SIGINT)
+        assert not heard.wait(0.2)
+        os.kill(process.pid, signal.SIGKILL)
+        told.append(asked.answer.exception(60))
+        assert heard.wait(60)
+        with pytest.raises(Gone):
+            office.models[0].ask(digits[0], LONG)
+        told.append(office.models[0].ask(digits[0], LONG, background=True).answer.exception(60))
+        office.models[0].close()
+    assert all(isinstance(one, Gone) for one in told)
+
+
+def refused() -> list[Served]:
+    raise Problems([ArgumentError("sigma", "must be above 0", -1, "Raise it."), StoreError("x", "y", "z", "w")])
+
+
+def fallen() -> list[Served]:
+    os._exit(3)
+
+
+def test_what_is_wrong_with_a_model_is_told_where_it_was_asked_for() -> None:
+    with pytest.raises(Problems, match="sigma: must be above 0; got -1") as caught, in_own_process(refused):
+        raise AssertionError
+    assert [type(one) for one in caught.value.problems] == [ArgumentError, StoreError]
+    with pytest.raises(Lost, match="code 3"), in_own_process(fallen):
+        raise AssertionError
+    assert not active_children()
+
+
+@pytest.mark.parametrize(
+    "error", [Busy("waits", "more", 7.5), Gone("stops", "it"), ArgumentError("a", "b", object(), "d"), Lost(-9)]
+)
+def test_errors_are_the_same_in_another_process(error: RingfenceError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert {**vars(again), "received": ""} == {**vars(error), "received": ""}
+    assert again.told({"a": "--a"}) == error.told({"a": "--a"})
+
+
+def test_what_gathers_goes_in_one_message() -> None:
+    here, there = Pipe()
+    held, heard, ended = threading.Event(), list[list[Any]](), threading.Event()
+
+    def hear(items: list[Any]) -> None:
+        heard.append(items)
+
+    def news() -> Any:
+        assert held.wait(60)
+        return ("news",)
+
+    line = Line(here, lambda items: None, lambda: None, news)
+    Line(there, hear, ended.set)
+    for number in range(100):
+        line.put("item", number)
+    held.set()
+    while sum(map(len, heard)) < 100 + len(heard):
+        time.sleep(0.01)
+    assert len(heard) <= 3, "those that came while the first was held go together"
+    items = [item for message in heard for item in message]
+    assert [item for item in items if item != ("news",)] == [("item", number) for number in range(100)]
+    here.close()
