@@ -53,11 +53,25 @@ class Process:
         self.reader = threading.Thread(target=lambda: self.lines.extend(self.running.stderr or ()), daemon=True)
         self.reader.start()
 
+    def workers(self) -> list[int]:
+        """Processes of its models."""
+        number = self.running.pid
+        children = [int(one) for one in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+        return [one for one in children if "spawn_main" in Path(f"/proc/{one}/cmdline").read_text()]
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.running.send_signal(number)
         code = self.running.wait(60)
         self.reader.join(60)
         return code
+
+
+def alive(process: int) -> bool:
+    """Whether it is there, and not only its name."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture
@@ -83,7 +97,7 @@ def npy(x: Tensor) -> bytes:
 
 
 def test_a_job_survives_a_kill_and_nothing_is_done_twice(start: Start, digits: list[Tensor], tmp_path: Path) -> None:
-    server = start("--jobs", "jobs", "--limit", "draws=3000")
+    server = start("--jobs", "jobs", "--limit", "draws=3000", "--apart")
     digits = digits[:10]
     with Client(server.url) as client:
         job = client.submit(torch.stack(digits))
@@ -100,7 +114,7 @@ def test_a_job_survives_a_kill_and_nothing_is_done_twice(start: Start, digits: l
     base.commit()
     known = {row[0] for row in base.execute("SELECT place FROM items WHERE answer IS NOT NULL")}
     base.close()
-    again = start("--jobs", "jobs", "--limit", "draws=3000")
+    again = start("--jobs", "jobs", "--limit", "draws=3000", "--apart")
     with Client(again.url) as client:
         answers = client.wait(job, every=0.05)
     assert again.stop() == 143
@@ -122,8 +136,11 @@ def test_nobody_is_another_client_by_saying_so(start: Start) -> None:
     assert asked == [200, 429, 429]
 
 
-def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Tensor]) -> None:
-    server = start("--jobs", "jobs", "--limit", "draws=10_000_000")
+@pytest.mark.parametrize("where", ["--apart", "--together"])
+def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Tensor], where: str) -> None:
+    server = start("--jobs", "jobs", "--limit", "draws=10_000_000", where)
+    workers = server.workers()
+    assert len(workers) == (where == "--apart")
     replies: list[Answer] = []
     with Client(server.url) as client:
         job = client.submit(torch.stack(digits[:3]))
@@ -137,8 +154,11 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
         asking = threading.Thread(target=ask)
         asking.start()
         assert begun.wait(60)
+        for one in workers:
+            os.kill(one, signal.SIGTERM)  # as systems do that stop all processes of a service
         assert server.stop() == 143
         asking.join(60)
+    assert not any(map(alive, workers))
     assert replies[0].wrong(digits[0]) == []
     assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
     again = start("--jobs", "jobs", "--limit", "draws=3000")
@@ -146,8 +166,42 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
         assert client.job(job).answered == 0, "what was stopped in the middle is no answer"
 
 
+def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) -> None:
+    server = start("--limit", "draws=10_000_000", "--apart")
+    (worker,) = server.workers()
+    with Client(server.url, patience=0.0) as client, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(client.certify, digits[0], seconds=10.0)
+        while "ringfence_draws_total" not in (told := httpx.get(f"{server.url}/metrics").text) or (
+            'ringfence_draws_total{model="digits"} 0.0' in told
+        ):
+            time.sleep(0.02)
+        os.kill(worker, signal.SIGKILL)
+        assert isinstance(asking.exception(60), AnswerError)
+    assert server.running.wait(60) == 2
+    server.reader.join(60)
+    assert any("must work in their process" in line and "code -9" in line for line in server.lines), server.lines
+    assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
+    again = start("--apart")
+    (worker,) = again.workers()
+    again.stop(signal.SIGKILL)
+    until = time.monotonic() + 60
+    while alive(worker) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not alive(worker)
+    assert any("the process that reads requests has ended" in line for line in again.lines), again.lines
+
+
+def test_ctrl_c_of_a_terminal_ends_both_processes(start: Start) -> None:
+    server = start("--apart")
+    (worker,) = server.workers()
+    os.kill(worker, signal.SIGINT)
+    assert server.stop(signal.SIGINT) == 130
+    assert not alive(worker)
+    assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
+
+
 def test_clients_that_go_away_leave_the_others_alone(start: Start, digits: list[Tensor]) -> None:
-    server = start("--limit", "draws=10_000_000")
+    server = start("--limit", "draws=10_000_000", "--apart")
     host, port = server.url.removeprefix("http://").split(":")
     content = npy(digits[0])
     head = f"POST /v1/certify?seconds=10 HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-npy\r\n"
@@ -196,7 +250,7 @@ def test_under_overload_some_are_sent_away_and_the_others_keep_their_time(start:
 def test_memory_stays_where_it_was_under_twice_the_load(start: Start, digits: list[Tensor]) -> None:
     """The short form of the soak in benchmarks/bench_serve.py: rounds of requests, many of them sent away."""
     words = ["waiting=2", "together=4", "per_minute=1000000"]
-    server = start(*(word for one in words for word in ("--limit", one)))
+    server = start("--apart", *(word for one in words for word in ("--limit", one)))
     bodies, statuses = [npy(x) for x in digits], list[int]()
 
     def ask(client: httpx.Client, place: int) -> None:
@@ -205,7 +259,8 @@ def test_memory_stays_where_it_was_under_twice_the_load(start: Start, digits: li
         statuses.append(reply.status_code)
 
     def memory() -> int:
-        return int(Path(f"/proc/{server.running.pid}/statm").read_text().split()[1])
+        numbers = [server.running.pid, *server.workers()]
+        return sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in numbers)
 
     seen = []
     with httpx.Client(base_url=server.url) as client, ThreadPoolExecutor(24) as pool:
