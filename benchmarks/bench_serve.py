@@ -60,8 +60,10 @@ class Server:
                 self.milliseconds.append(told["ms"])
 
     def memory(self) -> float:
-        """MB that are resident."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        """MB that are resident, of all its processes."""
+        number = str(self.process.pid)
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+        pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in (number, *children))
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def stop(self) -> None:

@@ -2,7 +2,8 @@
 
     python benchmarks/gpu_serve.py [--depth 110] [--clients 512] [--seconds 15] [--draws 400,850,1850]
 
-One process serves, others ask on loopback, one request after the other each. All ask about a radius that so many draws
+One process reads requests and one has the model, as in ``ringfence serve`` on a GPU (--together: one does both); others
+ask on loopback, one request after the other each. All ask about a radius that so many draws
 prove, because all of them agree: weights are random, and one class was made the favourite. The trained ResNet-110s
 under results/cifar10 take 1,845 to 6,649 draws in the mean to decide a known radius.
 """
@@ -19,7 +20,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from socket import create_server
 from statistics import median
 from typing import Any
 from urllib.request import urlopen
@@ -35,9 +39,13 @@ import ringfence as rf
 from ringfence.data import Input
 from ringfence.mechanisms import default_mechanism
 from ringfence.procedures import Given
+from ringfence.serve.apart import in_own_process
+from ringfence.serve.app import create_app
 from ringfence.serve.limits import Limits, Question
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import LOOK, N0, Served
+from ringfence.serve.service import http_server, own_process
+from ringfence.signals import stopped_cleanly
 from ringfence.stats import look_schedule
 
 ALPHA, LEAST = 0.001, 0.8
@@ -121,33 +129,35 @@ def without_http(served: Served, question: Question, options: argparse.Namespace
     return window.count / options.seconds
 
 
-def serve(options: argparse.Namespace) -> None:
-    """The server's process: tells what it does without HTTP, then where it listens, and serves until it is ended."""
-    import uvicorn
-
-    from ringfence.serve.app import create_app
-    from ringfence.serve.service import own_process
-
+def models(options: argparse.Namespace) -> list[Served]:
+    """Called in the process where the model works: tells what it does there without HTTP."""
     model, plan = favouring(options.depth), plan_of("fused", options)
     data = [Input(k, x / 255, None, "") for k, x in enumerate(pictures(8, 2))]
     value = rf.Certification(
         model, data, noise=rf.Gaussian(SIGMA), procedure=rf.Fixed(), precision=plan.precision, classes=CLASSES
     )
     limits = Limits(together=options.clients, waiting=options.clients, per_minute=10**9, seconds=60, usual_seconds=60)
-    execution = rf.Execution(options.device, plan=plan)
-    with Served(value, bytes(32), limits=limits, execution=execution) as served:
-        for draws in options.draws:
-            question = Question(ALPHA, radius_for(draws)[0], 60.0)
-            found = {"draws": draws, "served": [], "certify": []}
-            for _ in range(options.repetitions):
-                found["served"].append(without_http(served, question, options))
-                found["certify"].append(in_process(model, served.test(question), options))
-            print(json.dumps(found), flush=True)
-        app = create_app([served], limits=limits)
+    served = Served(value, bytes(32), limits=limits, execution=rf.Execution(options.device, plan=plan))
+    for draws in options.draws:
+        question = Question(ALPHA, radius_for(draws)[0], 60.0)
+        found = {"draws": draws, "served": [], "certify": []}
+        for _ in range(options.repetitions):
+            found["served"].append(without_http(served, question, options))
+            found["certify"].append(in_process(model, served.test(question), options))
+        print(json.dumps(found), flush=True)
+    return [served]
+
+
+def serve(options: argparse.Namespace) -> None:
+    """The server: tells what it does without HTTP, then where it listens, and serves until it is ended."""
+    make = partial(models, options)
+    with stopped_cleanly(), nullcontext() if options.together else in_own_process(make) as office:
+        found = make() if office is None else office.models
+        server = http_server(create_app(found, limits=found[0].limits), 30)
+        listening = create_server(("127.0.0.1", options.port))
         own_process()
-        config = uvicorn.Config(app, port=options.port, log_config=None, access_log=False, timeout_keep_alive=60)
-        threading.Timer(2.0, lambda: print(json.dumps({"listens": options.port}), flush=True)).start()
-        uvicorn.Server(config).run()
+        threading.Timer(1.0, lambda: print(json.dumps({"listens": options.port}), flush=True)).start()
+        server.run(sockets=[listening])
 
 
 def ask(options: argparse.Namespace) -> None:
@@ -184,9 +194,10 @@ def ask(options: argparse.Namespace) -> None:
 
 
 def busy(process: int) -> dict[str, float]:
-    """Seconds that each thread of a process has worked."""
+    """Seconds that each thread of a process and of those it began has worked."""
     found = {}
-    for path in Path(f"/proc/{process}/task").iterdir():
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    for path in (path for one in (process, *children) for path in Path(f"/proc/{one}/task").iterdir()):
         told = (path / "stat").read_text().rpartition(")")[2].split()
         found[path.name] = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
     return found
@@ -233,8 +244,9 @@ def over_http(radius: float, server: int, options: argparse.Namespace) -> dict[s
 def again(options: argparse.Namespace) -> list[str]:
     """This script with the same settings, for another process."""
     names = ("device", "depth", "batch", "clients", "seconds", "warm", "port", "repetitions")
+    together = ["--together"] if options.together else []
     words = [word for name in names for word in (f"--{name}", str(getattr(options, name)))]
-    return [sys.executable, __file__, *words, "--draws", ",".join(map(str, options.draws))]
+    return [sys.executable, __file__, *words, "--draws", ",".join(map(str, options.draws)), *together]
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -252,9 +264,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         else:
             raise SystemExit(f"the server ended with {server.wait()}")
         for row in rows:
-            row["radius"] = radius_for(row["draws"])[0]
-            row["http"] = [over_http(row["radius"], server.pid, options) for _ in range(options.repetitions)]
-            print(json.dumps(row["http"]), flush=True)
+            row["radius"], row["http"] = radius_for(row["draws"])[0], []
+            for _ in range(options.repetitions):
+                row["http"].append(over_http(row["radius"], server.pid, options))
+                print(json.dumps(row["http"][-1]), flush=True)
     finally:
         server.terminate()
         server.wait(60)
@@ -272,6 +285,7 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=2.0)
     parser.add_argument("--draws", default="400,850,1850", help="that a certificate takes")
     parser.add_argument("--port", type=int, default=8765)
+    parser.add_argument("--together", action="store_true", help="one process has the model and reads requests")
     parser.add_argument("--radius", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -303,7 +317,7 @@ def main() -> int:
         Bar("answers that do not follow from their counts", "at most", 0.0, float(wrong)),
     ]
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
-    names = ("depth", "batch", "clients", "seconds")
+    names = ("depth", "batch", "clients", "seconds", "together")
     settings = {**{name: getattr(options, name) for name in names}, "gpu": gpu, "cpus": os.cpu_count()}
     return finish(Report("gpu_serve", settings, [grid], bars, {"rows": rows}), options)
 

@@ -27,6 +27,7 @@ from ringfence.serve.sharing import Bounds
 
 SECRET = bytes(range(32))
 LONG = Question(0.001, None, 600.0)
+pytestmark = pytest.mark.slow
 
 
 def models(**limits: Any) -> list[Served]:
@@ -109,7 +110,7 @@ def test_bounds_are_heard_and_whoever_leaves_is_let_go(digits: list[Tensor]) -> 
             time.sleep(0.01)
         long.leave()
         waiting.leave()
-        record = long.answer.result(60)
+        record = long.answer.result(20)
         assert record.draws < 100_000_000
         assert long.course.late
         assert [one.draws for one in heard] == sorted(one.draws for one in heard)
@@ -147,7 +148,7 @@ def killed(digits: list[Tensor]) -> Iterator[BaseException | None]:
         with pytest.raises(Gone) as caught:
             model.ask(digits[0], LONG)
         yield caught.value
-        yield model.ask(digits[0], LONG, background=True).answer.exception(60)
+        yield model.ask(digits[0], LONG, background=True).answer.exception(20)
         model.close()
 
 

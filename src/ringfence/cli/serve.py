@@ -54,7 +54,7 @@ def serve_command(
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
         from ringfence.serve.served import read_secret
-        from ringfence.serve.service import own_process
+        from ringfence.serve.service import http_server, own_process
 
         known = read_tokens(tokens, os.environ.get("RINGFENCE_TOKENS"))
         check_address(host, known)
@@ -75,29 +75,11 @@ def serve_command(
                 name = f"[{host}]" if ":" in host else host
                 port = listening.getsockname()[1]
                 remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{port}/")
-            server = _server(app, round(limits.drain))
+            server = http_server(app, round(limits.drain))
             if office is not None:
                 office.when_lost(partial(setattr, server, "should_exit", True))
             own_process()
             server.run(sockets=[listening])
-
-
-def _server(app: Any, drain: int) -> Any:
-    """Of HTTP; drain: seconds that requests have to end."""
-    import uvicorn
-
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
-            timeout_graceful_shutdown=drain,
-            limit_concurrency=1024,
-            timeout_keep_alive=60,
-        )
-    )
 
 
 def _listening(host: str, port: int) -> socket:

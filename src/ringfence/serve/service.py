@@ -37,6 +37,24 @@ def own_process() -> None:
     sys.setswitchinterval(0.0001)
 
 
+def http_server(app: Any, drain: int) -> Any:
+    """As the command has it; drain: seconds that requests have to end."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
+            timeout_graceful_shutdown=drain,
+            limit_concurrency=1024,
+            timeout_keep_alive=60,
+        )
+    )
+
+
 class Service:
     """What the routes work with: models by name, jobs, the key that signs."""
 
