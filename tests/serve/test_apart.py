@@ -210,3 +210,11 @@ def test_what_gathers_goes_in_one_message() -> None:
     items = [item for message in heard for item in message]
     assert [item for item in items if item != ("news",)] == [("item", number) for number in range(100)]
     here.close()
+
+
+def test_what_cannot_be_told_ends_the_line(capfd: pytest.CaptureFixture[str]) -> None:
+    here, _there = Pipe()
+    ended = threading.Event()
+    Line(here, lambda items: None, ended.set).put("item", threading.Lock())
+    assert ended.wait(20), "somebody would wait for it"
+    assert "cannot pickle" in capfd.readouterr().err

@@ -91,7 +91,10 @@ class Line:
             try:
                 self._connection.send_bytes(pickle.dumps(items, 5))
             except OSError:
-                return  # nobody is there any more, as the other thread finds out too
+                return None  # nobody is there any more, as the other thread finds out too
+            except Exception:  # an error of ours, as below
+                traceback.print_exc()
+                return self._ended()
 
     def _read(self) -> None:
         try:
