@@ -19,8 +19,9 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.errors import ArgumentError, Problems, RingfenceError, StoreError
 from ringfence.sampling import ForwardPlan
-from ringfence.serve.apart import Line, Lost, Office, in_own_process
+from ringfence.serve.apart import Lost, Office, in_own_process
 from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.line import Line
 from ringfence.serve.schemas import Answer, ModelInfo
 from ringfence.serve.served import Served
 from ringfence.serve.sharing import Bounds

@@ -10,39 +10,31 @@ Moments are told by time.monotonic(), which all processes of a machine share.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import pickle
 import signal
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
-from queue import Empty, SimpleQueue
 from typing import Any, final
 
-import torch
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
 from ringfence.noise.exact import onto_lattice
 from ringfence.record import Record
 from ringfence.serve.limits import Gone, Question
+from ringfence.serve.line import Line
 from ringfence.serve.model import Load, Model, Terms
-from ringfence.serve.service import own_process
 from ringfence.serve.sharing import Asked, Bounds, Course
+from ringfence.serve.workshop import Make, work
 from ringfence.signals import SIGNALS
 
-BEAT = 1.0
-"""Seconds after which the load of models is told, where nothing else is."""
 LEAVE = 10.0
 """Seconds that the models' process has to end once it is told to."""
-Make = Callable[[], Sequence[Model]]
 
 
 class Lost(RingfenceError):
@@ -53,61 +45,6 @@ class Lost(RingfenceError):
         super().__init__(
             "models", "must work in their process while they are served", f"an end with code {how}", remedy
         )
-
-
-@final
-class Line:
-    """To another process: what gathers while a message is sent goes in the next one, all together.
-
-    hear: called with the items of a message, in a thread of its own; ended: after the last one. news: told with every
-    message, and now and then without one.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        hear: Callable[[list[Any]], None],
-        ended: Callable[[], None],
-        news: Callable[[], Any] | None = None,
-    ) -> None:
-        self._connection, self._hear, self._ended, self._news = connection, hear, ended, news
-        self._out: SimpleQueue[Any] = SimpleQueue()
-        for work in (self._send, self._read):
-            threading.Thread(target=work, daemon=True, name=f"line{work.__name__}").start()
-
-    def put(self, *item: Any) -> None:
-        """Tell it soon; from any thread, which does not wait."""
-        self._out.put(item)
-
-    def _send(self) -> None:
-        while True:
-            items = []
-            with suppress(Empty):
-                items.append(self._out.get(timeout=None if self._news is None else BEAT))
-                while True:
-                    items.append(self._out.get_nowait())
-            if self._news is not None:
-                items.append(self._news())
-            try:
-                self._connection.send_bytes(pickle.dumps(items, 5))
-            except OSError:
-                return None  # nobody is there any more, as the other thread finds out too
-            except Exception:  # an error of ours, as below
-                traceback.print_exc()
-                return self._ended()
-
-    def _read(self) -> None:
-        try:
-            while True:
-                self._hear(pickle.loads(self._connection.recv_bytes()))
-        except (EOFError, OSError):
-            pass
-        except Exception:  # an error of ours: better an end than requests that nobody hears
-            traceback.print_exc()
-        self._ended()
-
-
-# Where requests are read
 
 
 @final
@@ -186,6 +123,8 @@ class Office:
     def open(self) -> None:
         """Wait until the models are there."""
         self.models = [Distant(terms, place, self) for place, terms in enumerate(self.ready.result())]
+        if self._ended:  # meanwhile: nobody may have told them
+            raise Lost("unknown")
 
     def when_lost(self, heard: Callable[[], None]) -> None:
         """Called once the other process has ended by itself, also where it has already."""
@@ -285,93 +224,3 @@ def in_own_process(make: Make) -> Iterator[Office]:
             process.join()
     if office.lost:
         raise Lost(process.exitcode)
-
-
-# Where models work
-
-
-def work(connection: Connection, make: Make) -> None:
-    """The other process, from beginning to end."""
-    for number in SIGNALS:  # which a terminal sends to all: requests end first, and the other process tells when
-        signal.signal(number, lambda number, frame: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    workshop = Workshop(connection)
-    try:
-        workshop.open(make())
-        own_process()
-    except RingfenceError as error:
-        workshop.line.put("failed", error)
-    threading.Event().wait()
-
-
-def _unforeseen() -> Exception:
-    """An error of ours, which is told here; another process may not have what it is made of."""
-    traceback.print_exc()
-    return RuntimeError("the models' process met an error")
-
-
-@final
-class Workshop:
-    """The side of the models: one thread hears requests, and another tells what became of them."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._models: Sequence[Model] = ()
-        self._asked: dict[int, Asked] = {}
-        self.line = Line(connection, self._hear, self._end, self._news)
-
-    def open(self, models: Sequence[Model]) -> None:
-        """Answer from now on."""
-        self._models = models
-        self.line.put("ready", [one.terms for one in models])
-
-    def _news(self) -> Any:
-        return "news", [(one.load, one.broken) for one in self._models]
-
-    def _hear(self, items: list[Any]) -> None:
-        for name, *parts in items:
-            getattr(self, f"_on_{name}")(*parts)
-
-    def _on_ask(
-        self,
-        place: int,
-        number: int,
-        x: Any,
-        question: Question,
-        watched: bool,
-        background: bool,
-        came: float,
-        reply: float,
-    ) -> None:
-        model, watch = self._models[place], partial(self.line.put, "bounds", number) if watched else None
-        model.pace.reply.saw(reply)
-        try:
-            asked = model.ask(torch.from_numpy(x), question, watch=watch, background=background, came=came)
-        except Exception as error:
-            self.line.put("answer", number, None, error if isinstance(error, RingfenceError) else _unforeseen())
-            return
-        self._asked[number] = asked
-        asked.answer.add_done_callback(partial(self._answered, number, asked))
-
-    def _answered(self, number: int, asked: Asked, answer: Future[Record]) -> None:
-        self._asked.pop(number, None)
-        self.line.put("answer", number, asked.course, answer.exception() or answer.result())
-
-    def _on_leave(self, number: int) -> None:
-        asked = self._asked.get(number)
-        if asked is not None:
-            asked.leave()
-
-    def _on_close(self, place: int) -> None:
-        def close() -> None:
-            self._models[place].close()
-            self.line.put("closed", place)
-
-        threading.Thread(target=close, daemon=True).start()
-
-    def _on_end(self) -> None:
-        os._exit(0)
-
-    def _end(self) -> None:
-        """Whoever reads requests is there no more, and has not said so."""
-        print("the process that reads requests has ended, and so do its models", file=sys.stderr, flush=True)
-        os._exit(1)

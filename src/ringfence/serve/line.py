@@ -1,0 +1,67 @@
+"""Line: what one process tells another, many things in a message."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from typing import Any, final
+
+BEAT = 1.0
+"""Seconds after which the load of models is told, where nothing else is."""
+
+
+@final
+class Line:
+    """To another process: what gathers while a message is sent goes in the next one, all together.
+
+    hear: called with the items of a message, in a thread of its own; ended: after the last one. news: told with every
+    message, and now and then without one.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        hear: Callable[[list[Any]], None],
+        ended: Callable[[], None],
+        news: Callable[[], Any] | None = None,
+    ) -> None:
+        self._connection, self._hear, self._ended, self._news = connection, hear, ended, news
+        self._out: SimpleQueue[Any] = SimpleQueue()
+        for work in (self._send, self._read):
+            threading.Thread(target=work, daemon=True, name=f"line{work.__name__}").start()
+
+    def put(self, *item: Any) -> None:
+        """Tell it soon; from any thread, which does not wait."""
+        self._out.put(item)
+
+    def _send(self) -> None:
+        while True:
+            items = []
+            with suppress(Empty):
+                items.append(self._out.get(timeout=None if self._news is None else BEAT))
+                while True:
+                    items.append(self._out.get_nowait())
+            if self._news is not None:
+                items.append(self._news())
+            try:
+                self._connection.send_bytes(pickle.dumps(items, 5))
+            except OSError:
+                return None  # nobody is there any more, as the other thread finds out too
+            except Exception:  # an error of ours, as below
+                traceback.print_exc()
+                return self._ended()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._hear(pickle.loads(self._connection.recv_bytes()))
+        except (EOFError, OSError):
+            pass
+        except Exception:  # an error of ours: better an end than requests that nobody hears
+            traceback.print_exc()
+        self._ended()
