@@ -93,7 +93,10 @@ def _misfit(error: Exception, shape: Sequence[int]) -> tuple[str, str]:
     """What was found and what to do, where a layer's complaint tells that it sees other channels or sizes."""
     told = str(error)
     if len(shape) < 4 and _PICTURES.search(told):
-        remedy = "Give inputs (N, C, H, W): x[:, None] adds a channel, x.reshape(-1, 1, 28, 28) makes pictures of rows."
+        remedy = (
+            "Give inputs (N, C, H, W): x[None] is a batch of a single picture, x[:, None] adds a channel,"
+            " x.reshape(-1, 1, 28, 28) makes pictures of rows."
+        )
         return "a network for pictures, which have channels, height and width", remedy
     if _BATCH.search(told):
         remedy = "Give it running statistics (track_running_stats=True), or a norm that needs none of the batch's."
