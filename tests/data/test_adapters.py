@@ -23,8 +23,7 @@ from torch.utils.data import (
 from torch.utils.data import Dataset as TorchDataset
 
 import ringfence as rf
-from ringfence.data import Data, Input
-from ringfence.data.choice import OrderWarning
+from ringfence.data import Data, Input, OrderWarning
 from ringfence.errors import ArgumentError, DataError
 
 Image = pytest.importorskip("PIL.Image")

@@ -124,10 +124,10 @@ def test_models_that_are_served_side_by_side_keep_their_arithmetic(kept_flags: N
                 until.wait()
             done.append((name, flags()))
 
-    first = threading.Thread(target=run, args=("first", True, ending))
+    first = threading.Thread(target=run, args=("first", True, ending), daemon=True)
     first.start()
     begun.wait()
-    other = threading.Thread(target=run, args=("other", False))
+    other = threading.Thread(target=run, args=("other", False), daemon=True)
     other.start()
     run("beside", True)
     assert done == [("beside", (True, True))]

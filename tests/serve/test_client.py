@@ -171,3 +171,36 @@ def test_an_entry_that_stands_twice_is_refused(server: Any, digits: list[Tensor]
     path.write_text('{"answer": ' + json.dumps(forged) + "," + json.dumps(signed)[1:])
     with pytest.raises(StoreError, match="stands twice"):
         read_document(path)
+
+
+def test_a_server_that_is_not_there_is_told_of_with_its_address(digits: list[Tensor]) -> None:
+    def nobody(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    client = Client("http://127.0.0.1:1", token="with a line end\n", transport=httpx.MockTransport(nobody))
+    for ask in (lambda: client.certify(digits[0]), lambda: list(client.events(digits[0])), client.models):
+        with pytest.raises(AnswerError, match=r"http://127\.0\.0\.1:1/? \(Connection refused\).*ringfence serve"):
+            ask()
+    with pytest.raises(AnswerError, match="Begin it with http://"):
+        Client("127.0.0.1:8000").models()
+
+
+def test_a_token_read_from_a_file_may_end_its_line() -> None:
+    def told(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(
+            403,
+            json={
+                "error": dict.fromkeys(("argument", "rule", "remedy"), "-")
+                | {"received": request.headers["Authorization"]}
+            },
+        )
+
+    with pytest.raises(AnswerError, match=r"got Bearer secret\."):
+        Client("http://127.0.0.1", token="secret\n", transport=httpx.MockTransport(told)).models()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"eight\.png: must be readable"):
+        Client("http://127.0.0.1").certify(tmp_path / "eight.png")
+    with pytest.raises(DataError, match="must end in one of"):
+        Client("http://127.0.0.1").certify(tmp_path / "eight.webp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from socket import AF_INET, AF_INET6, create_server, socket
 from typing import Annotated, Any
 
 import typer
@@ -40,7 +41,6 @@ def serve_command(
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
     with friendly():
         import logging
-        import socket
 
         import uvicorn
 
@@ -58,7 +58,7 @@ def serve_command(
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = _listening(host, port)
         if not quiet:
             name = f"[{host}]" if ":" in host else host
             remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{listening.getsockname()[1]}/")
@@ -74,6 +74,19 @@ def serve_command(
         )
         own_process()
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listening(host: str, port: int) -> socket:
+    """A socket at the address, or why there is none."""
+    from ringfence.errors import ArgumentError
+
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address, which is told already
+        rule, received = "must be an address of this machine that is free", f"{host}:{port} ({why})"
+        remedy = "Choose another --port (0 takes one that is free), or stop what listens there."
+        raise ArgumentError("host, port", rule, received, remedy) from error
 
 
 def served_models(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, TypeVar, final
@@ -52,7 +53,7 @@ class Client:
         patience: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         self._model, self._config_hash, self._patience = model, config_hash, patience
         self._sent: dict[str, tuple[list[str], dict[str, Any]]] = {}  # job -> hashes of its inputs, what was asked
@@ -117,7 +118,8 @@ class Client:
         content, kind = _packed(x)
         headers = {"Content-Type": kind, "Accept": "text/event-stream"}
         told = self._settings(settings)
-        with self._http.stream("POST", "/v1/certify", params=told, content=content, headers=headers) as reply:
+        asked = self._http.stream("POST", "/v1/certify", params=told, content=content, headers=headers)
+        with self._reached(), asked as reply:
             if reply.status_code != 200:
                 reply.read()
                 raise _refused(reply)
@@ -151,7 +153,8 @@ class Client:
         """The reply; while the server is busy the same is asked again, which costs nothing: its draws are the same."""
         until = time.monotonic() + self._patience
         while True:
-            reply = self._http.request(method, path, **request)
+            with self._reached():
+                reply = self._http.request(method, path, **request)
             told = reply.headers.get("Retry-After", "")
             wait = float(told) if told.isdecimal() else 1.0  # proxies may name a date instead
             if reply.status_code not in (429, 503) or time.monotonic() + wait > until:
@@ -160,6 +163,16 @@ class Client:
         if reply.is_success:
             return reply
         raise _refused(reply)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Nobody there, or a connection that broke, is an error of this library's too."""
+        try:
+            yield
+        except httpx.TransportError as error:
+            rule, received = "must be that of a server that answers", f"{self._http.base_url} ({error})"
+            remedy = "Begin it with http:// or https://, check name and port, and that `ringfence serve` runs there."
+            raise AnswerError("url", rule, received, remedy) from error
 
     def _checked(self, answer: Answer, wrong: list[str], settings: Mapping[str, Any]) -> Answer:
         """The answer, if nothing was found wrong with it and it is the one to what was asked."""
