@@ -56,6 +56,17 @@ def test_what_is_wrong_is_told_before_the_server_starts(
     assert told in said
 
 
+def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("noise: {sigma: 0.5}\nseed: 1\n")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = str(other.getsockname()[1])
+        code, said = run("serve", "job.yaml", "--port", taken, "--batch", "16")
+    assert code == 2
+    assert f"127.0.0.1:{taken}" in said
+    assert "Choose another --port" in said
+
+
 def test_models_are_named_after_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As sweeps name them: with a number at the end, and with an =."""
     monkeypatch.chdir(tmp_path)
@@ -66,17 +77,6 @@ def test_models_are_named_after_their_folders(tmp_path: Path, monkeypatch: pytes
     assert name_and_path("quiet=sigma=0.5") == ("quiet", Path("sigma=0.5"))
     assert name_and_path("jobs/one.yaml") == ("one", Path("jobs/one.yaml"))
     assert name_and_path(".") == (tmp_path.name, Path("."))
-
-
-def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("job.yaml").write_text("noise: {sigma: 0.5}\nseed: 1\n")
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = str(other.getsockname()[1])
-        code, said = run("serve", "job.yaml", "--port", taken, "--batch", "16")
-    assert code == 2
-    assert f"127.0.0.1:{taken}" in said
-    assert "Choose another --port" in said
 
 
 def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
