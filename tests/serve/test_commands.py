@@ -163,6 +163,21 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert state.answered == 2
 
 
+def test_an_error_of_the_server_costs_one_input_and_no_other(
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Answer.of
+    monkeypatch.setattr(Answer, "of", lambda *parts: 1 / 0 if torch.equal(parts[1].x, digits[0]) else answer(*parts))
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
+        time.sleep(0.01)
+    jobs.close()
+    assert state is not None
+    assert (state.state, state.answered, list(state.failed)) == ("done", 1, [0])
+    assert "an error of its own" in state.failed[0]
+
+
 def test_who_listens_to_a_job_holds_none_of_its_answers(
     serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

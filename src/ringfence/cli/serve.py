@@ -107,10 +107,9 @@ def served_models(
     names = [name for name, _ in named]
     if len(set(names)) < len(names):
         raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
-    return [
-        Served(certification_at(path, trust), secret, name=name, limits=limits, execution=execution, devices=devices)
-        for name, path in named
-    ]
+    said = None if device == "auto" else execution.device
+    how: dict[str, Any] = {"limits": limits, "execution": execution, "devices": devices}
+    return [Served(certification_at(path, trust, said), secret, name=name, **how) for name, path in named]
 
 
 def name_and_path(spec: str) -> tuple[str, Path]:

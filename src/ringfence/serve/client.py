@@ -226,7 +226,9 @@ def _refused(reply: httpx.Response) -> AnswerError:
 
 def _tensor(x: Any) -> Tensor:
     """As the server will read it."""
-    array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
+    if isinstance(x, Tensor):  # of which NumPy does not know every kind
+        x = (x if x.dtype == torch.uint8 else x.float()).detach().cpu()
+    array = np.asarray(x)
     array = array.astype(np.float32) / 255 if array.dtype == np.uint8 else array.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(array))
 
