@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +65,26 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert code == 2
     assert f"127.0.0.1:{taken}" in said
     assert "Choose another --port" in said
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        ("uvicorn", "app(['serve', 'runs/x'])"),
+        ("fastapi", "app(['serve', 'runs/x'])"),
+        ("cryptography", "app(['keygen', 'key'])"),
+        ("httpx", "rf.Client"),
+    ],
+)
+def test_without_the_extra_its_name_is_told(module: str, code: str) -> None:
+    program = (
+        f"import sys; sys.modules[{module!r}] = None\nimport ringfence as rf\nfrom ringfence.cli import app\n{code}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode != 0
+    told = " ".join(done.stderr.split())
+    assert f"serve: needs {module}; got not installed. Install it: pip install 'ringfence[serve]'." in told
+    assert code == "rf.Client" or "Traceback" not in told
 
 
 def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
