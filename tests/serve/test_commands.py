@@ -43,6 +43,7 @@ def run(*words: str) -> tuple[int, str]:
         (["--limit", "seconds=-1"], "seconds"),
         (["--key", "job.yaml"], "Ed25519"),
         (["job.yaml"], "names of their own"),
+        (["runs/misspelt"], "runs/misspelt: must be a run folder or a job file; got nothing there"),
         (["--tokens", "job.yaml"], "at least 16 characters"),
     ],
 )

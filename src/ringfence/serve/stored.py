@@ -11,6 +11,7 @@ from ringfence.certification import Certification
 from ringfence.data import Dataset
 from ringfence.driver import CHECKED_ON
 from ringfence.engines.into_folder import THUMBNAIL
+from ringfence.errors import StoreError
 from ringfence.job_file import Job, read_job
 from ringfence.models.source import refuse_foreign_code
 from ringfence.store import RunFolder
@@ -23,6 +24,8 @@ def certification_at(path: str | Path, trust: bool = False) -> Certification:
     A folder's model must be the one that was certified; its data are not needed, and not looked at.
     """
     path = Path(path)
+    if not path.exists():
+        raise StoreError(str(path), "must be a run folder or a job file", "nothing there", "Check the path.")
     if not path.is_dir():
         return Job.of(read_job(path)).certification
     run = RunFolder.open(path)
