@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -40,11 +41,12 @@ def serve_command(
 ) -> None:
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
     with friendly():
-        import logging
+        from ringfence.serve import extra
 
-        import uvicorn
+        with extra():
+            import uvicorn
 
-        from ringfence.serve.app import create_app
+            from ringfence.serve.app import create_app
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
         from ringfence.serve.served import read_secret

@@ -10,17 +10,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, TypeVar, final
 
-import httpx
 import numpy as np
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
+from ringfence.serve import extra
 from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import NPY, file_content, read_input_file
 from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models
 from ringfence.serve.served import input_hash
+
+with extra():
+    import httpx
 
 T = TypeVar("T", bound=Wire)
 Asked = Tensor | np.ndarray[Any, Any] | str | Path

@@ -27,6 +27,8 @@ def certification_at(path: str | Path, trust: bool = False, device: str | None =
     A folder's model must be the one that was certified; its data are not needed, and not looked at.
     """
     path = Path(path)
+    if not path.exists():
+        raise StoreError(str(path), "must be a run folder or a job file", "nothing there", "Check the path.")
     if not path.is_dir():
         job = Job.of(merged(read_job(path), {"execution": {"device": device}}))
         if job.execution.check:  # nobody has certified with it yet
