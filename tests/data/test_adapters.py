@@ -172,6 +172,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "truth values": ([np.zeros((3, 6, 6), bool)], r"must be uint8 .*bool"),
     "complex numbers": ([torch.zeros(3, 6, 6, dtype=torch.complex64)], r"must be uint8 .*complex64"),
     "one-hot labels": ([(X[0], torch.tensor([0.0, 1.0, 0.0]))], r"label of input 0: must be a class number; got 3 num"),
+    "one-hot labels of a tensor": (
+        (X, torch.eye(7).long()),
+        r"label of input 0: .*got 7 numbers. Give labels\.argmax\(1\)",
+    ),
     "names for labels": ([(X[0], "cat")], r"label of input 0: must be a class number; got 'cat'\. Number the classes"),
     "half a label": ([(X[0], 0.5)], r"must be a class number; got 0\.5"),
     "mappings without a picture": ([{"tensor": X[0], "label": 1}], r"must name the input: pixel_values.*keys tensor"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +14,6 @@ from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, vote
 
 from ringfence import Gaussian
 from ringfence.sampling import CHUNK, ForwardPlan, Sampler, Votes
-from ringfence.sampling.device_counts import DeviceCounts
-from ringfence.sampling.draws import Segment
-from ringfence.sampling.supply import Prepared, Supply
 from ringfence.types import IntArray
 
 SHAPE = (3,)
@@ -191,34 +187,3 @@ def test_time_is_shared_out_between_the_inputs() -> None:
         running.submit(two, 0, 0, 100)
         collect(running)
         assert running.seconds[one] > running.seconds[two] > 0
-
-
-def test_kernels_are_compiled_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On CUDA, played here: whoever waits for the start does not wait again, and rates and times left are true."""
-    called: list[str] = []
-    prepare, add = Supply.prepare, DeviceCounts.add
-
-    def prepared(self: Supply, segments: list[Segment], *rest: Any) -> Prepared:
-        called.append(f"noise of {sum(one.rows for one in segments)} draws")
-        return prepare(self, segments, *rest)
-
-    monkeypatch.setattr(Supply, "ahead", property(lambda self: True))
-    monkeypatch.setattr(Supply, "prepare", prepared)
-    monkeypatch.setattr(DeviceCounts, "add", lambda *counts: (called.append("votes"), add(*counts)))
-    monkeypatch.setattr("ringfence.sampling.device_counts.checked_kernel", lambda *asked: AddsVotes)
-    with engine(Buckets(), 100) as running:
-        assert called == ["noise of 0 draws", "votes"]
-        slot = running.admit(10, X[0])
-        running.submit(slot, 0, 0, 100)
-        (counts,) = collect(running)[slot]
-    assert counts[0].tolist() == by_hand(Buckets(), X[0], 10, 0, 0, 100).tolist(), "and nothing of it is counted"
-
-
-class AddsVotes:
-    """What the kernel of votes does."""
-
-    @staticmethod
-    def add_votes(cells: Tensor, scores: Tensor, rows: Tensor) -> None:
-        votes = Votes().cells(scores).squeeze(2)
-        lanes = torch.arange(scores.shape[1])
-        cells.index_put_((rows.unsqueeze(1), lanes, votes), torch.ones_like(votes), accumulate=True)

@@ -78,6 +78,12 @@ def test_answers_about_other_inputs_of_a_job_are_refused(server: Any, digits: li
     assert len(client_of(server, swapped).wait(job)) == 2, "who did not send them cannot know"
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.uint8])
+def test_tensors_of_every_kind_are_sent(server: Any, digits: list[Tensor], kind: torch.dtype) -> None:
+    x = (digits[0] * 255).round().to(kind) if kind == torch.uint8 else digits[0].to(kind)
+    assert client_of(server).predict(x).prediction == 7
+
+
 def test_files_that_cannot_be_sent_are_told_by_name(server: Any, tmp_path: Path) -> None:
     for file, rule in [("none.png", "must be readable"), ("x.gif", "must end in one of")]:
         with pytest.raises(DataError, match=rule):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +45,7 @@ def run(*words: str) -> tuple[int, str]:
         (["--limit", "seconds=-1"], "seconds"),
         (["--key", "job.yaml"], "Ed25519"),
         (["job.yaml"], "names of their own"),
+        (["runs/misspelt"], "runs/misspelt: must be a run folder or a job file; got nothing there"),
         (["--tokens", "job.yaml"], "at least 16 characters"),
     ],
 )
@@ -77,6 +80,26 @@ def test_models_are_named_after_their_folders(tmp_path: Path, monkeypatch: pytes
     assert name_and_path("quiet=sigma=0.5") == ("quiet", Path("sigma=0.5"))
     assert name_and_path("jobs/one.yaml") == ("one", Path("jobs/one.yaml"))
     assert name_and_path(".") == (tmp_path.name, Path("."))
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        ("uvicorn", "app(['serve', 'runs/x'])"),
+        ("fastapi", "app(['serve', 'runs/x'])"),
+        ("cryptography", "app(['keygen', 'key'])"),
+        ("httpx", "rf.Client"),
+    ],
+)
+def test_without_the_extra_its_name_is_told(module: str, code: str) -> None:
+    program = (
+        f"import sys; sys.modules[{module!r}] = None\nimport ringfence as rf\nfrom ringfence.cli import app\n{code}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode != 0
+    told = " ".join(done.stderr.split())
+    assert f"serve: needs {module}; got not installed. Install it: pip install 'ringfence[serve]'." in told
+    assert code == "rf.Client" or "Traceback" not in told
 
 
 def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
@@ -161,6 +184,21 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert "locked" in caplog.records[0].message
     assert state is not None
     assert state.answered == 2
+
+
+def test_an_error_of_the_server_costs_one_input_and_no_other(
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Answer.of
+    monkeypatch.setattr(Answer, "of", lambda *parts: 1 / 0 if torch.equal(parts[1].x, digits[0]) else answer(*parts))
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
+        time.sleep(0.01)
+    jobs.close()
+    assert state is not None
+    assert (state.state, state.answered, list(state.failed)) == ("done", 1, [0])
+    assert "an error of its own" in state.failed[0]
 
 
 def test_who_listens_to_a_job_holds_none_of_its_answers(

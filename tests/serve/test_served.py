@@ -262,7 +262,7 @@ def test_each_request_has_its_own_settings_and_stops_when_it_is_decided(served: 
 
 def test_a_budget_ends_at_a_look_that_is_stored(serve: Serve) -> None:
     gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=10_000_000)
-    asked = served.ask(inputs(1)[0], Question(0.001, None, 0.2))
+    asked = served.ask(inputs(1)[0], Question(0.001, None, 1.0))
     answer = answer_of(served, asked)
     assert answer.stopped == "deadline"
     assert 75 <= answer.draws < 10_000_000

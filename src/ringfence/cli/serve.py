@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from contextlib import nullcontext
@@ -47,10 +48,11 @@ def serve_command(
 ) -> None:
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
     with friendly():
-        import logging
+        from ringfence.serve import extra
 
+        with extra():
+            from ringfence.serve.app import create_app
         from ringfence.serve.apart import in_own_process
-        from ringfence.serve.app import create_app
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
         from ringfence.serve.served import read_secret
@@ -63,7 +65,7 @@ def serve_command(
         read_secret(secret)  # made, or refused, before anything is loaded; kept where noise is drawn, not here
         named = names_and_paths(certifications)
         execution, devices = execution_on(device, batch)
-        make = partial(served_models, named, trust, secret, limits=limits, execution=execution, devices=devices)
+        make = partial(served_models, named, trust, secret, execution, devices, limits=limits)
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         apart = execution.compile is True if apart is None else apart
@@ -107,13 +109,17 @@ def execution_on(device: str, batch: str | None) -> tuple[Any, list[str]]:
     return execution, devices
 
 
-def served_models(named: list[tuple[str, Path]], trust: bool, secret: Path, **how: Any) -> list[Any]:
+def served_models(
+    named: list[tuple[str, Path]], trust: bool, secret: Path, execution: Any, devices: list[str], **how: Any
+) -> list[Any]:
     """Every certification loaded, checked and ready to answer; called where they work."""
     from ringfence.serve.served import Served, read_secret
     from ringfence.serve.stored import certification_at
 
     warnings.showwarning = show_warning
-    return [Served(certification_at(path, trust), read_secret(secret), name=name, **how) for name, path in named]
+    said = None if devices == ["auto"] else execution.device
+    how = {**how, "execution": execution, "devices": devices}
+    return [Served(certification_at(path, trust, said), read_secret(secret), name=name, **how) for name, path in named]
 
 
 def names_and_paths(specs: list[str]) -> list[tuple[str, Path]]:

@@ -66,7 +66,7 @@ class DeviceCounts:
         self._places: Any = _places
         if fuse and not all(self._by_kernel(readout, probe.scores) for readout in readouts):
             self._places = compiled(_places)  # a dozen small kernels become two
-        if fuse or self._kernel is not None:  # compiled now, not during the first batch
+        if fuse:  # compiled now, not during the first batch
             self.add(probe, torch.full((len(probe.scores),), slots, device=device))
 
     @property

@@ -18,7 +18,7 @@ from ringfence.sampling.device_counts import IN_FLIGHT, DeviceCounts, Finished
 from ringfence.sampling.draws import CHUNK, Packer, Request, Segment
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
-from ringfence.sampling.remembered import FIRST, Filling, Remembered
+from ringfence.sampling.remembered import FIRST, Remembered
 from ringfence.sampling.supply import Prepared, Supply
 
 
@@ -69,8 +69,6 @@ class Sampler:
         rows, scores = checked.sample[first], checked.answer.scores[first]
         self._remembered = Remembered(rows, scores, checked.tolerance, keeps=not checked.jumped)
         self._supply.fill_up_with(self._remembered.rows)
-        if self._supply.ahead:  # its kernel is compiled for this shape now, not during the first batch
-            self._supply.prepare([], self._forward, Filling((0,)))
         fuse = self.plan.compile and device.type == "cuda"
         self._counts = DeviceCounts(readouts, num_classes, checked.answer, slots, device, fuse)
         self.lanes, self.forwards_per_draw = self._counts.lanes, self._counts.forwards_per_draw

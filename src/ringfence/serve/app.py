@@ -10,9 +10,9 @@ from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
@@ -22,10 +22,10 @@ from starlette.responses import Response
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
-from ringfence.serve.asking import Certifying, Predicting, asked_by, described
+from ringfence.serve.asking import Certifying, Predicting, Submitting, asked_by, described
 from ringfence.serve.bell import heard
 from ringfence.serve.certificates import Certificate, SigningKey
-from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_unknown, told
+from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_parameters, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
 from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Limits, NotFound, Question
@@ -41,10 +41,6 @@ SMALL = 2**16
 """Bytes that are decoded sooner than a thread would begin with them."""
 PAGE = 100
 """Answers of a job that are read at once for a stream."""
-Named = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
-Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
-Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
-Seconds = Annotated[float | None, Query(gt=0, description="Time budget: the answer is what was proved by then.")]
 
 _BINARY = {"type": "string", "format": "binary"}
 _NUMBERS = {"type": "array", "items": {}, "description": "Numbers from 0 to 1, nested as the shape is."}
@@ -234,7 +230,8 @@ async def _streamed(service: Service, served: Model, x: Any, question: Question,
 
 def _jobs(service: Service, jobs: Jobs) -> APIRouter:
     """Asking about many inputs, and coming back for the answers."""
-    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS, dependencies=[Depends(refuse_unknown)])
+    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
+    alone = [Depends(refuse_parameters)]
 
     def state_of(job: str, request: Request) -> JobState:
         found = jobs.state(job, request.state.client)
@@ -242,19 +239,18 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
             raise NotFound("job", "must be one of yours", job[:80], "Its id is what POST /v1/jobs answered.")
         return found
 
-    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs"))
-    async def submit(
-        request: Request, model: Named = None, alpha: Alpha = None, radius: Radius = None, seconds: Seconds = None
-    ) -> Any:
+    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs") | described(Submitting))
+    async def submit(request: Request) -> Any:
         """Keep a batch, an array (N, *shape), and answer it when there is time; it survives a restart."""
-        served, limits = service.model(model), service.limits
-        question = Question.within(served.limits, alpha, radius, seconds, job=True)
+        wanted, limits = asked_by(request, Submitting), service.limits
+        served = service.model(wanted.model)
+        question = Question.within(served.limits, wanted.alpha, wanted.radius, wanted.seconds, job=True)
         content, kind = await body_of(request, limits)
         inputs = await run_in_threadpool(read_inputs, content, kind, served.shape, limits.job_inputs)
         job = await run_in_threadpool(jobs.submit, served.name, inputs, question, request.state.client)
         return await run_in_threadpool(state_of, job, request)
 
-    @routes.get("/{job}", response_model=JobState)
+    @routes.get("/{job}", response_model=JobState, dependencies=alone)
     async def state(request: Request, job: str) -> Any:
         """How far it is, with the answers there are."""
 
@@ -264,7 +260,12 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
 
         return Response(await run_in_threadpool(told), media_type=JSON)
 
-    @routes.get("/{job}/events", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
+    @routes.get(
+        "/{job}/events",
+        response_class=StreamingResponse,
+        responses={200: {"content": {STREAM: {}}}},
+        dependencies=alone,
+    )
     async def events(request: Request, job: str) -> Any:
         """Bounds of its inputs as they grow, and answers as they come; ends when all are there."""
         await run_in_threadpool(state_of, job, request)  # refused before a stream is begun

@@ -10,17 +10,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, TypeVar, final
 
-import httpx
 import numpy as np
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
+from ringfence.serve import extra
 from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import NPY, file_content, read_input_file
 from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models
 from ringfence.serve.served import input_hash
+
+with extra():
+    import httpx
 
 T = TypeVar("T", bound=Wire)
 Asked = Tensor | np.ndarray[Any, Any] | str | Path
@@ -226,7 +229,9 @@ def _refused(reply: httpx.Response) -> AnswerError:
 
 def _tensor(x: Any) -> Tensor:
     """As the server will read it."""
-    array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
+    if isinstance(x, Tensor):  # of which NumPy does not know every kind
+        x = (x if x.dtype == torch.uint8 else x.float()).detach().cpu()
+    array = np.asarray(x)
     array = array.astype(np.float32) / 255 if array.dtype == np.uint8 else array.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(array))
 

@@ -210,9 +210,9 @@ def problem_of(errors: Sequence[Any]) -> RingfenceError:
     return ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
 
 
-async def refuse_unknown(request: Request) -> None:
-    """Refuse parameters that the route does not read; asynchronous, or a thread would be asked to do it."""
-    refuse_others(request, [one.alias for one in request.scope["route"].dependant.query_params])
+async def refuse_parameters(request: Request) -> None:
+    """Refuse all of them; asynchronous, or a thread would be asked to do it."""
+    refuse_others(request, ())
 
 
 def refuse_others(request: Request, known: Collection[str]) -> None:

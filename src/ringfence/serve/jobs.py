@@ -180,7 +180,7 @@ class Jobs:
                 done, self._done = self._done, []
                 if self._stopping and not done:
                     return
-            self._finish([(job, place, make().model_dump_json(), None) for job, place, make in done])
+            self._finish([_row(*one) for one in done])
             for row in found:
                 self._begin(*row)
 
@@ -292,6 +292,15 @@ class Jobs:
             if self._base.in_transaction:  # a full disk may have ended it already
                 self._base.execute("ROLLBACK")
             raise
+
+
+def _row(job: str, place: int, make: Callable[[], Answer]) -> Row:
+    """The answer; an error of the server's is that of one input, as it is of one request: all jobs wait for this."""
+    try:
+        return job, place, make().model_dump_json(), None
+    except Exception:
+        log.exception("%s", json.dumps({"job": job, "place": place, "error": "internal"}))
+        return job, place, None, "the server met an error of its own; tell the operator"
 
 
 @contextmanager

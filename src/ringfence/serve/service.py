@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -39,8 +40,6 @@ def own_process() -> None:
 
 def http_server(app: Any, drain: int) -> Any:
     """As the command has it; drain: seconds that requests have to end."""
-    import uvicorn
-
     return uvicorn.Server(
         uvicorn.Config(
             app,
