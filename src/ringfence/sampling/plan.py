@@ -27,6 +27,7 @@ class ForwardPlan:
 
     parts: slices of the batch that the first members of a K-consensus see one after the other.
     fused: CIFAR ResNets run as one kernel each, whose activations stay on the chip (bf16).
+    joined: with fold, what follows a convolution is joined to it (classifiers/joining.py).
     refused: the forms that were wanted and did not compute the classifier, each with the reason.
     """
 
@@ -39,6 +40,7 @@ class ForwardPlan:
     autotune: bool = False
     parts: int = 1
     fused: bool = False
+    joined: bool = False
     refused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -89,6 +91,7 @@ class ForwardPlan:
 def plainer(plan: ForwardPlan) -> Iterator[tuple[str, ForwardPlan]]:
     """Ever plainer forms, each with the name of what is left out, down to the network called as it is."""
     for name, rest in (
+        ("joined", {"joined": False}),
         ("fused", {"fused": False}),
         ("fold", {"fold": False}),
         ("stacked", {"stacked": False}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from ringfence.errors import ArgumentError
 from ringfence.sampling import pick_device
 from ringfence.sampling.forward import compiled
 from ringfence.training.checkpoints import undone
+from ringfence.training.narrow import narrow_options
 
 
 def make_fabric(device: str, devices: int, precision: str) -> Any:
@@ -75,29 +76,40 @@ def algorithms_tried(tried: bool = True) -> Iterator[None]:
 
 def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> list[nn.Module]:
     """Every member compiled, checked at the inputs x (B, *shape)."""
-    found: list[Any] = [compiled(one) for one in members]
+    options = narrow_options() if x.is_cuda else None
+    found: list[Any] = [compiled(one, options=options) for one in members]
     for plain, fast in zip(members, found, strict=True):
-        drift = gradient_drift(plain, fast, x, fabric)
-        if drift > LARGEST_DRIFT:
-            rule = "a compiled network must have the gradients of the plain one"
-            remedy = f"Leave it out: torch {torch.__version__} miscompiles this network here."
-            raise ArgumentError("compile", rule, f"a gradient that is {drift:.0%} off", remedy)
+        with fabric.autocast():
+            check_gradients(plain, plain, fast, x)
     return found
 
 
-def gradient_drift(plain: nn.Module, fast: nn.Module, x: Tensor, fabric: Any) -> float:
+Run = Callable[[Tensor], Tensor]
+"""Inputs (B, *shape) -> answers of any shape."""
+
+
+def check_gradients(network: nn.Module, plain: Run, fast: Run, x: Tensor) -> None:
+    """Refuse compiled code, of a network or of more, whose gradients by the network's weights are not the plain's."""
+    drift = gradient_drift(network, plain, fast, x)
+    if drift > LARGEST_DRIFT:
+        rule = "a compiled network must have the gradients of the plain one"
+        remedy = f"Leave it out: torch {torch.__version__} miscompiles this network here."
+        raise ArgumentError("compile", rule, f"a gradient that is {drift:.0%} off", remedy)
+
+
+def gradient_drift(network: nn.Module, plain: Run, fast: Run, x: Tensor) -> float:
     """Largest difference of a parameter's gradient between the two, as a share of its length, beyond rounding.
 
     Compilers err: torch 2.13 drops the gradients of LeNet's convolutions on a CPU, and training would go on
     without them. Gradients shorter than a thousandth of the longest count as that long. Rounding is what the plain
-    network in the training's precision differs from itself in float32: in bf16, 60% in the first layers of a fresh
+    network in the precision of now differs from itself in float32: in bf16, 60% in the first layers of a fresh
     ResNet-20. Differences count from twice that on, unless the gradient is gone: shorter than a tenth.
     """
-    parameters = [one for one in plain.parameters() if one.requires_grad]
-    with undone([plain]):  # batch norms count batches
-        with fabric.autocast():
-            slow, quick = (mixed_gradients(run(x), parameters) for run in (plain, fast))
-        with algorithms_tried(False):  # no step needs these shapes in float32, unless they were tried above
+    parameters = [one for one in network.parameters() if one.requires_grad]
+    with undone([network]):  # batch norms count batches
+        slow, quick = (mixed_gradients(run(x), parameters) for run in (plain, fast))
+        # No step needs these shapes in float32, unless they were tried above.
+        with algorithms_tried(False), torch.autocast(x.device.type, enabled=False):
             exact = mixed_gradients(plain(x), parameters)
     full = torch.stack([one.norm() for one in slow])
     lengths = full.clamp_min(float(full.max()) / 1000 + 1e-12)
