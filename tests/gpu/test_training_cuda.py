@@ -26,7 +26,7 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(shape, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize(("before", "after", "side", "rows"), [(16, 16, 32, 37), (32, 32, 16, 64), (16, 32, 8, 5)])
+@pytest.mark.parametrize(("before", "after", "side", "rows"), [(16, 16, 32, 37), (32, 32, 16, 64), (16, 16, 8, 5)])
 def test_convolutions_of_few_channels_are_those_of_float64(before: int, after: int, side: int, rows: int) -> None:
     from ringfence.training import narrow_kernel
 
@@ -58,7 +58,7 @@ def test_a_compiled_member_uses_them_and_has_the_plain_gradients(monkeypatch: py
     member = resnet(8).train().to("cuda", memory_format=torch.channels_last)
     x = torch.rand(64, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
     compile_members([member], x, make_fabric("cuda", 1, "bf16"))  # refuses gradients that are not the plain network's
-    assert calls.count("convolved") == 6
+    assert calls.count("convolved") == 4
     assert calls.count("to_weight") == 3
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-CHANNELS = (16, 32)
-"""Where cuDNN's kernels leave most to gain; of more channels they are as fast."""
+CONVOLVED, TO_WEIGHT = (16,), (16, 32)
+"""Channels, of input and output, where our kernels are faster: of a convolution and its adjoint; to the weight."""
 PLAIN = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 """Stride, padding, dilation, transposed or not, padding of outputs, groups."""
 LAST = torch.channels_last
@@ -40,21 +40,21 @@ def exchange(graph: Graph) -> None:
     """Put ours in the place of every convolution and every gradient of one that fits."""
     forward, backward, ours = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default, _ops()
     for node in list(graph.nodes):
-        if node.target is forward and _fits(node.args[0], node.args[1], node.args[2], node.args[3:]):
+        if node.target is forward and _channels(node.args[0], node.args[1], node.args[2], node.args[3:]) in CONVOLVED:
             _put(graph, node, ours["convolved"], (*node.args[:2], False))
-        # A gradient is told the size of its bias, [0] for none, and whether it is asked for.
-        if (
-            node.target is not backward
-            or node.args[10][2]
-            or not _fits(node.args[1], node.args[2], None, node.args[4:10])
-        ):
+        # A gradient is told the size of its bias, [0] for none, and what is asked for.
+        if node.target is not backward or node.args[10][2]:
             continue
-        gradient, x, weight = node.args[:3]
+        (gradient, x, weight), asked = node.args[:3], list(node.args[10])
+        channels = _channels(x, weight, None, node.args[4:10])
         for part in list(node.users):
-            if part.args[1] == 0:
+            if part.args[1] == 0 and channels in CONVOLVED:
                 _put(graph, part, ours["convolved"], (gradient, weight, True))
-            elif part.args[1] == 1:
+                asked[0] = False
+            elif part.args[1] == 1 and channels in TO_WEIGHT:
                 _put(graph, part, ours["to_weight"], (x, gradient))
+                asked[1] = False
+        node.args = (*node.args[:10], asked)
         if not node.users:
             graph.erase_node(node)
 
@@ -67,18 +67,11 @@ def _put(graph: Graph, node: Node, operator: Any, arguments: tuple[Any, ...]) ->
     graph.erase_node(node)
 
 
-def _fits(x: Any, weight: Any, bias: Any, how: Any) -> bool:
-    """Whether these nodes are the input and weight of a convolution that our kernels take."""
+def _channels(x: Any, weight: Any, bias: Any, how: Any) -> int:
+    """Of the input x and of the output of a convolution that our kernels could take; 0: of any other."""
     image, taps = x.meta["val"], weight.meta["val"]
-    return (
-        bias is None
-        and tuple(how) == PLAIN
-        and taps.shape[2:] == (3, 3)
-        and taps.shape[0] in CHANNELS
-        and taps.shape[1] in CHANNELS
-        and _placed(image)
-        and image.is_contiguous(memory_format=LAST)
-    )
+    plain = bias is None and tuple(how) == PLAIN and tuple(taps.shape[1:]) == (taps.shape[0], 3, 3)
+    return taps.shape[0] if plain and _placed(image) and image.is_contiguous(memory_format=LAST) else 0
 
 
 def _placed(image: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""3 x 3 convolutions of 16 or 32 channels on CUDA, forward, to the input and to the weight, as Triton kernels.
+"""3 x 3 convolutions of few channels on CUDA, forward, to the input and to the weight, as Triton kernels.
 
 cuDNN's work on 32 or 64 channels at a time and take several times as long as moving the activations. Memory is channels
 last: an image's places one after the other, all channels of a place together; weights (K, 9, C). Sums are in float32,
@@ -12,10 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = {16: 256, 32: 128}
-"""Places of a program, by the channels of its output."""
-RANGE = 1024
-"""Places whose share of a weight's gradient is added up by one program."""
+TILE = 256
+"""Places of a program."""
+RANGES = {16: (1024, 1), 32: (512, 2)}
+"""By channels: places whose share of a weight's gradient is added up by one program, and its warps. Four warps would do
+the same sums four times at 16 channels; at 32 they leave no room for the sums in registers."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -113,9 +114,9 @@ def convolved(x: Tensor, weight: Tensor, back: bool = False) -> Tensor:
         (rows, before if back else after, height, width),
         dtype=x.dtype, device=x.device, memory_format=torch.channels_last,
     )  # fmt: skip
-    places, tile = rows * height * width, TILE[out.shape[1]]
-    sizes = {"HEIGHT": height, "WIDTH": width, "C": before, "K": after, "TILE": tile, "BACK": back}
-    _convolve[(triton.cdiv(places, tile),)](x, weight, out, places, **sizes, num_warps=4, num_stages=2)
+    places = rows * height * width
+    sizes = {"HEIGHT": height, "WIDTH": width, "C": before, "K": after, "TILE": TILE, "BACK": back}
+    _convolve[(triton.cdiv(places, TILE),)](x, weight, out, places, **sizes, num_warps=4, num_stages=3)
     return out
 
 
@@ -123,11 +124,11 @@ def to_weight(x: Tensor, gradient: Tensor) -> Tensor:
     """x (B, C, H, W), gradient (B, K, H, W), both channels last -> (K, C, 3, 3), channels last, as x is kept."""
     rows, before, height, width = x.shape
     after, places = gradient.shape[1], rows * height * width
-    ranges, size = triton.cdiv(places, RANGE), 9 * before * after
+    each, warps = RANGES[max(before, after)]
+    ranges, size = triton.cdiv(places, each), 9 * before * after
     found = torch.empty(ranges, size, device=x.device)
     out = torch.empty((after, before, 3, 3), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    sizes = {"HEIGHT": height, "WIDTH": width, "C": before, "K": after, "TILE": 64, "RANGE": RANGE}
-    warps = 1 if before * after <= 256 else 4
+    sizes = {"HEIGHT": height, "WIDTH": width, "C": before, "K": after, "TILE": 64, "RANGE": each}
     _to_weight[(ranges,)](x, gradient, found, places, **sizes, num_warps=warps, num_stages=2)
     _sum[(size // 64,)](found, out, ranges, SIZE=size, BLOCK=64, num_warps=2)
     return out
