@@ -6,7 +6,7 @@ from torch import Tensor, fx, nn
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
-from ringfence.classifiers.joining import Joined
+from ringfence.classifiers.joining import Cut, Joined, cut_as_products
 
 
 def trained_like(depth: int) -> nn.Module:
@@ -110,3 +110,13 @@ def test_a_residual_network_is_joined_throughout() -> None:
     assert sum(isinstance(part, Joined) for part in joined.modules()) == 7
     assert type(joined) is not type(fold_batch_norm(model))
     torch.testing.assert_close(joined(x), model(x), rtol=1e-3, atol=1e-4)
+
+
+def test_patches_side_by_side_are_cut_as_products() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.ReLU(), nn.Conv2d(8, 5, 1), nn.Conv2d(5, 5, 2, 2, padding=1))
+    x = torch.randn(2, 3, 18, 16)
+    cut = cut_as_products(model)
+    assert [type(one) for one in cut] == [Cut, nn.ReLU, nn.Conv2d, nn.Conv2d]
+    torch.testing.assert_close(cut(x), model(x), rtol=1e-4, atol=1e-5)
+    assert type(model[0]) is nn.Conv2d

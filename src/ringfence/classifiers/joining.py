@@ -1,7 +1,9 @@
-"""Joining bias, ReLU and shortcut to the convolution before them: one kernel of cuDNN's in the place of two or three.
+"""Convolutions for GPUs: joined with the bias, ReLU and shortcut that follow, or as the matrix product that they are.
 
 At ImageNet's sizes a residual network is bound by memory: what follows a convolution reads and writes all that it has
-just written. In bf16, sums are then rounded once instead of twice: another form of the network, checked as all are.
+just written. cuDNN has one kernel for all of it. And what cuts an image into patches, as vision transformers begin, is
+a product, for which cuDNN takes ten times as long. Sums are rounded at other places: another form of the network,
+checked as all are.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
-from torch.nn.functional import relu
+from torch.nn.functional import linear, relu
+
+from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
 
 RELUS = (torch.relu, relu)
 SUMS = (operator.add, operator.iadd, torch.add)
@@ -59,6 +63,42 @@ def _joined() -> Any:
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
 
     return joined
+
+
+@final
+class Cut(nn.Module):
+    """A convolution whose patches lie side by side, as a product of matrices."""
+
+    def __init__(self, convolution: nn.Conv2d) -> None:
+        super().__init__()
+        self.weight, self.bias = convolution.weight, convolution.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, K, H / h, W / w); what is left at the edges is not read."""
+        high, wide = self.weight.shape[2:]
+        down, across = x.shape[2] // high, x.shape[3] // wide
+        cut = x[:, :, : down * high, : across * wide].reshape(len(x), -1, down, high, across, wide)
+        rows = cut.permute(0, 2, 4, 1, 3, 5).reshape(len(x), down * across, -1)
+        return linear(rows, self.weight.flatten(1), self.bias).transpose(1, 2).reshape(len(x), -1, down, across)
+
+
+def cut_as_products(module: nn.Module) -> nn.Module:
+    """A copy in which convolutions that cut their input into patches are products."""
+
+    def changed(part: nn.Module) -> nn.Module | None:
+        if isinstance(part, Classifier | nn.ModuleList) or not runs_its_code_alone(part):
+            return None
+        for name, child in list(part.named_modules()):
+            if type(child) is nn.Conv2d and _cuts(child) and name:
+                part.set_submodule(name, Cut(child))
+        return part
+
+    return with_networks(module, changed)
+
+
+def _cuts(one: nn.Conv2d) -> bool:
+    plain = set(one.padding) == {0} and set(one.dilation) == {1} and one.groups == 1
+    return plain and one.kernel_size == one.stride and min(one.kernel_size) > 1
 
 
 def join(traced: GraphModule) -> None:
