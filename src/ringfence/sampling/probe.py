@@ -35,8 +35,8 @@ AUTOTUNE_SECONDS = 600.0
 COMPILE_SECONDS = 180.0
 """Compiling takes up to a minute and about halves the time: it pays if a run, uncompiled, would take this long."""
 CONSENSUS_PARTS, LONG_PARTS = 4, 16
-"""Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward. Compiled, their
-forwards have one shape, and what pads the last of them costs least where there are many; so in a long run."""
+"""Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward. Compiled,
+their forwards have one shape, and what pads the last one costs least where there are many; so in a long run."""
 LONG_RUN = 64
 """Batches of so many parts that make a run long: five of them are asked before it, and the last one is not full."""
 
