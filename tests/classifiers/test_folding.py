@@ -91,9 +91,9 @@ class Residual(nn.Module):
         left += x
         left = torch.relu(left)
         right = self.three(left)
-        x = x + left  # read again after the sum below
-        x += right
-        return torch.nn.functional.relu(x) + right
+        kept = x = x + left
+        x += right  # so does what is kept change
+        return torch.nn.functional.relu(x) + kept
 
 
 def test_what_follows_a_convolution_is_joined_to_it() -> None:
