@@ -91,9 +91,7 @@ class Residual(nn.Module):
         left += x
         left = torch.relu(left)
         right = self.three(left)
-        kept = x = x + left
-        x += right  # so does what is kept change
-        return torch.nn.functional.relu(x) + kept
+        return torch.nn.functional.relu(x + right) + right  # read again
 
 
 def test_what_follows_a_convolution_is_joined_to_it() -> None:

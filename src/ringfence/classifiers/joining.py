@@ -20,7 +20,7 @@ from torch.nn.functional import linear, relu
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
 
 RELUS = (torch.relu, relu)
-SUMS = (operator.add, operator.iadd, torch.add)
+SUMS = (operator.add, torch.add)
 
 
 @final
@@ -126,8 +126,6 @@ def join(traced: GraphModule) -> None:
                 continue
             chosen = max(found, key=places.__getitem__)
             rest = tuple(one for one in before.args if one is not chosen)
-            if before.target is operator.iadd and before.args[0] is not chosen:
-                continue  # the shortcut is changed in place, and may be read elsewhere
         elif not joinable(before):
             continue
         name = str(chosen.target)
