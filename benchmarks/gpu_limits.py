@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,9 @@ RATES = {"resnet50": 40_000, "vit-b-16": 15_000}
 """Forwards a second that a certification must reach."""
 FORMS: dict[str, dict[str, Any]] = {"compiled": {}, "joined": {"joined": True}}
 BATCH, INPUTS = 664, 8
-CERTIFY = ["certify", "--device", "cuda", "--model", "net.py:make", "--classes", "10", "--data", "data.npz", "--fast", "--no-check", "--quiet"]
+CERTIFY = shlex.split(
+    "certify --device cuda --model net.py:make --classes 10 --data data.npz --fast --no-check --quiet"
+)
 NETWORK = """import torch
 from ringfence.classifiers.architectures import resnet
 def make():
