@@ -125,6 +125,7 @@ def serve(options: argparse.Namespace) -> None:
     import uvicorn
 
     from ringfence.serve.app import create_app
+    from ringfence.serve.service import own_process
 
     model, plan = favouring(options.depth), plan_of("fused", options)
     data = [Input(k, x / 255, None, "") for k, x in enumerate(pictures(8, 2))]
@@ -134,7 +135,6 @@ def serve(options: argparse.Namespace) -> None:
     limits = Limits(together=options.clients, waiting=options.clients, per_minute=10**9, seconds=60, usual_seconds=60)
     execution = rf.Execution(options.device, plan=plan)
     with Served(value, bytes(32), limits=limits, execution=execution) as served:
-        sys.setswitchinterval(0.0005)
         for draws in options.draws:
             question = Question(ALPHA, radius_for(draws)[0], 60.0)
             found = {"draws": draws, "served": [], "certify": []}
@@ -143,6 +143,7 @@ def serve(options: argparse.Namespace) -> None:
                 found["certify"].append(in_process(model, served.test(question), options))
             print(json.dumps(found), flush=True)
         app = create_app([served], limits=limits)
+        own_process()
         config = uvicorn.Config(app, port=options.port, log_config=None, access_log=False, timeout_keep_alive=60)
         threading.Timer(2.0, lambda: print(json.dumps({"listens": options.port}), flush=True)).start()
         uvicorn.Server(config).run()
@@ -190,7 +191,7 @@ def busy(process: int) -> dict[str, float]:
 
 
 def over_http(radius: float, server: int, options: argparse.Namespace) -> dict[str, Any]:
-    """All processes of clients at once; server: its process, of which the busiest threads are told."""
+    """All processes of clients at once; server: its process, of which is told how busy threads were."""
     words, pipe = ["--role", "ask", "--radius", repr(radius)], subprocess.PIPE
     askers = [
         subprocess.Popen([*again(options), *words, "--seed", str(k)], stdin=pipe, stdout=pipe, text=True)
@@ -203,13 +204,15 @@ def over_http(radius: float, server: int, options: argparse.Namespace) -> dict[s
     begin, before = time.time(), busy(server)
     told = [one.communicate(f"{begin + options.warm}\n", timeout=300)[0] for one in askers]
     after, took = busy(server), time.time() - begin
-    worked = sorted((round((after[k] - before.get(k, 0.0)) / took, 3) for k in after), reverse=True)
+    worked = {k: round((after[k] - before.get(k, 0.0)) / took, 3) for k in after}
+    loop = worked.pop(str(server))  # the main thread, whose number is the process's
     told = [json.loads(one.splitlines()[-1]) for one in told]
     kept = [answer for one in told for answer in one["kept"]]
     return {
         "rate": sum(one["count"] for one in told) / options.seconds,
         "refused": sum(one["refused"] for one in told),
-        "threads_busy": worked[:4],
+        "loop_busy": loop,
+        "others_busy": sorted(worked.values(), reverse=True)[:3],
         "draws": median(one["draws"] for one in kept),
         "checked": len(kept),
         "wrong": sum(bool(Answer.model_validate(one).wrong()) for one in kept),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_training_attacks import attacks
 from gpu_training_layers import layers
 from gpu_training_steps import (
     JOINT,
@@ -34,8 +35,8 @@ from torch._inductor import config as inductor_config
 
 from ringfence.classifiers.architectures.resnet import Block
 from ringfence.sampling.forward import compiled
+from ringfence.training.compared import algorithms_tried
 from ringfence.training.data import augment
-from ringfence.training.fabric import algorithms_tried
 from ringfence.training.loop import train
 from ringfence.training.objectives import Gaussian, Objective, build_objective
 
@@ -129,20 +130,21 @@ def objective_of(name: str) -> Objective:
     return Gaussian(1) if name == "gaussian" else build_objective(name, {})
 
 
-def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = False) -> Rows:
+def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = False, fused: bool = False) -> Rows:
     """Our recorded step of an objective: alone and with others side by side; whole: its parts, and epochs of ``train``.
 
-    A joint objective has three members in one training.
+    A joint objective has three members in one training. fused: attacks by the kernels, where there is CUDA.
     """
     objective = objective_of(name)
     each = JOINT if objective.grouping == "together" else 1
-    told = {"objective": f"{name}, m = {objective.copies}"}
-    yield from _alone(asked, objective, each, told, whole)
+    told = {"objective": f"{name}, m = {objective.copies}{', fused attacks' if fused else ''}"}
+    more = {"fused": fused and asked.size.cuda}
+    yield from _alone(asked, objective, each, told, whole, more)
     if asked.prepare:
         return
     for count in beside:
         with algorithms_tried():
-            several = our_trainings(asked.size, count, objective)
+            several = our_trainings(asked.size, count, objective, **more)
             found = timed(asked.size, our_step(several))
         yield row(f"{OURS}, {count} side by side", asked, found, count * each, **told)
         del several
@@ -150,9 +152,11 @@ def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = 
         yield from _epochs(asked, told)
 
 
-def _alone(asked: Asked, objective: Objective, each: int, told: dict[str, Any], whole: bool) -> Rows:
+def _alone(
+    asked: Asked, objective: Objective, each: int, told: dict[str, Any], whole: bool, more: dict[str, Any]
+) -> Rows:
     begin = time.perf_counter()
-    trainings = our_trainings(asked.size, 1, objective)
+    trainings = our_trainings(asked.size, 1, objective, **more)
     if asked.prepare:
         trainings[0].stepper.step()
         return
@@ -247,6 +251,9 @@ def _cases() -> dict[str, Case]:
         found[f"plain-{arch}"] = Case(plain, arch)
         found[f"gaussian-{arch}"] = Case(partial(ours, name="gaussian", beside=many, whole=True), arch)
     for arch in ("resnet110", "resnet20"):
+        found[f"attacks-{arch}"] = Case(lambda asked: attacks(asked.size, asked.prepare), arch)
+        for name in ("smoothadv", "smoothmix", "catrs", "reweight"):
+            found[f"{name}-fused-{arch}"] = Case(partial(ours, name=name, fused=True), arch)
         found[f"blocks-{arch}"] = Case(partial(variant, label="compiled by blocks", run=by_blocks), arch)
     for arch in ("resnet20", "lenet", "resnet110"):
         for name in OBJECTIVES[1:]:

@@ -42,6 +42,18 @@ def operations(arch: str, objective: str) -> int:
     return counter.total
 
 
+@cache
+def pass_operations(arch: str) -> int:
+    """Those of one image's scores and gradient in the image."""
+    from gpu_training_steps import Size, network
+
+    size = Size(arch, torch.device("cpu"), 1, 1, 1)
+    plain = network(size).eval().requires_grad_(False)
+    with Counting() as counter:
+        plain(torch.rand(1, *size.shape, requires_grad=True)).sum().backward()
+    return counter.total
+
+
 class Counting(TorchDispatchMode):
     """torch's own counts, added up; its FlopCounterMode does not survive gradients of gradients."""
 
@@ -78,6 +90,22 @@ def steps_grid(rows: Sequence[Row], tflops: float) -> Grid:
     return Grid("Training steps", columns, lines)
 
 
+def attacks_grid(rows: Sequence[Row], tflops: float) -> Grid:
+    """Attacks by themselves; the loss is that of the network in float32."""
+    lines = []
+    for one in rows:
+        if "passes_a_second" in one:
+            rate, losses = one["passes_a_second"], one["loss_before_and_after"]
+            numbers = [
+                f"{one['s_images']:.2f}",
+                f"{rate:,}",
+                f"{rate * pass_operations(one['network']) / tflops / 1e10:.1f}",
+            ]
+            lines.append([f"{one['network']}: {one['row']}", *numbers, f"{losses[0]} to {losses[1]}", one["measured"]])
+    columns = ["attack", "s for 50,000 images", "passes there and back a second", "% of bf16", "loss", "measured"]
+    return Grid("Ten steps of PGD through two draws, as one graph of 256 images", columns, lines)
+
+
 def parts_grid(rows: Sequence[Row]) -> Grid:
     """Pieces of our step, and layers alone."""
     lines = [
@@ -111,6 +139,8 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
                 return float(one[key])
         return None
 
+    attacked = found("resnet110", "gradients fused", "pgd", "s_images")
+
     alone = found("resnet110", "ours, aimed", "gaussian")
     graph = found("resnet110", "PyTorch, compiled, one graph", "gaussian")
     ratio = alone / graph if alone and graph else None
@@ -122,6 +152,7 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
         Bar("ten ResNet-110, an epoch and member", "at most", 1.3, found("resnet110", ten, "gaussian"), "s"),
         Bar("ten ResNet-110, consistency, the same", "at most", 2.2, found("resnet110", ten, "consistency"), "s"),
         Bar("a step of DRT, three ResNet-20", "at most", 18.25, found("resnet20", "ours, alone", "drt", "ms"), "ms"),
+        Bar("ten PGD steps, m = 2, 50,000 images, ResNet-110", "at most", 10, attacked, "s"),
     ]
 
 
@@ -133,6 +164,6 @@ def report(
     tflops = measured[-1] if measured else settings["rate"]
     whence = "measured in this run" if measured else "measured on such a device in another run"
     notes = [f"100% of bf16 are {tflops:g} TFLOP/s, {whence}; counted are products and convolutions.", *notes]
-    grids = [steps_grid(rows, tflops), parts_grid(rows), epochs_grid(rows, logs)]
+    grids = [steps_grid(rows, tflops), attacks_grid(rows, tflops), parts_grid(rows), epochs_grid(rows, logs)]
     raw = {"rows": list(rows), "logs": dict(logs)}
     return Report("gpu_training", settings, [one for one in grids if one.rows], bars(rows), raw, notes)

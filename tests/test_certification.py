@@ -504,7 +504,7 @@ def test_inputs_that_are_changed_after_the_start_are_those_of_the_config(tmp_pat
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"norm": "l1"}, "norm: is that of neyman_pearson, l2; got l1"),
+        ({"norm": "l1"}, "norm: is that of neyman-pearson, l2; got l1"),
         ({"schema_version": 1}, "schema_version: must be 2"),
     ],
 )
@@ -519,10 +519,20 @@ def test_a_job_that_contradicts_itself_is_refused(said: dict[str, Any], told: st
 
 def test_what_is_no_noise_procedure_or_mechanism_is_told_together() -> None:
     with pytest.raises(rf.errors.RingfenceError) as told:
-        list(rf.certify("default", "default", noise=0.25, procedure="fixed", mechanism=["renyi"]))  # type: ignore[arg-type, list-item]
+        list(rf.certify("default", "default", noise=0.25, procedure="fixed", mechanism=[7]))  # type: ignore[arg-type, list-item]
     for words in (
         "noise: must be a Noise; got 0.25",
         "procedure: must be a Procedure",
         "mechanism: must be a Mechanism",
     ):
         assert words in str(told.value)
+
+
+def test_mechanisms_may_be_named_in_either_spelling() -> None:
+    for asked in ("one-sided", ["one_sided", "renyi"], ("one-sided", rf.neyman_pearson)):
+        found = rf.Certification("default", noise=rf.Gaussian(0.5), mechanism=asked).mechanisms  # type: ignore[arg-type]
+        assert found[0].name == "one_sided"
+    with pytest.raises(ArgumentError, match=r"got 'neyman'\. Did you mean neyman-pearson\?"):
+        rf.Certification("default", noise=rf.Gaussian(0.5), mechanism="neyman")
+    with pytest.raises(ArgumentError, match="must be a Mechanism; got 7"):
+        rf.Certification("default", noise=rf.Gaussian(0.5), mechanism=7)  # type: ignore[arg-type]

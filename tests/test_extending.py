@@ -188,7 +188,7 @@ class AtTwiceItsAlpha(Dishonest):
 
 
 def test_a_strangers_folder_names_a_source_only_if_it_is_trusted(registries: None, files: Path) -> None:
-    from ringfence.models.trust import foreign_code
+    from ringfence.models.source import foreign_code
 
     rf.load_plugins(["seeded.py"])
     assert foreign_code("soft(seeded:1, default)") == []

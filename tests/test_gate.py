@@ -139,7 +139,7 @@ def test_lanes_must_be_named(tmp_path: Path) -> None:
         run = rf.certify(
             Two(), data, sigma=1.0, procedure=rf.Fixed(n0=20, n=400), lanes=("right", "wrong"), out=tmp_path / "run"
         )
-    with pytest.raises(ArgumentError, match=r"lane: must be one of right, wrong; got None\. Name the one"):
+    with pytest.raises(ArgumentError, match=r"lane: must be one of right, wrong; got none\. Name one"):
         run.gate("0.5@0.5")  # type: ignore[union-attr]
     assert run.gate("0.5@0.5", lane="right").passed  # type: ignore[union-attr]
     assert not run.gate("0.5@0.5", lane="wrong").passed  # type: ignore[union-attr]
@@ -194,6 +194,15 @@ def test_both_classes_raise_no_doubt_and_the_split_that_was_trained_on_does(run:
         rf.certify(Sign(), rf.Data(points, split="train"), out=tmp_path / "train", **options)  # type: ignore[arg-type]
     [doubt] = rf.load(tmp_path / "train").gate("0.2@0.5").doubts
     assert "those of the split train" in doubt
+
+
+def test_inputs_that_are_there_again_are_told(tmp_path: Path) -> None:
+    """A loader that goes round makes 10 inputs 40, of which all agree: the bound would be that of 40 draws."""
+    ten = list(rf.load_dataset("default", limit=10))
+    for times, told in [(4, ["30 of the inputs are copies of others, which tell nothing new"]), (1, [])]:
+        data = [(one.x, one.label) for one in ten] * times
+        run = rf.certify("default", data, sigma=0.5, procedure=rf.Fixed(n0=10, n=50), out=tmp_path / str(times))
+        assert [one.partition(":")[0] for one in run.gate("0.2@0").doubts if "copies" in one] == told
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.errors import DataError
+from ringfence.errors import ClassifierError, DataError
 from ringfence.unit_check import LOOKED_AT, NoiseWarning
 
 DIGITS = rf.load_dataset("default", limit=48)
@@ -132,6 +133,28 @@ def test_labels_outside_the_classes_are_named() -> None:
         certified(Colours(), (x, y + 9))
 
 
+@pytest.mark.parametrize("how", ["stream", "run"])
+def test_classes_that_the_network_numbers_otherwise_are_named(tmp_path: Path, how: str) -> None:
+    """Folders are numbered by their names, networks of transformers by id2label: a few exchanged classes cost little
+    accuracy, and every answer would bear another's name."""
+    from PIL import Image
+
+    x, y = coloured(12)
+    for place, (picture, label) in enumerate(zip(x, y, strict=True)):
+        folder = tmp_path / "data" / "abc"[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((picture * 255).byte().permute(1, 2, 0).numpy()).save(folder / f"{place}.png")
+    net = Colours()
+    out = {} if how == "stream" else {"out": tmp_path / "run"}
+    for names in (["A", "c", "b", "none"], ["none", "a", "b", "c"]):
+        net.config = SimpleNamespace(id2label=dict(enumerate(names)))
+        with pytest.raises(DataError, match=r"must number its classes as the network does; got '[ab]' as"):
+            certified(net, str(tmp_path / "data"), **out)
+    for names in (["A", "b", "c", "none"], ["LABEL_0", "LABEL_1", "b", "LABEL_3"]):
+        net.config = SimpleNamespace(id2label=dict(enumerate(names)))
+        assert len(certified(net, str(tmp_path / "data"))) == 12
+
+
 def test_labels_are_looked_at_in_points_too_but_their_units_are_their_owners() -> None:
     class Sign(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -180,6 +203,29 @@ def test_one_answer_to_everything_is_a_guess_though_half_of_two_classes_is_right
         certified(twice, (x - 0.1, y))
     assert len(certified(twice, (x[:14] - 0.1, y[:14]))) == 14  # seven misses are too few to tell
     assert len(certified(Bright(), (x[::2], y[::2]))) == 16  # one class is all there is
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_single_probability_is_not_taken_for_a_logit(labelled: bool) -> None:
+    """All of it is above 0: every input would be certified as class 1, whatever the network says of it."""
+    x, y = halves(30)
+    x, y = (x[-12:], y[-12:] * 0 + 1) if labelled else (x, y)  # of one class, so that nothing looks like a guess
+    data = (x, y) if labelled else x
+
+    class Single(nn.Module):
+        def __init__(self, after: Callable[[Tensor], Tensor]) -> None:
+            super().__init__()
+            self.after = after
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.after(40 * (x.mean((1, 2, 3)) - 0.5))
+
+    with pytest.raises(
+        ClassifierError, match=r"a single output is a logit.*probability; got values from \S+ to \S+\. Leave"
+    ):
+        certified(Single(torch.sigmoid), data)
+    assert len(certified(Single(lambda z: z), data)) == len(x)
+    assert {one.prediction for one in certified(Single(torch.sigmoid), data, check=False)} == {1}
 
 
 def test_a_network_behind_a_normalisation_is_not_told_to_have_another() -> None:

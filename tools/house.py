@@ -1,10 +1,12 @@
 """Measures the house: rooms, files and lines of src/ringfence, and the way of one certify, train and report through it.
 
     python tools/house.py [REF ...]
+    python tools/house.py --way "warm certify"
 
 Without a REF the working tree; each REF is unpacked from git. Files: those whose functions run (imports do not count);
 hops: the longest chain of calls from file to file; warm: those of the second such command in a process. Prints the
-table of docs/decisions/0015-house-before-and-after.md.
+table of docs/decisions/0015-house-before-and-after.md. --way lists the files that a command passes through in the
+working tree, with the functions that it enters in each and their lines.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ def sizes(source: Path) -> dict[str, int]:
     return {**facts, "files over 250 lines": over, "longest file": max(lines.values())}
 
 
-def follow(words: list[str], source: str) -> dict[str, int]:
+def follow(words: list[str], source: str) -> dict[str, Any]:
     """Run a command in this process and count what it passes through, on its main thread."""
-    files: set[str] = set()
+    entered: dict[str, set[Any]] = {}
     chain: list[tuple[str, int]] = [("", 0)]
     longest = 0
 
@@ -47,7 +49,7 @@ def follow(words: list[str], source: str) -> dict[str, int]:
         if not name.startswith(source) or frame.f_code.co_name == "<module>":
             return
         if event == "call":
-            files.add(name)
+            entered.setdefault(name, set()).add(frame.f_code)
             above, hops = chain[-1]
             chain.append((name, hops + (name != above)))
             longest = max(longest, chain[-1][1])
@@ -63,28 +65,52 @@ def follow(words: list[str], source: str) -> dict[str, int]:
         app(words, standalone_mode=False)
     finally:
         sys.setprofile(None)
-    return {"files": len(files), "hops": longest}
+    way = {name.removeprefix(f"{source}/"): [len(codes), _lines(codes)] for name, codes in entered.items()}
+    return {"files": len(entered), "hops": longest, "way": way}
+
+
+def _lines(codes: set[Any]) -> int:
+    """Lines with code in these functions."""
+    return len({line for code in codes for _, _, line in code.co_lines() if line is not None})
 
 
 def measured(tree: Path) -> dict[str, int]:
     """Every number of one state of the house."""
     found = sizes(tree / "src" / "ringfence")
     with tempfile.TemporaryDirectory() as folder:
-        for name, words in COMMANDS.items():
-            environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "CUDA_VISIBLE_DEVICES": ""}
-            call = [sys.executable, __file__, "--follow", str(tree / "src" / "ringfence"), *words]
-            done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-            told = json.loads(done.stdout.splitlines()[-1])
-            found |= {f"{name}: {key}": value for key, value in told.items()}
+        for name in COMMANDS:
+            told = followed(tree, name, folder)
+            found |= {f"{name}: {key}": told[key] for key in ("files", "hops")}
     return found
+
+
+def followed(tree: Path, name: str, folder: str) -> dict[str, Any]:
+    """What a command passes through, run in a process and a folder of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "CUDA_VISIBLE_DEVICES": ""}
+    call = [sys.executable, __file__, "--follow", str(tree / "src" / "ringfence"), *COMMANDS[name]]
+    done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def print_way(name: str) -> None:
+    """The files of a command's way, those first of which it enters least."""
+    with tempfile.TemporaryDirectory() as folder:
+        way = followed(ROOT, name, folder)["way"]
+    print("| file | functions | their lines |\n|---|---|---|")
+    for file, (functions, lines) in sorted(way.items(), key=lambda one: one[1][1]):
+        print(f"| {file} | {functions} | {lines} |")
 
 
 def main() -> None:
     """Print the table, a column per state."""
     if sys.argv[1:2] == ["--follow"]:
         print("\n" + json.dumps(follow(sys.argv[3:], sys.argv[2])))
+        return
+    if sys.argv[1:2] == ["--way"]:
+        print_way(sys.argv[2])
         return
     columns: dict[str, dict[str, int]] = {}
     for ref in sys.argv[1:] or ["working tree"]:

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from ringfence.classifiers import Weighted as Weighted
     from ringfence.data import Data as Data
     from ringfence.data import load_dataset as load_dataset
-    from ringfence.driver import Execution as Execution
     from ringfence.driver import Progress as Progress
-    from ringfence.driver import Work as Work
     from ringfence.engines import certify_into as certify_into
     from ringfence.engines.ray import Ray as Ray
     from ringfence.extending import load_plugins as load_plugins
@@ -90,81 +88,45 @@ if TYPE_CHECKING:
     from ringfence.types import ABSTAIN as ABSTAIN
     from ringfence.verification import verify as verify
     from ringfence.work import Engine as Engine
+    from ringfence.work import Execution as Execution
+    from ringfence.work import Work as Work
 
 _HOMES = {
-    "certification": ("Certification",),
-    "certifying": ("Smoothed", "certify"),
-    "driver": ("Execution", "Progress", "Work"),
+    "certification": "Certification",
+    "certifying": "Smoothed certify",
+    "driver": "Progress",
     "classifiers": (
-        "Aces",
-        "Chunks",
-        "Classifier",
-        "Clips",
-        "Crops",
-        "Denoised",
-        "EntropySelector",
-        "HardVote",
-        "KConsensus",
-        "Lanes",
-        "MaxMargin",
-        "NetworkSelector",
-        "Normalize",
-        "Patches",
-        "SoftVote",
-        "SoftmaxVote",
-        "Weighted",
+        "Aces Chunks Classifier Clips Crops Denoised EntropySelector HardVote KConsensus Lanes MaxMargin "
+        "NetworkSelector Normalize Patches SoftVote SoftmaxVote Weighted"
     ),
-    "data": ("Data", "load_dataset"),
-    "engines": ("certify_into",),
-    "engines.ray": ("Ray",),
-    "extending": ("load_plugins", "register"),
-    "lift": ("Identity", "Lift"),
-    "mechanisms": ("Mechanism", "neyman_pearson", "neyman_pearson_l1"),
-    "models": ("NodeKind", "Source", "load_model"),
+    "data": "Data load_dataset",
+    "engines": "certify_into",
+    "engines.ray": "Ray",
+    "extending": "load_plugins register",
+    "lift": "Identity Lift",
+    "mechanisms": "Mechanism neyman_pearson neyman_pearson_l1",
+    "models": "NodeKind Source load_model",
     "models.compose": (
-        "aces",
-        "chunks",
-        "clips",
-        "consensus",
-        "denoised",
-        "hard",
-        "lanes",
-        "lifted",
-        "max_margin",
-        "normalize",
-        "patches",
-        "resized",
-        "soft",
-        "softmax",
-        "weighted",
+        "aces chunks clips consensus denoised hard lanes lifted max_margin normalize patches resized soft "
+        "softmax weighted"
     ),
-    "noise": ("Gaussian", "Laplace", "Noise", "Uniform"),
+    "noise": "Gaussian Laplace Noise Uniform",
     "procedures": (
-        "AcesCertify",
-        "AcesPredict",
-        "AcesSequential",
-        "Anytime",
-        "EnsembleAfterSmoothing",
-        "Fixed",
-        "Multinomial",
-        "Predict",
-        "Procedure",
-        "Sequential",
-        "Softmax",
-        "Staged",
-        "TwoSided",
+        "AcesCertify AcesPredict AcesSequential Anytime EnsembleAfterSmoothing Fixed Multinomial Predict "
+        "Procedure Sequential Softmax Staged TwoSided"
     ),
-    "record": ("Record",),
-    "runs": ("Run", "load"),
-    "sampling": ("Readout",),
-    "serve.client": ("Client",),
-    "store": ("RunFolder",),
-    "training.objectives": ("Objective",),
-    "types": ("ABSTAIN",),
-    "verification": ("verify",),
-    "work": ("Engine",),
+    "record": "Record",
+    "runs": "Run load",
+    "sampling": "Readout",
+    "serve.client": "Client",
+    "store": "RunFolder",
+    "training.objectives": "Objective",
+    "types": "ABSTAIN",
+    "verification": "verify",
+    "work": "Engine Execution Work",
 }
-_MODULE_OF = {name: home for home, names in _HOMES.items() for name in names}
+"""Module -> the names that it offers here."""
+_MODULE_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ROOMS = ("analysis", "attacks", "errors", "laws", "loggers", "mechanisms", "stats")
 
 __all__ = ["__version__", *sorted(_MODULE_OF), *_ROOMS]

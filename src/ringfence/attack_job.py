@@ -20,7 +20,6 @@ class AttackJob:
     weights: Path | None = setting(None, "Weights for the model: .safetensors, or a .pt of plain tensors.")
     trust: bool = setting(False, "Run the code of the model that the run's folder names (a factory, a .pt2).")
     data: str | None = setting(None, "The run's data, where it has moved.")
-    split: Literal["test", "train"] = setting("test", "For data sets that have both.")
     lane: str | None = setting(None, "Which lane, for runs with several.")
     radii: tuple[float, ...] = setting((0.25, 0.5, 0.75, 1.0), "Radii of the attack, by commas.", above=0)
     attack: Literal["pgd", "ddn", "pgd-l1"] | None = setting(None, "pgd (default) or ddn for l2 radii, pgd-l1 for l1.")

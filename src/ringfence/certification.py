@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,11 +14,11 @@ from ringfence.classifiers import facts
 from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
 from ringfence.data.dataset import refuse_channels_last
-from ringfence.driver import Execution, Work, norm_bound
+from ringfence.driver import norm_bound
 from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.loaded import Loaded
-from ringfence.mechanisms import Mechanism, check_together, default_mechanism
+from ringfence.mechanisms import Mechanism, check_together, mechanisms_named
 from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
@@ -40,12 +39,12 @@ from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.config import mechanisms_in, procedure_in
 from ringfence.unit_check import check_units, peeked
-from ringfence.work import Origin, engine_named
+from ringfence.work import Execution, Origin, Work, engine_named
 
 if TYPE_CHECKING:
-    from ringfence.engines.local import Started
+    from ringfence.engines.into_folder import Started
 
-Mechanisms = Mechanism | Sequence[Mechanism]
+Mechanisms = Mechanism | str | Sequence[Mechanism | str]
 
 
 @final
@@ -165,12 +164,14 @@ class Certification:
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
         wrong = Collected()
-        model = wrong.ask(partial(load_model, self.classifier, **self.beside_tree))
+        model: LoadedModel | None = None
+        with wrong:
+            model = load_model(self.classifier, **self.beside_tree)
         dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
         wrong.tell()
         assert model is not None
         assert dataset is not None
-        data = self.data.framed(dataset, model.side)
+        data = self.data if self.expected else self.data.framed(dataset, model.side)  # a config says what was done
         if data is not self.data:
             dataset = data.load(model.num_classes)
         try:
@@ -243,21 +244,23 @@ class Certification:
             module: nn.Module = self.classifier.module
             # A share of alpha is that of so many lanes and no more: the classifier must have those.
             names = self.lane_names if self.split_alpha else self.names
-            value, lift, inputs = self, self.lift or Identity(), self.data.stream()
+            lift, count, classes = self.lift or Identity(), self.data.count, None
+            inputs: Iterator[Input]
             if isinstance(self.data.source, str | Dataset):
                 value, dataset = self._formed(self.data.load(), lift)
-                inputs = iter(dataset)
+                inputs, count, classes = iter(dataset), len(dataset), dataset.class_names
             else:  # as in a run folder, whose Dataset knows it
-                value = self.in_form(self.data.lattice if isinstance(lift, Identity) else None)
+                inputs, lattice = self.data.on_lattice()
+                value = self.in_form(lattice if isinstance(lift, Identity) else None)
             if execution.check:
                 first, inputs = peeked(inputs)
-                check_units(module, first, value.noise, lift, pick_device(execution.device), names)
-            work = value.work(module, inputs, lift, self.classes, names, execution)
+                check_units(module, first, value.noise, lift, pick_device(execution.device), names, classes)
+            work = value.work(module, inputs, lift, self.classes, names, execution.expecting(count, value.test))
         else:
             loaded = self.load(execution.device)
             if execution.check:
                 loaded.check(execution.device)
-            work = loaded.work(iter(loaded.dataset), execution)
+            work = loaded.work(iter(loaded.dataset), execution.expecting(len(loaded.dataset), self.test))
         yield from engine_named(execution.engine).records(work)
 
     def work(
@@ -277,7 +280,7 @@ class Certification:
 
     def start(self, out: str | Path, execution: Execution | None = None) -> Started:
         """The run in this folder, begun or found; its records come when it is asked for them."""
-        from ringfence.engines.local import start
+        from ringfence.engines.into_folder import start
 
         return start(self, out, execution)
 
@@ -347,7 +350,9 @@ class Certification:
 
 
 def deciding_of(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
-    """The one that decides, which the noise has where nobody says, and those beside it."""
-    if mechanism is None:
-        return (default_mechanism(noise.law.family),) if isinstance(noise, Noise) else ()
-    return (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
+    """The one that decides, which the noise has where nobody says, and those beside it; by name or themselves."""
+    each: Sequence[Any] = mechanism if isinstance(mechanism, list | tuple) else [mechanism]
+    if not isinstance(noise, Noise):  # which is refused, and any mechanism that is none
+        return tuple(one for one in each if one is not None)
+    named = (mechanisms_named(one, noise.law.family) if one is None or isinstance(one, str) else [one] for one in each)
+    return tuple(one for some in named for one in some)

@@ -11,17 +11,19 @@ from torch import Tensor, nn
 
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.certification import Certification, Mechanisms, deciding_of
-from ringfence.driver import Execution, Progress
+from ringfence.driver import Progress
 from ringfence.errors import ArgumentError, Collected, DataError
 from ringfence.lift import Lift
-from ringfence.loggers import Logger, PythonLogger, all_of, tell_metrics
+from ringfence.loggers import Logger, PythonLogger, tell_metrics
 from ringfence.mechanisms import Mechanism
 from ringfence.models.grammar import Tree
 from ringfence.named_parts import resolved_precision
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import Fixed, Predict, Procedure, Sequential
+from ringfence.progress import all_of
 from ringfence.record import Record
 from ringfence.runs import Run
+from ringfence.work import Execution
 
 
 class Asked(TypedDict, total=False):

@@ -16,6 +16,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, TypeVar, final
 
 from ringfence.errors import ArgumentError, RingfenceError
@@ -114,17 +115,10 @@ def load_plugins(more: Iterable[str] = ()) -> None:
 def _imported(name: str) -> None:
     """Import once; whatever goes wrong is told as a mistake of the plugin."""
     try:
-        if not name.endswith(".py"):
+        if name.endswith(".py"):
+            import_file(Path(name), "ringfence_plugin")
+        else:
             import_module(name)
-            return
-        path = Path(name)
-        module_name = f"ringfence_plugin_{path.stem}"
-        found = importlib.util.spec_from_file_location(module_name, path)
-        assert found is not None
-        assert found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        sys.modules[module_name] = module  # dataclasses look their module up by name
-        found.loader.exec_module(module)
     except RingfenceError as error:
         raise ArgumentError("plugin", "must register its parts", f"{name}: {error}", "Correct it.") from error
     except (Exception, SystemExit) as error:
@@ -132,3 +126,15 @@ def _imported(name: str) -> None:
         raise ArgumentError(
             "plugin", "must be a file.py or a module that can be imported", told, "Correct it."
         ) from error
+
+
+def import_file(path: Path, prefix: str) -> ModuleType:
+    """The module that a file is, known to Python by the prefix and the file's name."""
+    name = f"{prefix}_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # dataclasses and pickling look their module up by name
+    found.loader.exec_module(module)
+    return module

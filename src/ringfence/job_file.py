@@ -4,7 +4,7 @@ classifier: soft(zoo:a:0, zoo:a:1)      # or {soft: [...]}, or {tree: ..., mean:
 data: {source: "cifar10:data", skip: 20}
 noise: {sigma: 0.25}
 procedure: {name: sequential, radius: 0.5}
-mechanisms: [neyman_pearson]
+mechanisms: [neyman-pearson]
 execution: {device: cuda, batch: 1024}
 out: runs/x
 """
@@ -19,7 +19,6 @@ from typing import Any, final
 
 from ringfence.certification import Certification
 from ringfence.data import Data
-from ringfence.driver import Execution
 from ringfence.errors import ArgumentError, Collected, RingfenceError, StoreError
 from ringfence.mechanisms import mechanisms_named
 from ringfence.models import lanes_of, procedure_for
@@ -32,7 +31,7 @@ from ringfence.sampling import pick_device
 from ringfence.stats.noise_law import FLOAT
 from ringfence.store import SCHEMA_VERSION
 from ringfence.store.atomic import writing_errors
-from ringfence.work import engine_named, engine_written
+from ringfence.work import Execution, engine_named, engine_written
 
 MOST_BYTES = 1_000_000
 """A description is short; anything longer is something else."""
@@ -245,7 +244,9 @@ def _refuse_contradicted(content: Mapping[str, Any], made: Certification) -> Non
     """What follows from the rest may be said as well, as configs do, and must then be what follows."""
     norm, version = made.mechanisms[0].norm, content.get("schema_version", SCHEMA_VERSION)
     if content.get("norm", norm) != norm:
-        raise ArgumentError("norm", f"is that of {made.mechanisms[0].name}, {norm}", content["norm"], "Leave it out.")
+        raise ArgumentError(
+            "norm", f"is that of {made.mechanisms[0].spelled}, {norm}", content["norm"], "Leave it out."
+        )
     if version != SCHEMA_VERSION:
         raise ArgumentError("schema_version", f"must be {SCHEMA_VERSION}", version, "Run ringfence migrate on its run.")
 
@@ -287,7 +288,7 @@ def _refuse_unknown(name: str, content: Mapping[str, Any], known: set[str]) -> N
 def _names(content: Any) -> Any:
     texts = [content] if isinstance(content, str) else content
     if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts) or not texts:
-        raise ArgumentError("mechanisms", "is a list of names", repr(content)[:80], "Write e.g. [neyman_pearson].")
+        raise ArgumentError("mechanisms", "is a list of names", repr(content)[:80], "Write e.g. [neyman-pearson].")
     return content
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CHANCE: Final = 1e-7
 CASES: Final = ((0.5 - 1e-9, 0.5 + 1e-9), (0.45, 0.44, 0.11), (0.9, 0.07, 0.03), (0.2, 0.18, *([0.0775] * 8)))
 """Probabilities of classes that procedures are tried on: nearly tied, close, clear, many."""
+MOST_STEPS: Final = 200
+"""Requests after which a procedure is taken as it stands."""
 
 
 def check_mechanism(mechanism: Mechanism, law: NoiseLaw) -> None:
@@ -92,14 +94,14 @@ def check_noise(noise: Noise) -> None:
 
 
 def simulate(
-    test: Procedure, p: FloatArray, runs: int, seed: int, noise: NoiseLaw | float = 0.5, most_steps: int = 200
+    test: Procedure, p: FloatArray, runs: int, seed: int, noise: NoiseLaw | float = 0.5
 ) -> tuple[IntArray, FloatArray]:
     """Predictions and radii (runs,) of independent inputs whose draws vote with probabilities p (K,)."""
     rng = np.random.default_rng(seed)
     law = as_law(noise)
     given = Given(len(p), law, default_mechanism(law.family))
     state = test.start(runs, given)
-    for _ in range(most_steps):
+    for _ in range(MOST_STEPS):
         wanted = test.request(state)
         live = wanted > 0
         if not live.any():

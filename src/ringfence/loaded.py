@@ -11,7 +11,6 @@ from torch import nn
 
 from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
-from ringfence.driver import Execution, Work
 from ringfence.errors import ArgumentError, ModelError
 from ringfence.lift import Lift
 from ringfence.models import LoadedModel
@@ -21,7 +20,7 @@ from ringfence.sampling import pick_device
 from ringfence.store import RunConfig
 from ringfence.store.config import changed_settings, plain
 from ringfence.unit_check import check_units, looked_at
-from ringfence.work import Origin
+from ringfence.work import Execution, Origin, Work
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification
@@ -54,7 +53,8 @@ class Loaded:
     def check(self, device: str = "auto") -> None:
         """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
         parts = (looked_at(self.dataset), self.certification.noise, self.lift)
-        check_units(self.module, *parts, pick_device(device), self.certification.lane_names)
+        names = (self.certification.lane_names, self.dataset.class_names)
+        check_units(self.module, *parts, pick_device(device), *names)
 
     def work(self, inputs: Iterable[Input], execution: Execution, config_hash: str = "") -> Work:
         """What an engine is given for some of the inputs."""

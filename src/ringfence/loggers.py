@@ -6,9 +6,9 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ParamSpec, final
+from typing import TYPE_CHECKING, Any, final
 
 from ringfence.errors import ArgumentError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ringfence.driver import Progress
     from ringfence.training.checkpoints import Status
 
-What = ParamSpec("What")
 EVERY = 10.0
 """Seconds between two lines about the progress of a certification."""
 
@@ -110,16 +109,6 @@ def _package(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ArgumentError("logger", f"needs the package {name}", "not installed", f"pip install {name}.") from error
-
-
-def all_of(*told: Callable[What, None]) -> Callable[What, None]:
-    """One function that tells all of them."""
-
-    def tell(*what: What.args, **named: What.kwargs) -> None:
-        for one in told:
-            one(*what, **named)
-
-    return tell
 
 
 def tell_metrics(loggers: Sequence[Logger], reached: Iterable[RunMetrics]) -> None:

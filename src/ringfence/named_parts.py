@@ -64,7 +64,7 @@ def check_numbers(value: Certification) -> None:
     with wrong:
         check_settings(value.procedure)
     if not value.mechanisms:
-        wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman_pearson."))
+        wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman-pearson."))
     if value.classes is not None and (type(value.classes) is not int or value.classes < 2):
         wrong.problems.append(ArgumentError("classes", "must be at least 2", value.classes, "Leave it out."))
     if (value.mean is None) != (value.std is None):

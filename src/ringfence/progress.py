@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+What = ParamSpec("What")
 
 
 class Counted(Protocol[T_co]):
@@ -63,3 +64,13 @@ def followed(items: Counted[T], doing: str) -> Iterator[T]:
         _part.set(outer)
         if outer is None:
             tell(name, 1.0)
+
+
+def all_of(*told: Callable[What, None]) -> Callable[What, None]:
+    """One function that tells all of them."""
+
+    def tell(*what: What.args, **named: What.kwargs) -> None:
+        for one in told:
+            one(*what, **named)
+
+    return tell

@@ -15,7 +15,7 @@ from ringfence.gate import Demand, Verdict, gate
 from ringfence.printable import cell, one_line
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.atomic import write_atomically
+from ringfence.store.atomic import write_atomically, writing_errors
 
 if TYPE_CHECKING:
     import pandas
@@ -125,6 +125,8 @@ def export_csv(run: RunFolder, target: str | Path | TextIO) -> None:
     for row in answers(run):
         writer.writerow({name: _written(value) for name, value in row.items()})
     if isinstance(target, str | Path):
+        with writing_errors(Path(target)):
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(Path(target), text.getvalue().encode())
     else:
         target.write(text.getvalue())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import MISSING, dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -145,8 +146,9 @@ class Setting:
             self._refuse(self.rule, value, f"Did you mean {near[0]}?" if near else None)
         wanted: tuple[type, ...] = {int: (Integral,), float: (Real,)}.get(self.kind, (self.kind,))
         if not isinstance(value, wanted) or (isinstance(value, bool) and self.kind is not bool):
-            kind = _NAMED[self.kind]
-            self._refuse(f"must be {kind}s separated by commas" if self.many else f"must be a {kind}", value)
+            kind, meant = _NAMED[self.kind], without_comma(value, self.kind)
+            rule = f"must be {kind}s separated by commas" if self.many else f"must be a {kind}"
+            self._refuse(rule, value, f"Write {meant}." if meant else None)
         if self.kind in (int, float) and not self._inside(float(value)):
             self._refuse(self.rule, value)
         return self.kind(value)
@@ -183,6 +185,14 @@ class Setting:
             usual = f"The usual value is {self.usual}." if self.default and self.usual else f"It is: {self.help}"
         received = value if isinstance(value, int | float) else repr(value)
         raise ArgumentError(self.option, rule, received, remedy or self.remedy or usual)
+
+
+def without_comma(text: Any, kind: type) -> str | None:
+    """The number that was probably meant: 0.25 by 0,25, and 1000 by 1,000 where numbers are whole; else None."""
+    written = str(text).strip()
+    if kind is int and re.fullmatch(r"\d{1,3}(,\d{3})+", written):
+        return written.replace(",", "")
+    return written.replace(",", ".") if kind is float and re.fullmatch(r"\d*,\d+", written) else None
 
 
 @cache

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ringfence.classifiers import Normalize, score
 from ringfence.data import Dataset, Input
 from ringfence.data.dataset import refuse_channels_last, refuse_labels
-from ringfence.errors import Collected, DataError, RingfenceError
+from ringfence.errors import ClassifierError, Collected, DataError, RingfenceError
 from ringfence.lift import Lift
 from ringfence.noise import Noise
 from ringfence.sampling import count_classes, on_device
@@ -100,11 +100,14 @@ def check_units(
     lift: Lift,
     device: torch.device,
     lanes: Sequence[str] = (),
+    class_names: Sequence[str] | None = None,
 ) -> Checked | None:
     """Refuse inputs and labels that the classifier was hardly made for, and say what is probably meant.
 
-    classifier: what stands behind lift and noise. None where nothing could be measured: no labels, or no pictures.
+    classifier: what stands behind lift and noise; class_names: those of the data, by their numbers. None where nothing
+    could be measured: no labels, or no pictures.
     """
+    _check_numbers(classifier, class_names or ())
     items = [one for one in items if one.x.shape == items[0].x.shape]
     if not items:
         return None
@@ -116,19 +119,40 @@ def check_units(
     wrong.tell()
     if pictures:
         _warn_of_sigma(noise.law.scale)
-    items = [one for one in items if one.label is not None]
+    labelled = [one for one in items if one.label is not None]
+    items = labelled or (items if pictures else [])
     if not items:
         return None
     classes = count_classes(classifier, lift.at(items[0].x, items[0].id), device, lanes)
-    refuse_labels("data", ((one.id, one.label) for one in items), classes)
-    if not pictures:
+    refuse_labels("data", ((one.id, one.label) for one in labelled), classes)
+    if not pictures or not (labelled or classes == 2):
         return None
     try:
-        return _Trial(on_device(classifier, device), items, noise, lift, device, classes).judged()
+        trial = _Trial(on_device(classifier, device), items, noise, lift, device, classes)
+        looks = [trial.scores(noisy=noisy) for noisy in (False, True)]
+        _refuse_probability(torch.cat(looks))
+        return trial.judged([_classes(one) for one in looks]) if labelled else None
     except (RingfenceError, Warning):
         raise
     except Exception:  # what it cannot do with a batch, the run tells, with its reason
         return None
+
+
+def _check_numbers(classifier: nn.Module, class_names: Sequence[str]) -> None:
+    """Refuse classes that a network of transformers numbers otherwise, where it has all of their names.
+
+    A few that are exchanged cost little accuracy, and every answer would be told by the name of another class.
+    """
+    ours = [str(name).casefold() for name in class_names]
+    for part in classifier.modules():
+        told = getattr(getattr(part, "config", None), "id2label", None)
+        theirs = {str(name).casefold(): number for number, name in told.items()} if isinstance(told, dict) else {}
+        other = [place for place, name in enumerate(ours) if theirs.get(name, place) != place]
+        if other and theirs.keys() >= set(ours):
+            rule = "must number its classes as the network does"
+            received = f"{class_names[other[0]]!r} as {other[0]}, which is {theirs[ours[other[0]]]} in the network"
+            remedy = f"Name folders so that their order is that of its id2label, or write labels.csv. {GO_ON}"
+            raise DataError("data", rule, received, remedy)
 
 
 def _check_range(inputs: Sequence[Tensor]) -> None:
@@ -179,9 +203,8 @@ class _Trial:
     device: torch.device
     classes: int
 
-    def judged(self) -> Checked:
-        """Refuse guesses; warn of a network that is lost under noise."""
-        answers = [self._answers(lambda x: x, noisy) for noisy in (False, True)]
+    def judged(self, answers: Sequence[Tensor]) -> Checked:
+        """Refuse guesses; warn of a network that is lost under noise. answers: without it, and with it."""
         count, (clean, noisy) = len(self.items), map(self._right, answers)
         if (self._guessing(clean, count) and self._guessing(noisy, count)) or self._one_answer(answers):
             self._refuse(clean, count)
@@ -204,16 +227,15 @@ class _Trial:
         return int((answers == labels[:, None]).sum(0).max())
 
     @torch.inference_mode()
-    def _answers(self, change: Change, noisy: bool = False) -> Tensor:
-        """Classes (inputs, lanes) of inputs changed so."""
+    def scores(self, change: Change = lambda x: x, noisy: bool = False) -> Tensor:
+        """Scores (inputs, K) or (inputs, lanes, K) of inputs changed so."""
         x = torch.stack([change(self.lift.at(one.x, one.id).float()) for one in self.items])
         if noisy:
             drawn = torch.empty_like(x)
             self.noise.fill(drawn, KEY)
             x = x + drawn
         parts = torch.split(x.to(self.device), 8)
-        scores = torch.cat([score(self.classifier, part).scores.cpu() for part in parts])
-        return scores.float().nan_to_num(-math.inf).argmax(-1).reshape(len(self.items), -1)
+        return torch.cat([score(self.classifier, part).scores.float().cpu() for part in parts])
 
     def _one_answer(self, answers: Sequence[Tensor]) -> bool:
         """Whether all inputs get one class, with noise and without: of two classes half of that is right by itself."""
@@ -249,7 +271,7 @@ class _Trial:
 
     def _tried(self, change: Change, shift: int) -> int:
         try:
-            return self._right(self._answers(change), shift)
+            return self._right(_classes(self.scores(change)), shift)
         except (RingfenceError, RuntimeError):
             return 0
 
@@ -267,6 +289,21 @@ class _Trial:
         yield "Give it blue, green, red: the network expects its channels in that order", lambda x: x.flip(-3), 0
         yield "Labels seem to count from 1: subtract 1", lambda x: x, -1
         yield "Labels seem to count from 0 and the network's classes from 1: add 1", lambda x: x, 1
+
+
+def _classes(scores: Tensor) -> Tensor:
+    """The answers (inputs, lanes)."""
+    return scores.nan_to_num(-math.inf).argmax(-1).reshape(len(scores), -1)
+
+
+def _refuse_probability(scores: Tensor) -> None:
+    """Refuse a single output that is never below 0 nor above 1: read as a logit, all of it would be class 1."""
+    single = scores.dim() == 2 and scores.shape[1] == 2 and not bool(scores[:, 0].any())
+    if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] <= 1)).all()):
+        rule = "a single output is a logit, above 0 for class 1; this looks like a probability"
+        received = f"values from {float(scores[:, 1].min()):.4g} to {float(scores[:, 1].max()):.4g}"
+        remedy = f"Leave out the sigmoid, or return both: torch.stack([1 - p, p], 1). {GO_ON}"
+        raise ClassifierError("classifier", rule, received, remedy)
 
 
 def _normalised(mean: Sequence[float], std: Sequence[float], x: Tensor) -> Tensor:

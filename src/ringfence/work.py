@@ -1,21 +1,111 @@
-"""Engine: where the records of inputs are computed. Every engine gives the same ones."""
+"""Work: everything that records of some inputs depend on; Execution: how it is done; Engine: where, all the same."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import chain, islice
 from typing import Any, ClassVar, final
 
+import torch
 from torch import nn
 
-from ringfence.driver import Work
-from ringfence.errors import ArgumentError, ModelError
+from ringfence.data import Input
+from ringfence.data.dataset import warn_of_inputs
+from ringfence.driver import CHECKED_ON, Progress, begin, confirmed, distinct, lifted, on_lattice
+from ringfence.errors import ArgumentError, ClassifierError, ModelError
+from ringfence.in_flight import InFlight
+from ringfence.lift import Lift
+from ringfence.mechanisms import Mechanism
 from ringfence.models import load_model
 from ringfence.models.grammar import Tree
+from ringfence.noise import Noise
+from ringfence.procedures import Procedure
 from ringfence.record import Record
+from ringfence.sampling import ForwardPlan, Precision, check_memory, fastest_plan
+
+
+def ignore(told: object) -> None:
+    """Nobody listens; by name, so that an execution can be sent to another process."""
+
+
+def refuse_failed(input_id: int, reason: str) -> None:
+    """An input that the classifier cannot answer ends the run, unless somebody keeps the reason."""
+    raise ClassifierError("classifier", f"must answer input {input_id}", reason, "Leave that input out.")
+
+
+@final
+@dataclass(frozen=True)
+class Execution:
+    """Where and how the network runs; none of it changes what a certificate means.
+
+    batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
+    unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
+    check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
+    failed_before: inputs that an engine gave up in an earlier session; on_failed: told those of this one, and why;
+    on_remark: what a user may want to know on the way.
+    compile; autotune, of a compiled network: None decides by draws, those expected of the whole run (0: unknown): both
+    pay where these take long on a CUDA device.
+    """
+
+    device: str = "auto"
+    batch: int | None = None
+    compile: bool | None = None
+    autotune: bool | None = None
+    draws: int = 0
+    plan: ForwardPlan | None = None
+    unlocked: bool = False
+    engine: str | Engine = "local"
+    check: bool = True
+    failed_before: frozenset[int] = frozenset()
+    on_plan: Callable[[ForwardPlan], None] = field(default=ignore)
+    on_progress: Callable[[Progress], None] = field(default=ignore)
+    on_failed: Callable[[int, str], None] = field(default=refuse_failed)
+    on_remark: Callable[[str], None] = field(default=ignore)
+
+    def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise ArgumentError("batch", "must be auto or a number of rows", self.batch, "Use auto.")
+
+    def expecting(self, inputs: int, procedure: Procedure) -> Execution:
+        """With the draws of so many inputs, unless they were said: all of n, or nothing is known where tests stop."""
+        each = 0 if procedure.target is not None else procedure.most_draws
+        return replace(self, draws=self.draws or inputs * each)
+
+    def planned(
+        self,
+        classifier: nn.Module,
+        shape: tuple[int, ...],
+        num_classes: int,
+        device: torch.device,
+        precision: Precision,
+    ) -> ForwardPlan:
+        """The given plan, if there is one, else the fastest here; of this precision, which is part of the claim."""
+        if precision == "tf32" and device.type != "cuda":  # nor by a plan of another session, or of another worker
+            rule, remedy = "tf32 is arithmetic of CUDA devices", "Use fp32, or auto, which knows the device."
+            raise ArgumentError("precision", rule, f"tf32 on {device}", remedy)
+        if self.plan is not None:
+            if self.plan.precision != precision:
+                rule, remedy = f"must have the precision certified, {precision}", f"Certify with {self.plan.precision}."
+                raise ArgumentError("plan", rule, self.plan.precision, remedy)
+            check_memory(self.plan.batch, shape, device)
+            return self.plan
+        how = (precision, self.compile, self.batch, self.autotune, self.draws)
+        return fastest_plan(classifier, shape, num_classes, device, *how)
+
+    def in_words(self, plan: ForwardPlan, device: torch.device) -> str:
+        """The plan that runs on a device, and why it is that one, in a line."""
+        if self.plan is not None:
+            why = "as before"
+        elif plan.compile or self.compile is not None:
+            why = "as asked" if self.compile is not None else f"compiling pays for {self.draws:,} draws"
+        else:
+            why = "measured; " + ("too short to compile" if self.draws else "draws unknown, so not compiled")
+        refused = "".join(f"; without {one}" for one in plan.refused)
+        return f"plan on {device}: {plan.in_words} ({why}){refused}"
 
 
 @final
@@ -35,6 +125,52 @@ class Origin:
             remedy = "Give all machines the same weights and code."
             raise ModelError(model.spec, f"must be the driver's network, {self.digest[:12]}", model.digest, remedy)
         return model.placed(self.shape)[0]
+
+
+@final
+@dataclass(frozen=True)
+class Work:
+    """Everything that records of some inputs depend on: the parts of a certification, loaded.
+
+    classifier: (B, *lifted shape) -> scores (B, K) or (B, lanes, K); lanes: their names, needed where a plain module
+    has several. The first mechanism decides; the others add further radii from the same bounds at no cost.
+    The noise of draw i of an input depends on (seed, its id, stage, i) alone, so that any division of the inputs gives
+    the same records. origin is None where the classifier is a network of the program, which only travels as it is.
+    """
+
+    classifier: nn.Module
+    inputs: Iterable[Input]
+    noise: Noise
+    procedure: Procedure
+    mechanisms: tuple[Mechanism, ...]
+    lift: Lift
+    num_classes: int | None
+    lanes: tuple[str, ...]
+    precision: Precision
+    seed: int
+    config_hash: str
+    execution: Execution
+    origin: Origin | None = None
+
+    def records(self) -> Iterator[Record]:
+        """Certified here, in this thread; records come as inputs are decided, all lanes of an input together.
+
+        A record comes when rows asked again have shown that the classifier is still the one that was checked at the
+        start; if it is not, a ClassifierError ends the run, and nothing decided since then comes. Nor does it if the
+        run is left.
+        """
+        lattice = self.noise.law.lattice
+        queue = iter(self.inputs) if lattice is None else on_lattice(self.inputs, lattice)
+        peeked = list(islice(queue, CHECKED_ON))
+        if not peeked:
+            return
+        warn_of_inputs(peeked)
+        begun = begin(self, lifted(peeked, self.lift))
+        told = (self.lanes, self.seed, self.config_hash)
+        flight = InFlight(begun.engine, self.procedure, begun.given, self.mechanisms[1:], self.lift, *told)
+        items = begun.facts.of(distinct(chain(peeked, queue)))
+        for _, records in confirmed(begun.engine, flight, begun.facts, items, self.execution.on_progress):
+            yield from records
 
 
 class Engine(ABC):

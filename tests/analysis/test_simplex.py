@@ -43,7 +43,7 @@ def test_the_region_is_the_ordered_simplex() -> None:
 def test_figure_2_one_sided_wins_only_near_the_edge() -> None:
     found = simplex_map("one-sided", "renyi", "difference")
     e0, e1 = np.meshgrid(found.e0, found.e1)
-    rest = (1 - e0 - e1)[found.largest("one_sided")]
+    rest = (1 - e0 - e1)[found.largest("one-sided")]
     assert 0.05 < found.summary()["left_wins"] < 0.2
     assert rest.max() < 0.2
     assert found.value[found.inside & (e0 <= 0.5)].max() < 0
@@ -121,9 +121,9 @@ def test_drawings_have_borders_regions_and_dots(tmp_path: Path, statistic: str) 
     cells, dots = (next(rows for rows in held if name in rows[0]) for name in ("value", "input"))
     assert len(cells) == found.inside.sum()
     regions = {row["region"] for rows in held for row in rows if "region" in row}
-    assert any(words.startswith("analytic_dp is the largest") for words in regions)
+    assert any(words.startswith("analytic-dp is the largest") for words in regions)
     only = {row["only"] for rows in held for row in rows if "only" in row}
-    assert only == ({"only renyi+analytic_dp certifies"} if statistic == "ratio" else set())
+    assert only == ({"only renyi+analytic-dp certifies"} if statistic == "ratio" else set())
     assert [row["input"] for row in dots] == points.ids.tolist()
 
 

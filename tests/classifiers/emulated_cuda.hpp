@@ -1,4 +1,4 @@
-// Enough of CUDA for fused/resnet.cu to run on a CPU: a block's threads are threads, and a warp's instructions happen at
+// Enough of CUDA for fused/resnet.cu and gradient.cu to run on a CPU: a block's threads are threads, and a warp's instructions happen at
 // a barrier of its 32. Meanings of ldmatrix and mma are those of NVIDIA's PTX manual.
 #include <algorithm>
 #include <barrier>
@@ -37,6 +37,9 @@ static inline u32 rounded(float value) {
 template <bool RELU = false> static inline u32 pack(float low, float high) {
   if (RELU) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // cvt.rn.relu keeps NaN too
   return rounded(low) | rounded(high) << 16;
+}
+static inline u32 spread(u32 word, int place) {
+  return (word >> place & 1 ? 0xffffu : 0) | (word >> (16 + place) & 1 ? 0xffff0000u : 0);
 }
 static inline float half_of(u32 both, int which) { return __uint_as_float(which ? both & 0xffff0000u : both << 16); }
 

@@ -13,7 +13,15 @@ from torch.nn.utils import parametrizations
 from ringfence.classifiers import KConsensus, Normalize, fused
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
-from ringfence.classifiers.fused import FusedResNet, _fused, count_resnets, fuse_resnets, fused_resnet, pack, why_not
+from ringfence.classifiers.fused import (
+    FusedResNet,
+    _fused,
+    count_resnets,
+    fuse_resnets,
+    fused_resnet,
+    in_order,
+    why_not,
+)
 from ringfence.errors import ArgumentError
 from ringfence.sampling import ForwardPlan
 
@@ -99,7 +107,7 @@ def test_the_kernel_is_given_the_networks_weights_in_its_order(depth: int, short
 
 def test_packing_keeps_every_weight_once() -> None:
     weight = torch.arange(32 * 16 * 9).remainder(251).float().view(32, 16, 3, 3)  # exact in half precision
-    assert torch.equal(unpacked(pack(weight).float(), 32, 16, 9), weight)
+    assert torch.equal(unpacked(in_order(weight), 32, 16, 9), weight)
 
 
 def test_casting_the_network_leaves_the_kernels_numbers_alone() -> None:

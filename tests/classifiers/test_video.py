@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import ringfence as rf
 from ringfence.classifiers.patches import Chunks, Clips, Patches
 from ringfence.data import load_dataset
-from ringfence.engines.local import thumbnail
+from ringfence.engines.into_folder import thumbnail
 from ringfence.errors import ArgumentError, DataError
 from ringfence.lift import noise_place
 from ringfence.operators import clips

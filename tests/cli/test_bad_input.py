@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,7 +70,7 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--radius", 0.1, "--larger", "0.05"], ("--larger", "above the radius 0.1", "0.05", "Write e.g. 0.2")),
     (
         ["--mechanism", "neyman-person"],
-        ("error: --mechanism:", "must be one of", "neyman-person", "mean neyman_pearson?"),
+        ("error: --mechanism:", "must be one of", "neyman-person", "mean neyman-pearson?"),
     ),
     (["--model", "defualt"], ("defualt", "must be default, zoo:NAME", "'defualt'", "mean 'default'?")),
     (["--model", "lenet"], ("lenet", "needs trained weights", "none", "--weights")),
@@ -79,6 +80,8 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--data", "nowhere.npz"], ("nowhere.npz", "must exist", "no such file", "Check the path")),
     (["--data", "nowhere/"], ("nowhere", "must exist", "no such file", "Check the path")),
     (["--data", __file__], ("test_bad_input.py", "a folder", "test_bad_input.py", "Put pictures into a folder")),
+    (["--noise", "normal"], ("error: --noise:", "must be one of gaussian", "'normal'", "mean gaussian?")),
+    (["--noise-form", "exakt"], ("error: --noise-form:", "must be float or exact", "'exakt'", "mean exact?")),
     (["--noise", "unifrom"], ("error: --noise:", "must be one of gaussian", "'unifrom'", "mean uniform?")),
     (["--batch", 0], ("--batch", "number of rows", "got 0", "auto")),
     (["--batch", "many"], ("--batch", "number of rows", "'many'", "auto")),
@@ -138,7 +141,7 @@ def test_models(call: Call, tmp_path: Path, models: Path, dots: Path, factory: s
 def test_models_and_data_that_do_not_belong_together(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
     message = refused(call, "certify", *OK, "--data", dots, "--out", tmp_path / "run")
     assert "classifier: must accept a batch of shape (1, 1, 2, 2)" in message
-    assert "model and data belong together" in message
+    assert "Give inputs of the shape that it was made for" in message
     np.savez(tmp_path / "three.npz", x=np.zeros((3, 2, 2), np.float32), y=np.array([0, 1, 2]))
     words = ["--model", f"{models}:build", "--data", tmp_path / "three.npz"]
     message = refused(call, "certify", "--sigma", 0.5, "--n", 100, *words, "--out", tmp_path / "run")
@@ -352,3 +355,38 @@ def test_all_wrong_options_are_told_together(call: Call) -> None:
         assert part in told, part
     assert "No such option: --sigmaa" in call("certify", "--sigmaa", "0.5", code=2).stderr
     assert "got 'few'" in call("certify", "--limit", "few", code=2).stderr
+
+
+def test_a_comma_in_a_number_is_answered_with_a_point(call: Call, tmp_path: Path) -> None:
+    told = call("certify", "--sigma", "0,25", "--out", tmp_path / "run", code=2).stderr
+    assert "Write 0.25." in " ".join(told.replace("│", " ").split())
+    told = refused(call, "certify", "--sigma", 0.25, "--radius", "0,5", "--n", "1,000", "--out", tmp_path / "run")
+    assert "--radius: must be a number; got '0,5'. Write 0.5." in told
+    assert "--n: must be a whole number; got '1,000'. Write 1000." in told
+
+
+def test_pixels_from_0_to_255_are_told_one_remedy(call: Call, tmp_path: Path) -> None:
+    """The warning of the range names none: for a network with its own normalisation it would be another one."""
+    np.savez(tmp_path / "loud.npz", x=np.arange(2 * 784, dtype=np.float32).reshape(2, 1, 28, 28) % 256, y=[0, 1])
+    with warnings.catch_warnings(action="always"):
+        told = refused(call, "certify", *OK, "--data", tmp_path / "loud.npz", "--out", tmp_path / "run")
+    assert "inputs range over [0, 255], not [0, 1]" in told.replace("\n", " ")
+    assert "Give --range 0..255, or divide by 255" in told.replace("\n", " ")
+    assert "mean" not in told
+
+
+def test_inputs_off_the_lattice_are_told_which_noise_takes_them(call: Call, tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=np.full((2, 1, 28, 28), 0.123, np.float32), y=[0, 1])
+    words = ("--data", tmp_path / "d.npz", "--noise-form", "exact", "--out", tmp_path / "run")
+    told = refused(call, "certify", *OK, *words).replace("\n", " ")
+    assert "exact noise needs inputs on the lattice of step 1/255" in told
+    assert "or use float noise: --noise-form float" in told
+    assert "Mend the data" not in told, "it is not broken"
+    call("certify", *OK, "--no-check", *words[:2], "--noise-form", "float", *words[-2:])
+
+
+def test_the_table_of_a_run_is_written_into_a_folder_that_is_not_there_yet(call: Call, tmp_path: Path) -> None:
+    """After the run it is late to hear that there is none."""
+    table = tmp_path / "tables" / "today" / "answers.csv"
+    call("certify", *OK, "--out", tmp_path / "run", "--csv", table)
+    assert len(table.read_text().splitlines()) == 3

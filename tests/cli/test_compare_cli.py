@@ -71,7 +71,7 @@ def test_mechanisms_have_curves(runs: dict[str, Path]) -> None:
     curves = {line.split()[0]: line.split()[-1] for line in text.splitlines() if "▁" in line}
     assert len(curves["renyi"]) == 8
     assert list(curves["renyi"]) == sorted(curves["renyi"], reverse=True), "fewer inputs reach larger radii"
-    assert curves["neyman_pearson"] >= curves["renyi"] > curves["pixeldp"], "on one scale"
+    assert curves["neyman-pearson"] >= curves["renyi"] > curves["pixeldp"], "on one scale"
 
 
 def test_csv_has_full_precision(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_best_of_two_runs_needs_both_alphas(runs: dict[str, Path]) -> None:
     [
         (["two", "--best"], "--best: needs several runs"),
         (["two", "--by", "renyi", "--mechanism", "renyi", "one-sided"], "--by: excludes --mechanism"),
-        (["two", "--mechanism", "renyi", "cohen"], "must be one of neyman_pearson"),
+        (["two", "--mechanism", "renyi", "cohen"], "must be one of neyman-pearson"),
         (["two", "--gains", "ten"], "must be numbers separated by commas"),
         (["two", "--lane", "other"], "must be one of main; got 'other'"),
     ],

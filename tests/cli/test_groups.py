@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from ringfence.cli.console import as_options
-from ringfence.cli.groups import grouped
+from ringfence.cli.derived import grouped
 from ringfence.errors import ArgumentError, Problems
 
 

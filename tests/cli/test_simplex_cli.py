@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_map_writes_a_picture_and_prints_who_wins(tmp_path: Path) -> None:
     result = simplex("map", "--left", "one-sided", "--right", "renyi", "--out", tmp_path / "deep" / "map.png")
-    assert "one_sided larger on 10.8%" in result.stdout
+    assert "one-sided larger on 10.8%" in result.stdout
     assert "median 0.687, 0.012 to 1.253" in result.stdout
     assert (tmp_path / "deep" / "map.png").read_bytes().startswith(b"\x89PNG")
 
@@ -40,7 +40,7 @@ def test_map_writes_a_picture_and_prints_who_wins(tmp_path: Path) -> None:
 def test_map_as_json(tmp_path: Path) -> None:
     words = ("--left", "neyman-pearson", "--right", "renyi+analytic-dp", "--step", 0.02, "--sigma", 0.5)
     facts = json.loads(simplex("map", *words, "--out", tmp_path / "m.svg", "--json").stdout)
-    assert facts["right"] == "renyi+analytic_dp"
+    assert facts["right"] == "renyi+analytic-dp"
     assert facts["sigma"] == 0.5
     assert facts["right_wins"] == 0
     assert facts["ratio"]["min"] >= 1
@@ -53,7 +53,7 @@ def test_page_opens_without_a_network(tmp_path: Path, statistic: str) -> None:
     page = tmp_path / "map.html"
     simplex("map", "--statistic", statistic, "--step", 0.05, "--out", tmp_path / "map.png", "--page", page)
     text = page.read_text(encoding="utf-8")
-    assert "<title>Certified radius: one_sided" in text
+    assert "<title>Certified radius: one-sided" in text
     assert not re.findall(r"<(?:script|link)[^>]+(?:src|href)\s*=", text)
     assert "cdn." not in text
     assert "vegaEmbed" in text
@@ -74,7 +74,7 @@ def test_scatter_draws_a_run_over_its_map(tmp_path: Path, run: Path) -> None:
 
 def test_at_lists_every_mechanism_at_one_point() -> None:
     lines = simplex("at", 0.6, 0.2).stdout.splitlines()
-    assert lines[0].split() == ["neyman_pearson", "0.547484"]
+    assert lines[0].split() == ["neyman-pearson", "0.547484"]
     radii = json.loads(simplex("at", 0.5, 0.2, "--sigma", 2, "--json").stdout)["radii"]
     assert radii["one_sided"] == 0
     assert radii["renyi"] > 0.5
@@ -86,7 +86,7 @@ def test_at_lists_every_mechanism_at_one_point() -> None:
         (["at", 0.6, 0.5], "p_b: must be at most 1 - p_a"),
         (["at", 1.6, 0.5], r"p_a: must lie in \[0, 1\]"),
         (["at", 0.5, 0.2, "--sigma", 0], "sigma: must be positive"),
-        (["map", "--left", "cohen", "--out", "m.png"], "must be one of neyman_pearson, one_sided"),
+        (["map", "--left", "cohen", "--out", "m.png"], "must be one of neyman-pearson, one-sided"),
         (["map", "--out", "m.txt"], "must end in .png, .svg or .pdf"),
         (["map", "--out", "m.png", "--statistic", "sum"], "must be ratio or difference"),
         (["map", "--out", "m.png", "--step", 0.5], "between 0.0005 and 0.1"),

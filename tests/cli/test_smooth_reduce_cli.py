@@ -110,7 +110,7 @@ def test_random_patches_in_every_mode(call: Call, tmp_path: Path, mode: str) -> 
     ({"count": 4, "size": 40}, "must not be larger than the image, 28 x 28; got 40"),
     ({"count": 4, "resize": 32, "kind": "lanczos"}, "must be a linear resize"),
     ({"count": 4, "resize": 32, "noise": "image"}, "must be one of input, resized, patch, per-patch-input"),
-    ({"count": 4, "resize": 32, "reduce": "median"}, "must be mean or max"),
+    ({"count": 4, "resize": 32, "reduce": "median"}, "must be one of mean, max"),
     ({"count": 4, "resize": 32, "form": "published"}, "must be one of sound, paper"),
     ({"count": 4, "resize": 32, "sampling": "sobol"}, "must be dense or random"),
     ({"count": 4, "crop": 20, "size": 20, "noise": "resized"}, "needs a resize or padding"),

@@ -17,8 +17,7 @@ import pytest
 from click.testing import Result
 
 import ringfence as rf
-from ringfence.cli.ready import job_of, settings_of, words_of
-from ringfence.cli.sweep_commands import PROGRAM
+from ringfence.cli.sweep_commands import PROGRAM, job_of, settings_of, words_of
 from ringfence.errors import ArgumentError
 from ringfence.sweep.schedule import Worker
 

@@ -11,9 +11,10 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
+from ringfence.analysis.aces import ThetaMetrics
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.analysis.stages import ConsensusStats
-from ringfence.cli.tables import UNSOUND, metrics_table, milliseconds, sparkline
+from ringfence.cli.tables import UNSOUND, metrics_table, milliseconds, print_points, sparkline
 
 LOG = Path(__file__).parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
 SOUND = RunMetrics(
@@ -97,3 +98,10 @@ def test_sparklines_show_shares() -> None:
 
 def test_milliseconds() -> None:
     assert [milliseconds(one) for one in (0.0161, 0.0999, 0.1486, 15.4)] == ["16.1", "99.9", "149", "15400"]
+
+
+def test_of_a_hundred_and_one_thresholds_every_fifth_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    theta = ThetaMetrics(0.0, 0.5, 0.4, 0.1, {0.0: 0.5}, {0.0: 0.2}, 0.001, True)
+    print_points([replace(theta, theta=step / 100) for step in range(101)])
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.lstrip()[:1].isdigit()]
+    assert shown == 2 * [f"{step / 20:g}" for step in range(21)], "one table of accuracies, one of selections"

@@ -115,7 +115,7 @@ ACES = "aces(certify=default, core=default:1"
         (("--model", "lanes(default, default:1, votes=foo)"), "lanes(votes=): must be one of"),
         (("--model", "patches(default, size=28, count=1, noise=resized)"), "patches(noise=): resized noise needs"),
         (("--model", "patches(default, size=28, noise=foo)"), "Write e.g. noise=input."),
-        (("--model", "patches(default, size=28, reduce=foo)"), "patches(reduce=): must be mean or max"),
+        (("--model", "patches(default, size=28, reduce=foo)"), "patches(reduce=): must be one of mean, max"),
         (("--model", "patches(default, size=40)"), "patches(size=): must not be larger"),
         (("--model", "soft()"), "takes at least 1 model; got 0. Write soft(MODEL, MODEL, ..."),
         (("--model", "soft (default, default:1)"), "no space before ("),

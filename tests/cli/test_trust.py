@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 
+import numpy as np
 import pytest
 from click.testing import Result
+from foreign_models import saved_onnx, small_network
 
 from ringfence.errors import ModelError
 from ringfence.models import load_model
-from ringfence.models.trust import foreign_code
+from ringfence.models.source import foreign_code, without_gradients
 
 Call = Callable[..., Result]
 SMALL = ("--steps", 1, "--copies", 1, "--n", 20, "--radii", "0.1", "--device", "cpu", "--quiet")
@@ -57,6 +59,21 @@ def test_the_users_own_model_needs_no_trust(call: Call, models: Path, dots: Path
     call("certify", *words, "--out", tmp_path / "run")
     call("attack", tmp_path / "run", *SMALL, "--model", f"{models}:build", "--json")
     call("attack", tmp_path / "run", *SMALL, "--trust", "--json")
+
+
+def test_a_graph_without_gradients_is_not_to_be_trusted_first(call: Call, tmp_path: Path) -> None:
+    """Trust would not help: whoever gives it is refused all the same."""
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", x=random.integers(0, 256, (2, 3, 16, 16), np.uint8), y=[0, 1])
+    graph = f"onnx:{saved_onnx(tmp_path / 'n.onnx', small_network())}"
+    small = ("--sigma", 0.25, "--n", 100, "--batch", 50, "--device", "cpu", "--quiet", "--no-check")
+    call("certify", *small, "--data", tmp_path / "d.npz", "--model", graph, "--out", tmp_path / "run")
+    for more in ((), ("--trust",)):
+        told = call("attack", tmp_path / "run", *SMALL, *more, code=2).stderr.replace("\n", " ")
+        assert "must have gradients" in told
+        assert "Attack the network that it was exported from." in told
+        assert "--trust" not in told
+    assert without_gradients(f"denoised(dncnn@d.safetensors, soft(default, {graph}))") == [graph]
 
 
 def test_built_in_networks_are_attacked_as_before(call: Call, finished: dict[str, Path]) -> None:

@@ -78,6 +78,10 @@ def test_of_a_large_ensemble_the_first_members_may_be_kept(call: Call, zoo: Path
     assert "of mnist/pair the members 0 are here" in told
     assert f"member 1, of sha256 {sums.splitlines()[1].split()[0]}. Add a file, folder or archive" in told
     assert call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo").stdout.strip().endswith("final-0.safetensors")
+    whole = (folder / "final-0.safetensors").read_bytes()
+    (folder / "final-0.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # weights, and others
+    told = call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo", code=2).stderr
+    assert "must be what its name or SHA256SUMS says; got other bytes, of sha256" in told
     (folder / "final-0.safetensors").unlink()  # none at all: the hashes still say what was measured
     assert "0 of 2" in call(*listed).stdout
     told = call("zoo", "path", "mnist/pair", "--zoo", tmp_path / "zoo", code=2).stderr
@@ -127,7 +131,7 @@ def test_weights_are_found_by_their_hash_wherever_they_are(
     monkeypatch.setenv("RINGFENCE_ZOO", str(zoo))
     assert load_model("zoo:mnist/pair:1").num_classes == 10
     path.write_bytes(path.read_bytes()[:-1] + b"x")  # which is still weights, but not those that were measured
-    assert "must be what its name says" in call("zoo", "path", "mnist/pair:1", code=2).stderr
+    assert "must be what its name or SHA256SUMS says" in call("zoo", "path", "mnist/pair:1", code=2).stderr
 
 
 def test_what_holds_no_weights_of_the_zoo_is_refused(call: Call, emptied: tuple[Path, Path], tmp_path: Path) -> None:

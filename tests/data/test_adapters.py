@@ -10,11 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from torch.utils.data import Dataset as TorchDataset
 
 import ringfence as rf
 from ringfence.data import Data, Input
+from ringfence.data.choice import OrderWarning
 from ringfence.errors import ArgumentError, DataError
 
 Image = pytest.importorskip("PIL.Image")
@@ -239,6 +249,22 @@ def test_a_stream_is_given_its_form_too() -> None:
     assert float(one.x.mean()) == 0.5
 
 
+@pytest.mark.parametrize("loaded", [True, False])
+def test_of_what_has_no_end_no_more_is_read_than_is_chosen(loaded: bool) -> None:
+    class Endless(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for number in range(1000):
+                assert number < 100, "far more than was chosen"
+                yield X[number % 7], int(Y[number % 7])
+
+    source: Any = DataLoader(Endless(), batch_size=2) if loaded else Endless()
+    chosen = Data(source, skip=2, limit=3).load()
+    assert [one.id for one in chosen] == [0, 2, 4]
+    assert all(torch.equal(one.x, X[one.id]) for one in chosen)
+    whole, some = (Data((X, Y), limit=limit).load().digest for limit in (None, 3))
+    assert whole == some, "of what has an end the digest is that of all"
+
+
 def test_resized_pixels_may_overshoot_a_little() -> None:
     class Bright(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -289,3 +315,28 @@ def test_the_digest_of_inputs_in_memory_knows_their_shape() -> None:
     """The same bytes in another shape are other pictures, which a fully convolutional network takes as well."""
     digests = {Data(x).load().digest for x in (X, X.reshape(7, 3, 4, 9), X.double())}
     assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"shuffle": True, "batch_size": 3},
+        {"sampler": SubsetRandomSampler(range(7)), "batch_size": 3},
+        {"sampler": WeightedRandomSampler([1.0] * 7, 7), "batch_size": 3},
+        {"batch_sampler": BatchSampler(RandomSampler(range(7)), 3, False)},
+        {"shuffle": True, "batch_size": None},
+    ],
+)
+def test_a_loader_that_shuffles_is_told_of_and_kept_in_no_folder(how: dict[str, Any]) -> None:
+    loader = DataLoader(TensorDataset(X, Y), **how)
+    with pytest.warns(OrderWarning, match="the DataLoader shuffles.*Give a loader with shuffle=False"):
+        assert len(list(Data(loader).stream())) == 7
+    with pytest.raises(DataError, match=r"must come in the same order.*shuffles\. Give a loader with shuffle=False"):
+        Data(loader).load()
+
+
+def test_a_loader_that_keeps_the_order_is_taken_in_silence() -> None:
+    chosen = BatchSampler(SequentialSampler(range(7)), 3, False)
+    for how in ({"batch_size": 3}, {"batch_sampler": chosen}, {"batch_size": None}):
+        loader: Any = DataLoader(TensorDataset(X, Y), **how)  # type: ignore[arg-type]
+        assert len(Data(loader).load()) == len(list(Data(loader).stream())) == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.data import load_dataset
+from ringfence.data.adapters import inputs_of
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 
 Image = pytest.importorskip("PIL.Image")
@@ -154,6 +156,24 @@ def test_saved_pictures_get_exact_noise_as_those_of_folders_do(tmp_path: Path) -
     assert [load_dataset(str(one)).lattice for one in sources] == [255, 255, None]
     value = rf.Certification(Colour(), str(sources[1]), noise=rf.Gaussian(0.05))
     assert value.load("cpu").certification.noise.law.form == "exact"
+
+
+def test_saved_pictures_are_turned_as_datasets_turns_them(tmp_path: Path) -> None:
+    """Else a picture of a telephone would be another one by its folder than by its rows."""
+    datasets = pytest.importorskip("datasets")
+    picture, told = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)), Image.Exif()
+    told[0x0112] = 6  # the camera lay on its side
+    file = io.BytesIO()
+    picture.save(file, "PNG", exif=told)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    rows = {"image": [{"bytes": file.getvalue(), "path": None}], "label": [0]}
+    whole = datasets.Dataset.from_dict(rows, features=features)
+    whole.save_to_disk(str(tmp_path / "set"))
+    undecoded = whole.cast_column("image", datasets.Image(decode=False))
+    [row], [raw], [stored] = (list(inputs_of(one)) for one in (whole, undecoded, load_dataset(str(tmp_path / "set"))))
+    assert row.x[0, 0, 0] == 56 / 255, "its first column, from below"
+    assert torch.equal(row.x, raw.x)
+    assert torch.equal(row.x, stored.x)
 
 
 def test_saved_splits(tmp_path: Path) -> None:

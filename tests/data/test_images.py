@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,14 @@ def test_class_folders_are_numbered_in_order(tmp_path: Path) -> None:
     assert (data.num_classes, data.class_names, data.shape) == (3, ["a", "b", "c"], (3, 6, 8))
     assert load_dataset(str(tmp_path), skip=2).ids == [0, 2]
     torch.testing.assert_close(data[0].x, torch.ones(3, 6, 8))
+
+
+def test_pictures_within_folders_of_a_class_belong_to_it(tmp_path: Path) -> None:
+    for name in ("a/x.png", "a/2019/y.png", "b/2020/may/z.png", "b/.trash/w.png"):
+        paint(tmp_path / name)
+    data = load_dataset(str(tmp_path))
+    assert [item.name for item in data] == ["a/2019/y.png", "a/x.png", "b/2020/may/z.png"]
+    assert [item.label for item in data] == [0, 0, 1]
 
 
 def test_flat_folders_with_and_without_labels(tmp_path: Path) -> None:
@@ -85,6 +95,30 @@ def test_unreadable_images_and_empty_folders(tmp_path: Path) -> None:
         load_dataset(str(tmp_path))
 
 
+def sixteen_bits(colour: int, channels: int) -> bytes:
+    """A PNG of 8 x 8 pixels with 16 bits a channel, which Pillow reads and does not write."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + np.full(8 * channels, 0x80FF, ">u2").tobytes() for _ in range(8))
+    head = struct.pack(">IIBBBBB", 8, 8, 16, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)], ids=["L", "RGB", "LA", "RGBA"])
+def test_sixteen_bits_are_refused_in_every_colour(tmp_path: Path, colour: int, channels: int) -> None:
+    """Pillow cuts colours off to 8 bits by itself: what is certified would be up to 1/255 away in every pixel."""
+    from ringfence.serve.inputs import PNG, read_input
+
+    content = sixteen_bits(colour, channels)
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(DataError, match=r"must have 8 bits per channel; got mode (I|RGB|LA|RGBA);16"):
+        load_dataset(str(tmp_path))
+    with pytest.raises(DataError, match="must have 8 bits per channel"):
+        read_input(content, PNG, (3, 8, 8))
+
+
 def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paint(tmp_path / "a.png")
     monkeypatch.setitem(sys.modules, "PIL", None)
@@ -132,11 +166,11 @@ def test_the_bytes_that_are_checked_are_the_bytes_that_are_seen(
     torch.testing.assert_close(data[0].x, torch.full((1, 4, 4), 0.2))
 
 
-def test_pictures_of_several_sizes_are_known_by_their_headers(tmp_path: Path) -> None:
+def test_pictures_of_several_sizes_and_larger_ones_are_known_by_their_headers(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         paint(tmp_path / name, (6, 8))
     (tmp_path / "c.png").write_bytes(b"torn")
-    assert not load_dataset(str(tmp_path)).several_sizes()
+    assert [load_dataset(str(tmp_path)).misfits(side) for side in (5, 6, 7, 8)] == [True, True, False, False]
     paint(tmp_path / "d.png", (8, 6))
-    assert load_dataset(str(tmp_path), limit=1).several_sizes()
-    assert not load_dataset(str(tmp_path), size=4).several_sizes()
+    assert load_dataset(str(tmp_path), limit=1).misfits(99)
+    assert not load_dataset(str(tmp_path), size=4).misfits(4)

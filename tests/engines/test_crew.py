@@ -19,15 +19,15 @@ from toys import BucketLanes, Buckets
 
 import ringfence as rf
 from ringfence.data import Input
-from ringfence.driver import Work
-from ringfence.engines import local
+from ringfence.engines import into_folder
 from ringfence.engines.crew import Manager, Message
 from ringfence.engines.dispatch import Dispatch
 from ringfence.engines.worker import Parcel, Worker, drawing_kind
 from ringfence.errors import ClassifierError, ModelError, StoreError
 from ringfence.models.compose import tree_of
 from ringfence.store import RunFolder, StoreWarning, guarded
-from ringfence.work import Engine, Origin
+from ringfence.store.writer import describe_environment
+from ringfence.work import Engine, Origin, Work
 
 COUNT = 60
 FAR = (17, 40)
@@ -192,7 +192,7 @@ def test_a_session_that_begins_with_inputs_that_fail_goes_on_behind_them(tmp_pat
     records = [
         replace(one, config_hash=begun.config.digest) for one in certified("local", bad_at()) if one.input_id < 20
     ]
-    begun.append(records, begun.add_environment())
+    begun.append(records, begun.add_environment(describe_environment()))
     run = rf.certify_into(bad_at(*bad), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(workers)))
     assert sorted(run.failed) == list(bad)
     assert len(run.done_ids()) == COUNT - len(bad)
@@ -335,7 +335,7 @@ def test_a_disk_that_is_full_loses_nothing_that_was_written(tmp_path: Path, monk
         real(path, content)
 
     monkeypatch.setattr(guarded, "create_exclusively", full)
-    monkeypatch.setattr(local, "FLUSH_RECORDS", 20)
+    monkeypatch.setattr(into_folder, "FLUSH_RECORDS", 20)
     execution = rf.Execution("cpu", batch=50, engine=Threads(2))
     with pytest.raises(StoreError, match="Free some space"):
         rf.certify_into(value(), tmp_path / "run", execution)

@@ -11,7 +11,8 @@ if not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
-from ringfence.noise import exact_kernel, inversion
+from ringfence.noise import exact as exact_noise
+from ringfence.noise import exact_kernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]  # the compiler's own
 CHUNK = 1 << 26
@@ -26,17 +27,25 @@ def _decide(out, open_, edges, first, steps, far, lowest, FAMILY: tl.constexpr, 
     tl.store(open_ + i, undecided.to(tl.int8))
 
 
-@pytest.mark.parametrize("law", [("gaussian", 0.25, 255), ("uniform", 0.5, 255), ("laplace", 0.25, 255)], ids=str)
-def test_every_word_is_decided_rightly_or_left_to_a_search(law: inversion.Law) -> None:
+@pytest.mark.parametrize(
+    "law",
+    [
+        exact_noise.Law("gaussian", 0.25, 255),
+        exact_noise.Law("uniform", 0.5, 255),
+        exact_noise.Law("laplace", 0.25, 255),
+    ],
+    ids=str,
+)
+def test_every_word_is_decided_rightly_or_left_to_a_search(law: exact_noise.Law) -> None:
     edges, _, far = exact_kernel.tables_on("cuda", law)
     assert far == exact_kernel.FAR
-    guide = inversion.guide(*law)
+    guide = exact_noise.guide(*law)
     upper = torch.from_numpy(guide.upper).cuda()
     found = torch.empty(CHUNK, device="cuda")
     undecided = torch.empty(CHUNK, dtype=torch.int8, device="cuda")
     left = 0
     for first in range(0, 1 << 32, CHUNK):
-        arguments = (edges, first, law[1] * law[2], far, guide.table.lowest, exact_kernel.FAMILIES[law[0]])
+        arguments = (edges, first, law.steps, far, guide.table.lowest, exact_kernel.FAMILIES[law.family])
         _decide[(CHUNK // 1024,)](found, undecided, *arguments, BLOCK=1024)
         words = torch.arange(first, first + CHUNK, device="cuda")
         below = torch.searchsorted(upper, words)

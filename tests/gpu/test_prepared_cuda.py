@@ -85,7 +85,7 @@ def test_a_fused_network_that_is_another_gives_way(monkeypatch: pytest.MonkeyPat
     from ringfence.classifiers import fused
 
     right = fused.convolutions
-    monkeypatch.setattr(fused, "convolutions", lambda one: [(1.1 * weight, bias) for weight, bias in right(one)])
+    monkeypatch.setattr(fused, "convolutions", lambda *one: [(1.1 * weight, bias) for weight, bias in right(*one)])
     found = checked(network, plan).forward.plan
     assert not found.fused
     assert found.fold

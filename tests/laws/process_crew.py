@@ -9,11 +9,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ringfence.data import Input
-from ringfence.driver import Work
 from ringfence.engines.crew import Crew, Manager, Message
 from ringfence.engines.worker import Parcel, Report, Worker
 from ringfence.record import Record
-from ringfence.work import Engine
+from ringfence.work import Engine, Work
 
 
 def serve(parcel: Parcel, pipe: Connection) -> None:

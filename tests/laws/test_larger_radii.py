@@ -193,7 +193,7 @@ def test_drawing_ends_when_the_smallest_open_radius_gives_up() -> None:
 def test_radii_that_no_count_could_reach_are_refused() -> None:
     with pytest.raises(
         ArgumentError,
-        match=r"larger: .*prove more than 1\.917 by neyman_pearson under gaussian noise of sigma 0\.5; got 2",
+        match=r"larger: .*prove more than 1\.917 by neyman-pearson under gaussian noise of sigma 0\.5; got 2",
     ):
         Sequential(0.5, larger=(1.0, 2.0)).start(1, GIVEN)
     with pytest.raises(ArgumentError, match=r"larger: .*prove more than 0\.9"):

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringfence.data import Input
-from ringfence.driver import Work
 from ringfence.engines.crew import Crew, Manager, Message
 from ringfence.engines.worker import Parcel, Worker
 from ringfence.record import Record
-from ringfence.work import Engine
+from ringfence.work import Engine, Work
 
 
 class ThreadCrew(Crew):

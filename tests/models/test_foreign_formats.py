@@ -16,6 +16,7 @@ from ringfence.classifiers import Normalize, Resized
 from ringfence.errors import ClassifierError, ModelError
 from ringfence.models import load_model
 from ringfence.models.exported import Exported, is_torchscript
+from ringfence.models.extras import needed
 from ringfence.models.onnx_graph import OnnxGraph
 from ringfence.models.source import Kind, source_of
 
@@ -64,6 +65,32 @@ def test_a_processor_with_unknown_steps_is_refused(tmp_path: Path, step: str) ->
     saved_vit(tmp_path / "vit", processor=json.dumps({**PROCESSOR, step: True}))
     with pytest.raises(ModelError, match=f"steps that are not known here; got {step}. Write a factory"):
         load_model(f"hf:{tmp_path / 'vit'}")
+
+
+def test_a_processor_that_normalises_by_numbers_it_does_not_tell_is_refused(tmp_path: Path) -> None:
+    """transformers has defaults for every class: without any the network would see other images."""
+    told = {name: value for name, value in PROCESSOR.items() if name != "image_mean"}
+    saved_vit(tmp_path / "vit", processor=json.dumps({**told, "do_normalize": True}))
+    with pytest.raises(ModelError, match="must tell image_mean and image_std if do_normalize; got a processor without"):
+        load_model(f"hf:{tmp_path / 'vit'}")
+
+
+def test_a_network_of_timm_in_a_folder_of_transformers_brings_its_preprocessing(tmp_path: Path) -> None:
+    """Its folder has no processor: what belongs in front stands in its configuration, as timm writes it."""
+    transformers = needed("transformers", "hf", "")
+    cfg = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4], "input_size": [3, 64, 64], "interpolation": "bilinear"}
+    config = transformers.TimmWrapperConfig.from_dict(
+        {"architecture": "resnet10t", "num_classes": 4, "pretrained_cfg": cfg}
+    )
+    torch.manual_seed(0)
+    model = transformers.TimmWrapperForImageClassification(config).eval()
+    model.save_pretrained(tmp_path / "timm")
+    x = torch.rand(2, 3, 64, 64)
+    loaded = load_model(f"hf:{tmp_path / 'timm'}")
+    mean, std = (torch.tensor(cfg[name]).view(3, 1, 1) for name in ("mean", "std"))
+    expected = model(pixel_values=(x - mean) / std).logits  # of fresh weights, and small
+    torch.testing.assert_close(loaded.module(x), expected, atol=float(expected.detach().abs().max()) / 1e3, rtol=1e-4)
+    assert loaded.side == 64
 
 
 def test_a_configuration_is_part_of_the_digest(tmp_path: Path) -> None:

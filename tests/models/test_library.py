@@ -18,7 +18,7 @@ from ringfence.errors import ModelError
 from ringfence.models import load_model
 from ringfence.models.extras import needed
 from ringfence.models.normalization import preprocessing_in_words
-from ringfence.models.trust import foreign_code
+from ringfence.models.source import foreign_code
 
 SMALL = "test_vit"  # timm's own network for tests: 160 x 160, other numbers than ImageNet's
 
@@ -183,3 +183,20 @@ def test_pictures_of_several_sizes_are_brought_to_that_of_the_configuration(
     assert chosen.dataset.shape == (3, 32, 32)
     same = rf.Certification(model, painted(tmp_path / "one", (30, 40), (30, 40)), noise=rf.Gaussian(0.1)).load("cpu")
     assert same.dataset.shape == (3, 40, 30)
+    photos = painted(tmp_path / "large", (500, 300), (500, 300))
+    large = rf.Certification(model, photos, noise=rf.Gaussian(0.1)).load("cpu")
+    assert (large.dataset.shape, large.config.data.size) == ((3, side, side), side), "photographs, all of one camera"
+
+
+def test_a_run_of_pictures_as_they_are_stays_one_of_those(
+    timm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs from before larger pictures were framed: their config says that nothing was done."""
+    folder = painted(tmp_path / "large", (40, 30), (40, 30))
+    value = rf.Certification("timm:resnet18@random", folder, noise=rf.Gaussian(0.1))
+    with monkeypatch.context() as before:
+        before.setattr(rf.Data, "framed", lambda data, dataset, side: data)
+        old = value.config()
+    monkeypatch.setattr("ringfence.data.images.misfit", lambda files, side: True)
+    assert (old.data.size, value.config().data.size) == (None, 224)
+    assert rf.Certification.of(old).config() == old

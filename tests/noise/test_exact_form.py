@@ -13,8 +13,7 @@ import ringfence as rf
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
 from ringfence.lift import Lift
-from ringfence.noise.exact import FARTHEST, in_steps, onto_lattice
-from ringfence.noise.inversion import fill_integers
+from ringfence.noise.exact import FARTHEST, Law, fill_integers, in_steps, onto_lattice
 from ringfence.sampling import CHUNK, ForwardPlan, Precision, chunk_key
 from ringfence.stats.lattice import thresholds
 
@@ -68,7 +67,7 @@ def test_the_network_sees_lattice_points_and_nothing_else(precision: Precision) 
     (record,) = records(watched, [x], EXACT, precision=precision)
     drawn = torch.empty(3 * CHUNK, 75)
     for chunk, part in enumerate(drawn.split(CHUNK)):
-        fill_integers(part, chunk_key(0, 0, 1, chunk), ("gaussian", 0.25, 255))
+        fill_integers(part, chunk_key(0, 0, 1, chunk), Law("gaussian", 0.25, 255))
     wanted = (torch.round(x * 255).flatten() + drawn[:300]) * (1 / 255)
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
     rows = torch.cat(watched.seen[-5:]).flatten(1)  # those of the run; checks before it nudge rows on purpose

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from configs import small_config
 from PIL import Image
 from pydantic import ValidationError
 from torch import nn
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 from typer.testing import CliRunner
 
 import ringfence as rf
@@ -278,11 +281,31 @@ def test_inputs_off_the_lattice_fail_one_by_one_with_their_reason(tmp_path: Path
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("given", ["array", "tensor", "pair", "list", "rows"])
-def test_bytes_in_memory_get_exact_noise_streamed_and_in_a_folder_alike(given: str, tmp_path: Path) -> None:
+class Bytes(TorchDataset[Any]):
+    """Bytes with labels, as a program has them."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return torch.from_numpy(self.x[index]), 1
+
+
+@pytest.mark.parametrize(
+    "given", ["array", "tensor", "pair", "list", "rows", "columns", "pictures", "dataset", "loader", "mappings"]
+)
+def test_bytes_of_a_program_get_exact_noise_streamed_and_in_a_folder_alike(given: str, tmp_path: Path) -> None:
     x = EIGHT_BIT[:, None]
-    forms = {"array": x, "tensor": torch.from_numpy(x), "pair": (x, np.array([1, 2, 3]))}
-    forms |= {"list": list(torch.from_numpy(x)), "rows": [(one, 1) for one in x]}
+    forms: dict[str, Any] = {"array": x, "tensor": torch.from_numpy(x), "pair": (x, np.array([1, 2, 3]))}
+    forms |= {"list": list(torch.from_numpy(x)), "rows": [(one, 1) for one in x], "columns": {"x": x, "y": np.ones(3)}}
+    forms |= {"dataset": Bytes(x), "loader": DataLoader(Bytes(x), batch_size=2)}
+    forms["mappings"] = DataLoader(
+        Bytes(x), batch_size=2, collate_fn=lambda rows: [{"x": one, "y": y} for one, y in rows]
+    )
+    forms["pictures"] = [Image.fromarray(one[0]) for one in x]
     net = nn.Sequential(nn.Flatten(), nn.Linear(784, 4))
     value = rf.Certification(net, forms[given], noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=10, n=60))
     execution = rf.Execution("cpu", batch=10, check=False)
@@ -293,8 +316,18 @@ def test_bytes_in_memory_get_exact_noise_streamed_and_in_a_folder_alike(given: s
 
 
 def test_one_float_among_bytes_gets_float_noise() -> None:
-    assert rf.Data([torch.zeros(1, 2, 2, dtype=torch.uint8), torch.zeros(1, 2, 2)]).lattice is None
-    assert rf.Data([]).lattice is None
+    mixed = [torch.zeros(1, 2, 2, dtype=torch.uint8), torch.zeros(1, 2, 2)]
+    for source in (mixed, mixed[::-1], []):
+        assert rf.Data(source).on_lattice()[1] is None
+        assert rf.Data(source).load().lattice is None
+
+
+def test_a_stream_that_turns_from_bytes_to_floats_is_refused_with_the_form_to_ask_for() -> None:
+    """It was begun with exact noise, by its first input; nobody could know."""
+    rows = iter([torch.zeros(1, 2, 2, dtype=torch.uint8), torch.full((1, 2, 2), 0.123)])
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    with pytest.raises(DataError, match=r"input 1: exact noise needs inputs on the lattice.*form='float'"):
+        list(rf.certify(net, rows, sigma=0.5, procedure=rf.Fixed(n0=10, n=60), execution=FAST, check=False))
 
 
 def test_coordinates_that_the_inputs_do_not_have_are_found(tmp_path: Path) -> None:

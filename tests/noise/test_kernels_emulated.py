@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from torch import Tensor
 
-from ringfence.noise import inversion, philox
+from ringfence.noise import exact as exact_noise
+from ringfence.noise import philox
 from ringfence.noise.philox import signed
 from ringfence.stats.lattice import Thresholds
 
@@ -58,12 +59,12 @@ def test_both_kernels_add_in_any_layout(kernels: tuple[Any, Any], layout: torch.
     keys, places, slots = [3, 3, (1 << 64) - 5, 0], [0, 99, 7, -1], [1, 0, 2, 1]
     steps = torch.randint(0, 256, (3, 3, 5, 7), generator=torch.Generator().manual_seed(1)).float()
     table = torch.tensor([slots, [signed(key) for key in keys], places])
-    law = (family, 0.25, 255)
+    law = exact_noise.Law(family, 0.25, 255)
     out = torch.empty(4, 3, 5, 7, memory_format=layout)
     drawn = torch.empty(100, 105)
     exact.add_integers(out, steps, table, law)
     for row, key, place, slot in zip(out, keys, places, slots, strict=True):
-        inversion.fill_integers(drawn, key, law)
+        exact_noise.fill_integers(drawn, key, law)
         wanted = steps[slot] + (drawn[place].view(3, 5, 7) if place >= 0 else 0)
         assert torch.equal(row, wanted.mul(1 / 255))
     kernel.add_noise(out, steps, table, 0.25, family)
@@ -78,12 +79,12 @@ def test_the_exact_kernel_passes_the_check_of_a_device(kernels: tuple[Any, Any])
     assert all(exact.is_right(CPU, family) for family in exact.FAMILIES)
 
 
-def told(exact: Any, words: NDArray[np.int64], law: inversion.Law) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def told(exact: Any, words: NDArray[np.int64], law: exact_noise.Law) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """What the kernel makes of words: integers, and where it leaves them to a search."""
     edges, _, far = exact.tables_on("cpu", law)
-    at_zero = memory_of(edges) + (1 - inversion.guide(*law).table.lowest)
-    steps = np.float32(law[1] * law[2])
-    found, left = exact._decided(words.astype(np.uint32).view(Block), at_zero, steps, far, exact.FAMILIES[law[0]])
+    at_zero = memory_of(edges) + (1 - exact_noise.guide(*law).table.lowest)
+    steps = np.float32(law.steps)
+    found, left = exact._decided(words.astype(np.uint32).view(Block), at_zero, steps, far, exact.FAMILIES[law.family])
     return np.asarray(found), np.asarray(left)
 
 
@@ -91,8 +92,8 @@ def told(exact: Any, words: NDArray[np.int64], law: inversion.Law) -> tuple[NDAr
 @pytest.mark.parametrize("sigma", [0.1, 0.25, 0.5, 1.0, 2.0])
 def test_words_are_decided_rightly_or_left_to_a_search(kernels: tuple[Any, Any], family: str, sigma: float) -> None:
     _, exact = kernels
-    law = (family, sigma, 255)
-    guide = inversion.guide(*law)
+    law = exact_noise.Law(family, sigma, 255)
+    guide = exact_noise.guide(*law)
     beside = (guide.upper[:, None] + np.arange(-3, 4)).reshape(-1)
     ends = np.arange(exact.FAR - 2, exact.FAR + 5)
     some = np.random.default_rng(7).integers(0, 1 << 32, 700_000)
@@ -106,7 +107,7 @@ def test_words_are_decided_rightly_or_left_to_a_search(kernels: tuple[Any, Any],
 
 
 def test_guesses_beyond_a_quarter_of_a_step_are_noticed(kernels: tuple[Any, Any]) -> None:
-    guide = inversion.guide("gaussian", 0.25, 255)
+    guide = exact_noise.guide("gaussian", 0.25, 255)
     words = guide.landmarks(kernels[1].FAR)
     exactly = np.searchsorted(guide.upper, words) + guide.table.lowest + 0.5
     assert guide.surrounds(words, exactly + np.float32(0.24))
@@ -125,11 +126,11 @@ def test_where_guesses_are_not_good_enough_every_word_is_searched_for(
     below = [int(one * 2**64) for one in tails]
     values = np.array(below + [2**64 - one for one in reversed(below)], np.uint64)
     table = Thresholds(-len(below), values)
-    made = inversion.Guide(
-        np.full(1 << inversion.TOP, np.nan, np.float32), (values >> np.uint64(32)).astype(np.int64), table
+    made = exact_noise.Guide(
+        np.full(1 << exact_noise.TOP, np.nan, np.float32), (values >> np.uint64(32)).astype(np.int64), table
     )
-    monkeypatch.setattr(inversion, "guide", lambda *law: made)
-    law, out = ("gaussian", 20.0, 1000), torch.empty(3, 105)
+    monkeypatch.setattr(exact_noise, "guide", lambda *law: made)
+    law, out = exact_noise.Law("gaussian", 20.0, 1000), torch.empty(3, 105)
     assert exact.tables_on("cpu", law)[2] == exact.EVERYWHERE
     assert told(exact, np.arange(0, 1 << 32, 99_991), law)[1].all()
     rows = torch.arange(3)
@@ -144,14 +145,14 @@ def test_where_guesses_are_not_good_enough_every_word_is_searched_for(
 def test_the_check_of_a_device_meets_words_that_32_bits_do_not_tell(kernels: tuple[Any, Any]) -> None:
     _, exact = kernels
     for family in FAMILIES:
-        upper, seen = inversion.guide(family, 0.25, 255).upper, []
+        upper, seen = exact_noise.guide(family, 0.25, 255).upper, []
 
-        def see(out: Tensor, clean: Tensor, table: Tensor, law: inversion.Law, seen: list[Any] = seen) -> None:
+        def see(out: Tensor, clean: Tensor, table: Tensor, law: exact_noise.Law, seen: list[Any] = seen) -> None:
             for key, place in zip(table[1].tolist(), table[2].tolist(), strict=True):
                 blocks = np.arange(-(-out.shape[1] // 4), dtype=np.uint64)
                 seen.append(philox.words(key % (1 << 64), blocks, place).reshape(-1)[: out.shape[1]].astype(np.int64))
 
-        inversion.are_drawn_by(see, CPU, family)
+        exact_noise.are_drawn_by(see, CPU, family)
         words = np.concatenate(seen)
         inner = (words > exact.FAR) & (words < (1 << 32) - 1 - exact.FAR)
         assert (words <= exact.FAR).any()

@@ -10,7 +10,7 @@ import norms_page
 import pytest
 from paper_runs import Runs
 
-from ringfence.engines.local import summarise
+from ringfence.engines.into_folder import summarise
 from ringfence.mechanisms import default_mechanism
 from ringfence.procedures import Fixed
 from ringfence.store import RunFolder

@@ -15,7 +15,7 @@ from paper_tables import filled, published
 
 from ringfence.analysis.metrics import metrics
 from ringfence.classifiers.lanes import vote_lanes
-from ringfence.engines.local import summarise
+from ringfence.engines.into_folder import summarise
 from ringfence.lift import Identity
 from ringfence.procedures import Fixed, Multinomial, Procedure, Sequential, Staged
 from ringfence.store import RunFolder

@@ -102,3 +102,28 @@ def test_what_does_not_fit_is_told_in_pictures_not_in_convolutions(
 ) -> None:
     with pytest.raises(ClassifierError, match=rf"must accept a batch of shape \(1, .*got .*{told}"):
         count_classes(network(channels), torch.rand(shape), torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("first", "shape", "told"),
+    [
+        (nn.BatchNorm2d(3), (4, 8, 8), r"take 3 channels where 4 come\. Leave out the fourth channel"),
+        (nn.BatchNorm2d(3), (1, 8, 8), r"take 3 channels where 1 come\. .*rf\.Data\(\.\.\., channels=3\)"),
+        (nn.BatchNorm2d(3), (8, 8), r"a network for pictures.*x\[:, None\] adds a channel"),
+        (
+            nn.GroupNorm(1, 3),
+            (5, 8, 8),
+            r"take 3 channels where 5 come\. Give inputs of 3 channels, or a network for 5",
+        ),
+        (nn.BatchNorm1d(7), (9,), r"for inputs of 7 numbers where 9 come\. Give 7, or a network for 9"),
+        (nn.Linear(7, 2), (9,), r"for inputs of 7 numbers where 9 come\. Give 7, or a network for 9"),
+        (nn.BatchNorm1d(9, track_running_stats=False), (9,), r"takes statistics .* running statistics"),
+        (nn.LayerNorm(5), (3, 8, 8), r"normalized_shape.*net\.eval\(\)\(torch\.rand\(1, 3, 8, 8\)\) must work"),
+    ],
+)
+def test_a_first_layer_that_cannot_take_the_input_is_told_with_its_remedy(
+    first: nn.Module, shape: tuple[int, ...], told: str
+) -> None:
+    network = nn.Sequential(first, nn.Flatten(), nn.Linear(2, 3)).eval()
+    with pytest.raises(ClassifierError, match=rf"must accept a batch of shape \(1, .*got .*{told}"):
+        count_classes(network, torch.rand(shape), torch.device("cpu"))

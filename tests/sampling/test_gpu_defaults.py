@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -111,6 +112,42 @@ def test_a_network_is_compiled_where_the_run_is_long_enough(
     plan = probe.fastest_plan(_net(), SHAPE, 3, device, "fp32", asked, draws=draws)
     assert plan.compile is compiled
     assert plan.precision == "fp32"
+
+
+MEASURED = {256: 150e3, 1024: 578e3, 2048: 900e3, 4096: 1_193e3, 8192: 1_220e3}
+"""Rows a second by the size of a batch, of a small network, which takes 1.7 ms for however few."""
+
+
+@pytest.mark.parametrize(
+    ("draws", "rate", "rows"),
+    [
+        (0, MEASURED.get, 4096),  # 2 % more is not worth a padding twice as large
+        (4_000_000, MEASURED.get, 8192),
+        (8_800, MEASURED.get, 4096),  # in three batches, if most of the last one is padding
+        (1_000, MEASURED.get, 1024),
+        (10**6, lambda rows: 20e3, 1024),  # a large network is as fast at any size
+        (8_800, lambda rows: 20e3, 256),
+        (0, lambda rows: 20e3, 1024),
+    ],
+)
+def test_the_batch_is_the_one_that_a_run_ends_with_first(
+    monkeypatch: pytest.MonkeyPatch, draws: int, rate: Callable[[int], float], rows: int
+) -> None:
+    """Its first batch, of the few draws that choose a class, and its last are padded: they may not be half of it."""
+    monkeypatch.setattr(probe, "ENOUGH_SECONDS", 10.0)
+    monkeypatch.setattr(probe, "_fitting", lambda classifier, plan, *rest: (plan, rate(plan.batch)))
+    assert probe.fastest_plan(_net(), (3, 32, 32), 3, CUDA, "tf32", False, draws=draws).batch == rows
+
+
+@pytest.mark.parametrize(
+    ("draws", "shape", "rows"),
+    [(0, 32, 8192), (1, 32, 1024), (8_800, 32, 1024), (65_536, 32, 2048), (10**9, 32, 8192), (1, 224, 664)],
+)
+def test_a_compiled_network_has_many_batches_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, draws: int, shape: int, rows: int
+) -> None:
+    monkeypatch.setattr(probe, "_takes_long", lambda *rest: False)
+    assert probe.fastest_plan(_net(), (3, shape, shape), 3, CUDA, "tf32", True, draws=draws).batch == rows
 
 
 def test_plan_and_reason_are_told_in_a_line() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +95,84 @@ def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tm
     jobs.close()
     assert state is not None
     assert (state.answered, state.failed) == (0, {})
+
+
+def test_a_locked_disk_holds_jobs_up_and_loses_none(
+    serve: Serve,
+    digits: list[Tensor],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A backup holds the file for longer than anyone waits, just when an answer is to be written."""
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    jobs._base.execute("PRAGMA busy_timeout=10")
+    backup = sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None, check_same_thread=False)
+    answer = Answer.of
+
+    def answer_while_it_is_held(*parts: Any) -> Answer:
+        if not (backup.in_transaction or caplog.records):
+            backup.execute("BEGIN IMMEDIATE")
+        return answer(*parts)
+
+    monkeypatch.setattr(Answer, "of", answer_while_it_is_held)
+    monkeypatch.setattr("ringfence.serve.jobs.RETRY", 0.01)
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while not caplog.records and jobs._thread.is_alive():
+        time.sleep(0.01)
+    backup.execute("COMMIT")
+    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
+        time.sleep(0.01)
+    jobs.close()
+    backup.close()
+    assert "locked" in caplog.records[0].message
+    assert state is not None
+    assert state.answered == 2
+
+
+def test_who_listens_to_a_job_holds_none_of_its_answers(
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that is read slowly would keep all of them, which of many classes and inputs are gigabytes."""
+    jobs, heard = Jobs(tmp_path, {"default": serve()}, Limits()), list[Any]()
+    monkeypatch.setattr(jobs, "_tell", lambda job, event: heard.append(event))  # all of it, from the beginning
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while (found := jobs.state(job, "me")) is not None and found.state != "done":
+        time.sleep(0.01)
+    jobs.close()
+    told = [event for event in heard if event[0] in ("answer", "done")]
+    assert sorted(told) == [("answer", 0, ""), ("answer", 1, ""), ("done", 0, "")]
+
+
+def test_a_commit_that_fails_leaves_the_next_one_free(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    jobs._base.executescript(
+        "PRAGMA foreign_keys=ON; CREATE TABLE a(id INTEGER PRIMARY KEY);"
+        "CREATE TABLE b(a INTEGER REFERENCES a(id) DEFERRABLE INITIALLY DEFERRED);"
+    )
+    try:
+        with pytest.raises(sqlite3.IntegrityError), jobs._lock, jobs._transaction():
+            jobs._base.execute("INSERT INTO b VALUES(1)")  # refused at its end alone, as by a full disk
+        assert jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
+    finally:
+        jobs.close()
+
+
+def test_a_job_of_a_model_that_is_gone_ends(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
+    served = serve()
+    jobs = Jobs(tmp_path, {"old": served}, Limits())
+    served.broken = "so that it waits"
+    job = jobs.submit("old", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    jobs.close()
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits(job_inputs=2))
+    while jobs.waiting and jobs._thread.is_alive():
+        time.sleep(0.01)
+    state = jobs.state(job, "me")
+    assert jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"), "its inputs count no more"
+    jobs.close()
+    assert state is not None
+    assert state.state == "done"
+    assert state.failed == dict.fromkeys((0, 1), "the server was started anew without the model old")
 
 
 def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:

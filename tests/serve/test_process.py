@@ -115,6 +115,13 @@ def test_a_job_survives_a_kill_and_nothing_is_done_twice(start: Start, digits: l
     base.close()
 
 
+def test_nobody_is_another_client_by_saying_so(start: Start) -> None:
+    """Addresses in headers are written by whoever asks: they would give him a new allowance, and the jobs of others."""
+    url = start("--limit", "per_minute=1").url
+    asked = [httpx.get(f"{url}/v1/model", headers={"X-Forwarded-For": f"10.0.0.{one}"}).status_code for one in range(3)]
+    assert asked == [200, 429, 429]
+
+
 def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Tensor]) -> None:
     server = start("--jobs", "jobs", "--limit", "draws=10_000_000")
     replies: list[Answer] = []

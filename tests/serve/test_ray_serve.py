@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.serve.client import Client
+from ringfence.serve.client import AnswerError, Client
 from ringfence.serve.schemas import Answer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
@@ -24,7 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's o
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setenv("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "120")  # busy machines start its processes slowly
+    for name in ("PROXY_READY_CHECK", "PROXY_HEALTH_CHECK", "HAPROXY_STARTUP"):  # busy machines are slow
+        monkeypatch.setenv(f"RAY_SERVE_{name}_TIMEOUT_S", "120")
     ray = pytest.importorskip("ray")
     serve = pytest.importorskip("ray.serve", reason="needs ray[serve]", exc_type=ImportError)
     environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
@@ -48,9 +50,20 @@ def test_replicas_of_the_example_answer_alike(port: int, tmp_path: Path, digits:
     assert example.count('{"num_gpus": 1}') == 1
     example = example.replace("/srv/ringfence", str(tmp_path)).replace('{"num_gpus": 1}', '{"num_cpus": 0.5}')
     exec(compile(example, str(PAGE), "exec"), {"__name__": "example"})
-    answers: list[Answer] = []
-    for _ in range(8):  # a client has one connection, and with it one replica
-        with Client(f"http://127.0.0.1:{port}", token=TOKEN, timeout=120) as client:
-            answers.append(client.certify(digits[0], radius=0.25))
-    assert len({str(one.stages) for one in answers}) == 1, "the same draws, whoever answers"
+    answers = [answered(port, digits[0]) for _ in range(8)]  # a client has one connection, and with it one replica
+    most = max((one.stages for one in answers), key=len)
+    assert all(one.stages == most[: len(one.stages)] for one in answers), "the same draws, whoever answers"
     assert all(one.wrong(digits[0]) == [] for one in answers)
+
+
+def answered(port: int, x: Tensor) -> Answer:
+    """An answer; who is sent away for want of time, as on a busy machine, comes again."""
+    for _ in range(30):
+        with Client(f"http://127.0.0.1:{port}", token=TOKEN, timeout=120) as client:
+            try:
+                return client.certify(x, radius=0.25, seconds=10.0)
+            except AnswerError as error:
+                if error.argument != "request":
+                    raise
+        time.sleep(1)
+    raise AssertionError("no replica had any time")

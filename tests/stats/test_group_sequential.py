@@ -77,6 +77,9 @@ def test_the_schedule() -> None:
     assert (looks[1:] <= np.maximum(looks[:-1] + 100, 1.1 * looks[:-1] + 50)).all()
     assert look_schedule(250, 100, 1.1).tolist() == [100, 200, 300]
     assert look_schedule(50, 100, 1.1).tolist() == [100]
+    assert len(look_schedule(100_000, 1, 1.0)) == 100_000
+    with pytest.raises(ArgumentError, match=r"1,000,000,000 draws in at most 100,000 looks; got 1 and 1\. Look"):
+        look_schedule(10**9, 1, 1.0)
 
 
 def test_the_largest_radius_at_default_settings() -> None:

@@ -115,7 +115,7 @@ def test_one_smoothed_classifier_is_told_from_another(config: RunConfig) -> None
 
 def test_the_store_does_not_load_torch() -> None:
     code = (
-        "import sys, ringfence.store as s; from ringfence.store.environment import describe_environment as d; "
+        "import sys, ringfence.store as s; from ringfence.store.writer import describe_environment as d; "
         "assert d()['torch']; import ringfence.analysis; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,6 +14,7 @@ from configs import altered
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store import SCHEMA_VERSION, InputInfo, RunConfig, RunFolder, StoreWarning
+from ringfence.store.writer import describe_environment
 
 Make = Callable[..., Record]
 Same = Callable[[Record, Record], bool]
@@ -136,12 +137,12 @@ def test_a_damaged_part_is_left_out_and_named(
 
 def test_parts_name_their_environment_and_forward_plan(config: RunConfig, make_record: Make, tmp_path: Path) -> None:
     run = RunFolder.create_or_resume(tmp_path, config)
-    first = run.add_environment()
+    first = run.add_environment(describe_environment())
     assert run.add_forward_plan({"batch": 128, "shape": (3, 32)}) == 0
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        second = run.add_environment()
-        assert run.add_environment() == second == first + 1
+        second = run.add_environment(describe_environment())
+        assert run.add_environment(describe_environment()) == second == first + 1
     assert not heard  # the forward plan alone is no other environment
     metadata = pq.read_schema(run.append([make_record(1)], second)).metadata
     assert metadata[b"ringfence.environment"] == b"1"

@@ -120,7 +120,7 @@ def test_what_goes_wrong_in_a_task_is_told() -> None:
 
 
 def test_other_engines_do_not_train() -> None:
-    from ringfence.cli.groups import EngineOptions
+    from ringfence.cli.options import EngineOptions
 
     assert EngineOptions().on_ray() is None
     assert EngineOptions(gpus=2).on_ray() == Ray(gpus=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -78,10 +79,32 @@ def test_what_is_not_done_travels_with_what_it_needs(sweep: Read, work: SweepFol
     assert {one for one in found if one.startswith("runs")} == {"runs/run/parts/part-1", "runs/run/summary.json"}
     assert "zoo/z/two/final-0.safetensors" in found
     assert not any(one.startswith("zoo/z/other") for one in found)
-    unpack(tmp_path / "out", SweepFolder(tmp_path / "again"))
+    unpack(tmp_path / "out", jobs, SweepFolder(tmp_path / "again"))
     file = "zoo/z/two/member-1/epoch-00003.safetensors"
     assert (tmp_path / "again" / file).read_bytes() == (work.path / file).read_bytes()
     assert SweepFolder(tmp_path / "again").done(run)
+
+
+def test_unpacking_leaves_nothing_of_an_older_state(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
+    jobs, older = sweep(SWEEP).jobs, SweepFolder(tmp_path / "older")
+    stale = [put(older.path / "runs" / "run" / "parts" / "part-0"), put(older.path / "zoo/z/two/member-0/last.json")]
+    kept = [put(older.path / "runs" / "later" / "parts" / "part-0"), put(older.path / "data" / "of a user")]
+    for folder, name in ((work, "certify-run.json"), (older, "elsewhere")):
+        (folder.path / "jobs").mkdir()
+        (folder.path / "jobs" / "certify-run.log").symlink_to(name)
+    work.end(jobs[4], 1.0)
+    pack([jobs[0], jobs[4]], jobs, work, tmp_path / "out")
+    unpack(tmp_path / "out", jobs, older)
+    assert not any(file.exists() for file in stale)
+    assert all(file.exists() for file in kept)
+    assert sorted(file.name for file in (older.path / "runs" / "run").rglob("*")) == ["part-1", "parts", "summary.json"]
+    assert (older.path / "jobs" / "certify-run.log").readlink() == Path("certify-run.json")
+    assert sorted(one.name for one in older.path.iterdir()) == ["data", "jobs", "runs", "zoo"]
+    broken = put(tmp_path / "out" / "work-2.tgz")
+    again = put(older.path / "runs" / "run" / "parts" / "part-2")
+    with pytest.raises(DataError, match=re.escape(str(broken))):
+        unpack(tmp_path / "out", jobs, older)
+    assert again.exists()
 
 
 def test_no_archive_is_too_large_unless_one_file_is(sweep: Read, tmp_path: Path) -> None:
@@ -101,12 +124,12 @@ def test_no_archive_is_too_large_unless_one_file_is(sweep: Read, tmp_path: Path)
 def test_archives_that_are_none_are_refused(tmp_path: Path) -> None:
     work = SweepFolder(tmp_path / "work")
     with pytest.raises(DataError, match=r"no \.tgz"):
-        unpack(tmp_path, work)
+        unpack(tmp_path, (), work)
     put(tmp_path / "work-1.tgz", 1000)
     with pytest.raises(DataError, match="Copy it anew"):
-        unpack(tmp_path, work)
+        unpack(tmp_path, (), work)
     with tarfile.open(tmp_path / "work-1.tgz", "w:gz") as tar:
         tar.add(put(tmp_path / "file"), arcname="../escaped")
     with pytest.raises(DataError, match="Copy it anew"):
-        unpack(tmp_path, work)
+        unpack(tmp_path, (), work)
     assert not (tmp_path / "escaped").exists()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.cli.ready import job_of
-from ringfence.cli.sweep_commands import SweepCommands
+from ringfence.cli.sweep_commands import SweepCommands, job_of
 from ringfence.sweep import read_sweep
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,8 @@ from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError
 from ringfence.training import DeviceData, Schedule, TrainingJob, train
 from ringfence.training.checkpoints import Status
-from ringfence.training.fabric import LARGEST_DRIFT, compile_members, gradient_drift, make_fabric
+from ringfence.training.compared import LARGEST_DRIFT, gradient_drift
+from ringfence.training.fabric import compile_members, make_fabric
 from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.loop import train_together
 from ringfence.training.objectives import Consistency, Drt, Gaussian

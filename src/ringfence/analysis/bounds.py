@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ringfence.analysis.columns import Columns, columns_of, score_sums
-from ringfence.errors import ArgumentError, StoreError
+from ringfence.errors import StoreError
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import claims
 from ringfence.procedures.base import Decisions
@@ -19,7 +19,7 @@ from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
 from ringfence.stats.norms import InNorm
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.config import given_in, procedure_in, procedure_of
+from ringfence.store.config import given_in, one_lane, procedure_in, procedure_of
 from ringfence.types import FloatArray, IntArray
 
 _IMPORTED = "imported"
@@ -50,11 +50,7 @@ class RunBounds:
         if test is not None and not test.claims_radius:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
             raise StoreError(str(path), rule, f"a run of {run.config.procedure.name}, which claims none", remedy)
-        lanes = sorted(by_lane)
-        chosen = lanes[0] if lane is None and len(lanes) == 1 else lane
-        if chosen not in lanes:
-            known, told = ", ".join(lanes), "none" if lane is None else repr(lane)
-            raise ArgumentError("lane", f"must be one of {known}", told, "Name one lane of the run.")
+        chosen = one_lane(sorted(by_lane), lane)
         return cls(str(path), run.config, by_lane[chosen], run.factor, shown)
 
     def __len__(self) -> int:
@@ -129,7 +125,7 @@ class RunBounds:
         if all(mechanism.name in record.radii for record in self.records):
             return np.array([record.radii[mechanism.name] for record in self.records])
         self.need_mechanisms()
-        self.need_counts(f"for radii by {mechanism.name}")
+        self.need_counts(f"for radii by {mechanism.spelled}")
         with _believed(self.path):
             return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1] * self.factor
 

@@ -56,12 +56,11 @@ _NAMES = tuple(one.name for one in fields(Columns))
 
 def columns_of(source: Source) -> Columns:
     """The records of a source as arrays; of a run only the needed columns are read, its counts stay on the disk."""
-    if isinstance(source, CohenLog):
-        return _log_columns(source)
     if isinstance(source, RunFolder):
         table = source.records(_NAMES)
     else:
-        rows = [{name: getattr(record, name) for name in _NAMES} for record in source]
+        records = source.records if isinstance(source, CohenLog) else source
+        rows = [{name: getattr(record, name) for name in _NAMES} for record in records]
         table = pa.Table.from_pylist(rows, pa.schema([RECORD_SCHEMA.field(name) for name in _NAMES]))
     arrays = {name: table[name] for name in _NAMES}
     arrays["label"] = arrays["label"].fill_null(-1)
@@ -79,22 +78,3 @@ def score_sums(cells: IntArray) -> FloatArray:
     """Sums of softmax scores per class (K,), from the middles of the bins of its histogram; cells: of ``scores``."""
     sums: FloatArray = cells[:-1].reshape(-1, BINS) @ _MIDDLES
     return sums
-
-
-def _log_columns(log: CohenLog) -> Columns:
-    """A log names no draws, and its radii are rounded to nearest: it is not called sound."""
-    none, unknown = np.zeros(len(log), dtype=np.int64), np.full(len(log), np.nan)
-    return Columns(
-        input_id=log.idx,
-        lane=np.full(len(log), "", dtype=np.str_),
-        label=log.label,
-        prediction=log.predict,
-        radius=log.radius,
-        p_a=unknown,
-        p_b=unknown,
-        target=unknown,
-        draws=none,
-        forwards=none,
-        seconds=log.seconds,
-        sound=np.zeros(len(log), dtype=np.bool_),
-    )

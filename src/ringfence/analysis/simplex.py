@@ -101,7 +101,7 @@ def simplex_map(
     e0, e1 = axis[axis <= 1], axis[axis < 0.5 + step / 2]
     inside = (e0[None, :] > e1[:, None] + 1e-12) & (e0[None, :] + e1[:, None] <= 1 + 1e-12)
     top, other = (grid[inside] for grid in np.broadcast_arrays(e0[None, :], e1[:, None]))
-    singles = {one.name: one for one in (*members(first), *members(second))}
+    singles = {one.spelled: one for one in (*members(first), *members(second))}
     radii: dict[str, FloatArray] = {}
     pieces = [slice(start, start + AT_ONCE) for start in range(0, len(top), AT_ONCE)]
     for name, single in followed(list(singles.items()), "comparing mechanisms"):
@@ -109,8 +109,8 @@ def simplex_map(
         rest = np.minimum(other, 1 - top)
         parts = [single(top[part], rest[part], sigma) for part in followed(pieces, name)]
         radii[name][inside] = np.concatenate(parts)
-    ours, theirs = (np.max([radii[one.name] for one in members(side)], axis=0) for side in (first, second))
-    ours_name, theirs_name = ("+".join(one.name for one in members(side)) for side in (first, second))
+    ours, theirs = (np.max([radii[one.spelled] for one in members(side)], axis=0) for side in (first, second))
+    ours_name, theirs_name = ("+".join(one.spelled for one in members(side)) for side in (first, second))
     return SimplexMap(ours_name, theirs_name, statistic, sigma, step, e0, e1, inside, ours, theirs, radii)
 
 
@@ -152,8 +152,8 @@ def simplex_points(run: RunBounds, left: str, right: str) -> SimplexPoints:
     run.need_counts("to be placed on the simplex")
     first, second = mechanism(left), mechanism(right)
     every = followed((*members(first), *members(second)), "placing inputs")
-    singles = {one.name: run.radius(one) for one in every}
-    ours, theirs = (np.max([singles[one.name] for one in members(side)], axis=0) for side in (first, second))
+    singles = {one.spelled: run.radius(one) for one in every}
+    ours, theirs = (np.max([singles[one.spelled] for one in members(side)], axis=0) for side in (first, second))
     names, table = list(singles), np.stack(list(singles.values()))
     best = [names[k] if some else "none" for k, some in zip(table.argmax(0), table.max(0) > 0, strict=True)]
     mean_0, mean_1, _ = run.means

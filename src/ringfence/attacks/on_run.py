@@ -14,19 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ringfence.attack_job import AttackJob
-from ringfence.attacks.target import (
-    attacked_procedure,
-    chosen_attack,
-    chosen_lane,
-    load_attacked,
-    load_inputs,
-    moving_of,
-)
+from ringfence.attacks.target import attacked_procedure, chosen_attack, load_attacked, load_inputs, moving_of
 from ringfence.attacks.through_noise import ORDERS
 from ringfence.certifying import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
+from ringfence.classifiers.fused.gradient import COMPARED, fuse_gradients
 from ringfence.data import Input
-from ringfence.driver import Execution, on_lattice
+from ringfence.driver import on_lattice
 from ringfence.errors import Collected, DataError, StoreError
 from ringfence.named_parts import noise_of
 from ringfence.noise import Noise
@@ -37,6 +31,8 @@ from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
+from ringfence.store.config import one_lane
+from ringfence.work import Execution
 
 INSIDE = 1 - 1e-4
 """Share of a certified radius that is attacked: rounding of float32 inputs must not carry a point outside."""
@@ -76,7 +72,11 @@ def run_attack(
     Also returns the attacked points (*shape) of broken certificates, by input id.
     """
     run = RunFolder.open(job.run)
-    test, noise, lane = attacked_procedure(run), noise_of(run.config.noise.model_dump()), chosen_lane(job, run)
+    test, noise, lane = (
+        attacked_procedure(run),
+        noise_of(run.config.noise.model_dump()),
+        one_lane(run.config.classifier.names, job.lane),
+    )
     named: Any = chosen_attack(job, run).name
     job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
@@ -96,6 +96,7 @@ def run_attack(
         raise StoreError(str(job.run), "must hold records of this data", "none", "Check the data.")
     if any(item.label is None for item in chosen):
         raise DataError("data", "needs labels to measure accuracy", "inputs without one", "Use labelled data.")
+    seen = _as_seen(run, classifier, chosen, noise, device, tell)
     right = [item for item in chosen if records[item.id].correct]
     standing = {item.id for item in right}
     certified: list[float | None] = []
@@ -103,7 +104,7 @@ def run_attack(
     for radius in followed(job.radii, "attacking at the radii"):
         alive = [item for item in right if item.id in standing]
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
-        points = attacked_points(job, classifier, alive, [radius] * len(alive), noise, device)
+        points = attacked_points(job, seen, alive, [radius] * len(alive), noise, device)
         for item, record in zip(alive, _predict(job, classifier, points, noise, job.n, 1e-3), strict=True):
             if record.prediction not in (item.label, -1):
                 standing.discard(item.id)
@@ -112,7 +113,7 @@ def run_attack(
         certified.append(proved if radius <= tried else None)
     claims = [item for item in chosen if not records[item.id].abstained and records[item.id].radius > 0]
     tell(f"attacking {len(claims)} certificates inside their own radius")
-    broken = _broken(job, classifier, claims, records, noise, device)
+    broken = _broken(job, classifier, seen, claims, records, noise, device)
     found = AttackResult(
         run=run.path.resolve().name,
         config_hash=run.config.digest,
@@ -129,6 +130,28 @@ def run_attack(
         broken=tuple(one for one, _ in broken),
     )
     return found, {one.input_id: point.numpy() for one, point in broken}
+
+
+def _as_seen(
+    run: RunFolder,
+    classifier: nn.Module,
+    chosen: Sequence[Input],
+    noise: Noise,
+    device: torch.device,
+    tell: Callable[[str], None],
+) -> nn.Module:
+    """The classifier as attacks differentiate it: by kernels where there are any and the run was in bf16, as they are.
+
+    What they find is judged by the classifier itself.
+    """
+    if run.config.precision != "bf16":
+        return classifier
+    x = torch.stack([item.x for item in chosen[:COMPARED]]).to(device, torch.float32)
+    drawn = torch.empty_like(x)
+    noise.fill(drawn, key=0)
+    seen, problem = fuse_gradients(classifier, x + drawn)
+    tell("gradients by the fused kernels" if problem is None else f"gradients by autograd ({problem})")
+    return seen
 
 
 def attacked_points(
@@ -185,6 +208,7 @@ def _predict(
 def _broken(
     job: AttackJob,
     classifier: nn.Module,
+    seen: nn.Module,
     claims: list[Input],
     records: dict[int, Record],
     noise: Noise,
@@ -193,7 +217,7 @@ def _broken(
     """Certificates whose class changes inside their radius, seen twice (n draws, then fresh ones), and where."""
     radii = [INSIDE * records[item.id].radius for item in claims]
     classes = [records[item.id].prediction for item in claims]
-    points = attacked_points(job, classifier, claims, radii, noise, device, classes)
+    points = attacked_points(job, seen, claims, radii, noise, device, classes)
     first = _predict(job, classifier, points, noise, job.n, 1e-3)
     suspects = [i for i, record in enumerate(first) if record.prediction not in (classes[i], -1)]
     again = replace(job, seed=job.seed + 1)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ringfence.attack_job import AttackJob
 from ringfence.attacks.through_noise import ATTACKS, Attack, Ddn, Pgd, PgdL1
-from ringfence.data import Dataset, load_dataset
+from ringfence.data import Data, Dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
 from ringfence.models.compose import with_weights
-from ringfence.models.trust import foreign_code
+from ringfence.models.source import refuse_foreign_code, without_gradients
 from ringfence.procedures import Procedure
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
@@ -56,21 +54,15 @@ def chosen_attack(job: AttackJob, run: RunFolder) -> type[Attack]:
     return chosen
 
 
-def chosen_lane(job: AttackJob, run: RunFolder) -> str:
-    """The lane to attack; runs with several need a name."""
-    lanes = run.config.classifier.names
-    if job.lane is None and len(lanes) == 1:
-        return lanes[0]
-    if job.lane not in lanes:
-        raise ArgumentError("lane", f"must name one of {', '.join(lanes)}", repr(job.lane), "Choose one.")
-    return job.lane
-
-
 def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
     spec = _tree(job, run)
+    if without := without_gradients(spec):  # before trust is asked for, which would not help
+        rule, remedy = "must have gradients, which an attack follows", "Attack the network that it was exported from."
+        raise ModelError("model", rule, ", ".join(without), remedy)
     if not job.trust:
-        _refuse_foreign_code(run, spec)
+        remedy = "Look at that code; then give the model by `model` (or `members`), or set `trust`."
+        refuse_foreign_code(spec, run.path, remedy)
     model = load_model(
         spec,
         num_classes=run.config.classifier.classes,
@@ -86,16 +78,6 @@ def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
     return model
 
 
-def _refuse_foreign_code(run: RunFolder, spec: str) -> None:
-    """A folder from elsewhere is data: it may say which of our networks to load, and name nobody's program."""
-    told = foreign_code(spec)
-    if told:
-        rule = "names a model that runs code, which no run folder may start by itself"
-        received = f"{run.path / 'config.json'}, with which this command would run {'; '.join(dict.fromkeys(told))}"
-        remedy = "Look at that code; then give the model by `model` (or `members`), or set `trust`."
-        raise ModelError("run", rule, received, remedy)
-
-
 def _tree(job: AttackJob, run: RunFolder) -> str:
     """The tree that was named, or the run's own; with other weights where those were named."""
     model = job.model or run.config.classifier.tree
@@ -105,11 +87,8 @@ def _tree(job: AttackJob, run: RunFolder) -> str:
 def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
     """The inputs the run certified; any others are refused by their digest."""
     stored = run.config.data
-    split: Any = stored.split or job.split
-    form: dict[str, Any] = {"size": stored.size, "range": stored.range, "channels": stored.channels}
-    dataset = load_dataset(
-        job.data or stored.source, skip=stored.skip, limit=stored.count or stored.limit, split=split, **form
-    )
+    chosen = {key: getattr(stored, key) for key in Data().choice}
+    dataset = Data(job.data or stored.source, **chosen).load()
     changed = difference("the data", dataset.digest, stored.digest) if stored.digest else None
     if changed:
         rule = "must be the data the run certified"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from ringfence.operators import Crops, check_clips, clips
 __all__ = ["REDUCTIONS", "Crops", "Patches", "Reduction", "combined", "reduced"]
 
 Reduction = Literal["mean", "max"]
-REDUCTIONS: tuple[Reduction, ...] = ("mean", "max")
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 @final

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results, say, together
+from ringfence.cli.console import friendly, print_json, ready, remark, results, say, together
 from ringfence.cli.derived import DerivedCommand, field_option
-from ringfence.cli.ready import ready
 from ringfence.settings import settings_of
 
 if TYPE_CHECKING:

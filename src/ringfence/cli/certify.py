@@ -14,15 +14,14 @@ from ringfence.cli.console import (
     friendly,
     numbers,
     print_json,
+    ready,
     remark,
     results,
     together,
     whole_numbers,
     written_numbers,
 )
-from ringfence.cli.derived import given_settings
-from ringfence.cli.groups import InputOptions, NoiseOptions, RunningOptions, grouped
-from ringfence.cli.ready import ready
+from ringfence.cli.derived import given_settings, grouped
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class EnsembleOptions:
 
 
 @dataclass(frozen=True)
-class JobOptions(EnsembleOptions, RunningOptions, InputOptions, NoiseOptions):
+class JobOptions(EnsembleOptions, o.RunningOptions, o.InputOptions, o.NoiseOptions):
     """What ``certify`` and ``predict`` share."""
 
     out: o.Out[Path | None] = None
@@ -209,8 +208,9 @@ def certify_folder(
     """Certify into the folder with progress."""
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.cli.progress import show_progress
-    from ringfence.loggers import all_of, tell_metrics
+    from ringfence.loggers import tell_metrics
     from ringfence.models.normalization import preprocessing_in_words
+    from ringfence.progress import all_of
 
     told_on = (lambda told: None) if quiet else remark
     started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=told_on))
@@ -243,7 +243,7 @@ def framing_in_words(loaded: Loaded) -> str | None:
     """That pictures are resized as the model's configuration says; one line, or None."""
     if loaded.data.size == loaded.certification.data.size:
         return None
-    told = "the pictures have several sizes: they are resized and cropped to"
+    told = "the pictures have other sizes: they are resized and cropped to"
     return f"{told} {loaded.data.size} pixels, as the model's configuration says; --size says otherwise."
 
 
@@ -269,12 +269,12 @@ def lift_in_words(lift: Any, norm: str) -> str | None:
 
 def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) -> None:
     """The figures of a finished run, and what they mean."""
-    from ringfence.analysis.aces_runs import AcesRun, is_aces
+    from ringfence.analysis.aces_runs import AcesRun
     from ringfence.analysis.metrics import default_radii, metrics_by_lane
     from ringfence.cli.tables import metrics_table
 
     out = run.path
-    if is_aces(run):
+    if "selection" in value.test.needs:
         print_aces(value, AcesRun.read(run), as_json, quiet)
         return
     lanes = metrics_by_lane(run, default_radii(run), str(out))

@@ -11,6 +11,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
+from ringfence.cli.derived import grouped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +25,7 @@ STEPS = 8
 """Blocks of a curve in the terminal."""
 
 
+@grouped
 def compare_command(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     mechanism: Annotated[
@@ -40,8 +42,7 @@ def compare_command(
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
     radii: o.Radii = None,
-    norm: o.Norm = None,
-    coordinates: o.Coordinates = None,
+    within: o.NormOptions = o.NormOptions(),
     csv: Annotated[Path | None, typer.Option(help="Also write the comparisons as CSV.")] = None,
     as_json: o.Json = False,
 ) -> None:
@@ -49,10 +50,9 @@ def compare_command(
     with friendly():
         from ringfence.analysis.bounds import RunBounds
         from ringfence.analysis.compare import as_csv, comparisons, summarise
-        from ringfence.stats.norms import InNorm
         from ringfence.store.atomic import write_atomically
 
-        shown = None if norm is None else InNorm(norm, coordinates)
+        shown = within.shown
         if envelope:
             _envelope(paths, radii, as_json, shown)
             return
@@ -130,7 +130,14 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
         rows = []
         for one, curve in zip(run.mechanisms, shares_above, strict=True):
             shares = (percent(one.above, "%"), percent(one.largest, "%"))
-            rows.append((one.mechanism, f"{one.median_radius:.3f}", *shares, Text(sparkline(curve), style="cyan")))
+            rows.append(
+                (
+                    one.mechanism.replace("_", "-"),
+                    f"{one.median_radius:.3f}",
+                    *shares,
+                    Text(sparkline(curve), style="cyan"),
+                )
+            )
         headings = ("mechanism", "median radius", f"above {above:g}", "largest", "curve")
         results.print(table(headings, rows, ("mechanism", "curve")))
 
@@ -169,6 +176,7 @@ def _short(name: str, found: Sequence[Comparison]) -> str:
     """The mechanism alone where all contestants come from one run, the last folder's name otherwise."""
     path, colon, mechanism = name.rpartition(": ")
     one_run = len({text.rpartition(": ")[0] for each in found for text in (each.name, each.against)}) == 1
+    mechanism = mechanism.replace("_", "-") if colon else mechanism
     if colon and one_run:
         return mechanism
     return Path(path).name + colon + mechanism if colon else name if name.startswith("best of") else Path(name).name

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from textwrap import TextWrapper
 from typing import Any, NoReturn, TypeVar
 
@@ -14,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ringfence.cli.ready import is_check
 from ringfence.errors import ArgumentError, Collected, Problems, RingfenceError
 from ringfence.printable import one_line, printable
 from ringfence.signals import Terminated
@@ -39,12 +39,36 @@ results = PlainConsole()
 remarks = PlainConsole(stderr=True)
 
 INTERRUPTED, TERMINATED = 130, 143
+_asked: ContextVar[list[Any] | None] = ContextVar("asked", default=None)
 
 
-def fail(message: str, code: int = 2) -> NoReturn:
+def ready(job: Any) -> None:
+    """Called by a command once all it was told is checked: where only that was asked for, it ends here."""
+    if (taken := _asked.get()) is not None:
+        taken.append(job)
+        raise typer.Exit
+
+
+def is_check() -> bool:
+    """Whether a command is only checked, so that what is wrong belongs to whoever asked."""
+    return _asked.get() is not None
+
+
+@contextmanager
+def only_checked() -> Iterator[list[Any]]:
+    """Commands in the block end where they are ready, before anything is loaded; what they would do is listed."""
+    taken: list[Any] = []
+    token = _asked.set(taken)
+    try:
+        yield taken
+    finally:
+        _asked.reset(token)
+
+
+def fail(message: str) -> NoReturn:
     """Print an error as plain text and leave."""
     _marked("error", "bold red", message)
-    raise typer.Exit(code)
+    raise typer.Exit(2)
 
 
 def remark(message: str) -> None:

@@ -1,11 +1,13 @@
-"""Commands whose options come from declared fields: of procedures, of trainings and their objectives."""
+"""Commands whose options come from declared fields: of procedures, of trainings and their objectives, of groups."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, Any, final
+from collections.abc import Callable, Iterable, Sequence
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, final, get_type_hints
 
 import typer
 import typer.main
@@ -106,7 +108,7 @@ class ProcedureCommand(DerivedCommand):
         from ringfence.mechanisms import MECHANISMS
         from ringfence.procedures import PROCEDURES
 
-        proofs = [name.replace("_", "-") for name in MECHANISMS]
+        proofs = [one.spelled for one in MECHANISMS.values()]
         tests = f"{', '.join(PROCEDURES)}; without it, sequential with a radius and fixed without one."
         return [
             parameter("procedure", str, help=tests, words=list(PROCEDURES)),
@@ -177,3 +179,34 @@ def _option(name: str, each: dict[str, Setting]) -> Parameter:
         metavar=next(iter(each.values())).metavar,
         words=sorted({word for one in each.values() for word in one.choices}),
     )
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with every parameter of a dataclass type spread into one option per field.
+
+    Typer reads the signature, so that is what is rewritten: each field keeps its own annotation and default.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[Parameter] = []
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    for name, parameter in signature(command).parameters.items():
+        kind = hints[name]
+        if not dataclasses.is_dataclass(kind):
+            parameters.append(parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+            continue
+        types, fields = get_type_hints(kind, include_extras=True), dataclasses.fields(kind)
+        groups[name] = (kind, [field.name for field in fields])  # type: ignore[assignment]
+        for field in fields:
+            default = Parameter.empty if field.default is dataclasses.MISSING else field.default
+            option = Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=types[field.name])
+            parameters.append(option)
+
+    @functools.wraps(command)
+    def spread(**given: Any) -> None:
+        for name, (build, fields) in groups.items():
+            given[name] = build(**{field: given.pop(field) for field in fields})
+        command(**given)
+
+    spread.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return spread

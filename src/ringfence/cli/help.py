@@ -14,6 +14,8 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
+from ringfence.settings import without_comma
+
 UsageError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")
 """What a wrong option raises: of the click that typer uses, which may be its own."""
 
@@ -136,7 +138,9 @@ def _wrong_options(command: Any, ctx: Any, words: list[str]) -> list[str]:
             try:
                 one.handle_parse_result(ctx, given, [])
             except UsageError as error:
-                wrong.append(f"{error.format_message().removesuffix('.')}; got {given[one.name]!r}.")
+                meant = without_comma(given[one.name], {"N": int, "X": float}.get(_metavar(one), str))
+                remedy = f" Write {meant}." if meant else ""
+                wrong.append(f"{error.format_message().removesuffix('.')}; got {given[one.name]!r}.{remedy}")
     return wrong
 
 

@@ -10,7 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say
-from ringfence.cli.groups import grouped
+from ringfence.cli.derived import grouped
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,7 +40,6 @@ class HoldoutChoice:
     mean: o.Mean = None
     std: o.Std = None
     classes: o.Classes = None
-    draws: Draws = 10
     seed: o.Seed[int] = 0
     device: o.Device[str] = "auto"
 
@@ -84,7 +83,7 @@ class HoldoutChoice:
             count_classes(one.at_input, dataset[0].x, pick_device(self.device))  # do they take these inputs at all?
         return [one.at_input for one in loaded], dataset
 
-    def scores(self) -> Holdout:
+    def scores(self, draws: int) -> Holdout:
         """All members' scores on the noisy hold-out inputs."""
         from ringfence.analysis.holdout import holdout_scores
         from ringfence.sampling import check_seed, pick_device
@@ -92,7 +91,7 @@ class HoldoutChoice:
         check_seed(self.seed)
         noise, device = self.drawn, pick_device(self.device)
         members, dataset = self.load()
-        return holdout_scores(members, dataset, noise, self.draws, self.seed, device)
+        return holdout_scores(members, dataset, noise, draws, self.seed, device)
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,7 @@ class FirstInputs(HoldoutChoice):
 @grouped
 def rank_command(
     choice: HoldoutChoice,
+    draws: Draws = 10,
     as_json: o.Json = False,
 ) -> None:
     """Order members by accuracy on noisy hold-out inputs, best first; by default inputs 1, 21, 41, ..."""
@@ -114,7 +114,7 @@ def rank_command(
         from ringfence.analysis.holdout import rank
         from ringfence.cli.tables import table
 
-        scores, specs = choice.scores(), choice.specs
+        scores, specs = choice.scores(draws), choice.specs
         ranked = rank(scores)
         order = ",".join(specs[one.member] for one in ranked)
         if as_json:
@@ -130,7 +130,7 @@ def rank_command(
                 "members": order,
                 "ranking": entries,
                 "inputs": len(scores.labels),
-                "draws": choice.draws,
+                "draws": draws,
                 "sigma": choice.sigma,
             }
             print_json(content)
@@ -138,14 +138,13 @@ def rank_command(
         rows = [(specs[one.member], f"{100 * one.accuracy:.2f}", f"{100 * one.error:.2f}") for one in ranked]
         results.print(table(("member", "noisy accuracy %", "± standard error"), rows, ("member",)))
         say(f"--members {shlex.quote(order)}")
-        remark(
-            f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each; fix this order before certifying."
-        )
+        remark(f"{len(scores.labels)} hold-out inputs, {draws} noisy copies each; fix this order before certifying.")
 
 
 @grouped
 def weights_command(
     choice: HoldoutChoice,
+    draws: Draws = 10,
     on: Annotated[str, typer.Option("--on", help="logits or softmax: what the weights multiply.")] = "logits",
     method: Annotated[str, typer.Option(help="gradient, grid, or both.")] = "both",
     step: Annotated[float, typer.Option(help="Step of the grid on the weight simplex.")] = 0.1,
@@ -160,7 +159,7 @@ def weights_command(
             raise ArgumentError("--on", "must be logits or softmax", repr(on), "logits is the default.")
         if method not in ("gradient", "grid", "both"):
             raise ArgumentError("--method", "must be gradient, grid or both", repr(method), "Use both.")
-        scores = choice.scores()
+        scores = choice.scores(draws)
         found: list[LearnedWeights] = [equal_weights(scores, on)]
         if method in ("gradient", "both"):
             found.append(gradient_weights(scores, on))
@@ -172,7 +171,7 @@ def weights_command(
                 "on": on,
                 "sigma": choice.sigma,
                 "inputs": len(scores.labels),
-                "draws": choice.draws,
+                "draws": draws,
                 "learned": [{**asdict(one), "weights": list(one.weights)} for one in found],
             }
             print_json(content)
@@ -181,7 +180,7 @@ def weights_command(
         for one in found[1:]:
             option = "" if on == "logits" else f" --weights-on {on}"
             results.print(f"{one.method}: --member-weights {written(one.weights)}{option}", soft_wrap=True)
-        seen = f"{len(scores.labels)} hold-out inputs, {choice.draws} noisy copies each"
+        seen = f"{len(scores.labels)} hold-out inputs, {draws} noisy copies each"
         remark(f"{seen}; fix the weights before certifying.")
 
 

@@ -34,7 +34,7 @@ def _installation() -> dict[str, Any]:
     from ringfence.mechanisms import MECHANISMS
     from ringfence.noise import NOISES
     from ringfence.procedures import PROCEDURES
-    from ringfence.store.environment import describe_environment
+    from ringfence.store.writer import describe_environment
     from ringfence.work import ELSEWHERE, ENGINES
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -42,7 +42,7 @@ def _installation() -> dict[str, Any]:
         **describe_environment(),
         "devices": ["cpu", *cuda],
         "procedures": list(PROCEDURES),
-        "mechanisms": [name.replace("_", "-") for name in MECHANISMS],
+        "mechanisms": [one.spelled for one in MECHANISMS.values()],
         "noises": list(NOISES),
         "engines": list(dict.fromkeys([*ENGINES, *ELSEWHERE])),
         "architectures": list(ARCHITECTURES),

@@ -10,8 +10,10 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say, written_numbers
+from ringfence.cli.derived import grouped
 
 
+@grouped
 def metrics_command(
     paths: Annotated[list[Path], typer.Argument(help="Run folders or Cohen-style logs.")],
     radii: o.Radii = None,
@@ -25,8 +27,7 @@ def metrics_command(
     best_lane: Annotated[
         bool, typer.Option("--best-lane", help="The best lane of every input; needs runs with --split-alpha.")
     ] = False,
-    norm: o.Norm = None,
-    coordinates: o.Coordinates = None,
+    within: o.NormOptions = o.NormOptions(),
     as_json: o.Json = False,
 ) -> None:
     """Certified accuracy, average certified radius and abstention of runs and logs."""
@@ -35,7 +36,6 @@ def metrics_command(
         from ringfence.cli.tables import metrics_table, stages_table
         from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
-        from ringfence.stats.norms import InNorm
         from ringfence.store import RunFolder
 
         if format not in ("auto", "run", "cohen"):
@@ -43,11 +43,10 @@ def metrics_command(
         if sigma is not None:
             Gaussian(sigma)
         asked = written_numbers(radii, "--radii")
-        shown = None if norm is None else InNorm(norm, coordinates)
         if best_lane:
-            found = [best_lane_metrics(RunFolder.open(path).in_norm(shown), asked) for path in paths]
+            found = [best_lane_metrics(RunFolder.open(path).in_norm(within.shown), asked) for path in paths]
         else:
-            found = [one for path in paths for one in load_metrics(path, asked, format, shown)]  # type: ignore[arg-type]
+            found = [one for path in paths for one in load_metrics(path, asked, format, within.shown)]  # type: ignore[arg-type]
         if reference is not None:
             base = load_metrics(reference, None)
             if len(base) > 1:

@@ -1,18 +1,29 @@
-"""Options shared by several commands, each described once; Cohen's flag names are accepted as aliases.
+"""Options shared by several commands, each described once, and groups of them, a dataclass that a command takes as one
+argument; Cohen's flag names are accepted as aliases.
 
 Those of a type T are ``Skip[int]`` where they have a value, and ``Skip[int | None]`` where a job file may say it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from ringfence.cli.help import completing
 
+if TYPE_CHECKING:
+    from ringfence.stats.norms import InNorm
+
 T = TypeVar("T")
+
+
+def choice(flag: str, words: str, help: str, usual: bool | str = True) -> Any:
+    """An option that a shell completes to these words; usual: what it is where it is left out, if that is shown."""
+    return typer.Option(flag, autocompletion=completing(*words.split()), help=help, show_default=usual)
+
 
 MODEL_HELP = (
     "default, zoo:NAME, timm:NAME, torchvision:NAME (also NAME@weights), hf:FOLDER, onnx:FILE, pkg.module:factory, "
@@ -30,10 +41,10 @@ Data = Annotated[
 Sigma = Annotated[T, typer.Option(help="Standard deviation of the noise, in [0,1] pixel units.")]
 NoiseForm = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--noise-form",
-        autocompletion=completing("exact", "float"),
-        help="exact: whole steps of a lattice, which rounding cannot break (default for 8-bit inputs), or float.",
+        "exact float",
+        "exact: whole steps of a lattice, which rounding cannot break (default for 8-bit inputs), or float.",
     ),
 ]
 Lattice = Annotated[
@@ -42,19 +53,15 @@ Lattice = Annotated[
 Alpha = Annotated[float, typer.Option(help="Allowed failure probability per input.")]
 NoiseName = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--noise",
-        autocompletion=completing("gaussian", "uniform", "laplace"),
-        help="gaussian (default; radii in l2), uniform or laplace (in l1), or one of a plugin.",
+        "gaussian uniform laplace",
+        "gaussian (default; radii in l2), uniform or laplace (in l1), or one of a plugin.",
     ),
 ]
 EngineName = Annotated[
     str | None,
-    typer.Option(
-        "--engine",
-        autocompletion=completing("local", "ray"),
-        help="Where the work is done: local (default), ray, or one of a plugin.",
-    ),
+    choice("--engine", "local ray", "Where the work is done: local (default), ray, or one of a plugin."),
 ]
 Address = Annotated[str | None, typer.Option("--address", help="Of a running Ray cluster; auto: this machine's.")]
 Workers = Annotated[
@@ -72,11 +79,7 @@ Max = Annotated[
 ]
 Split = Annotated[
     T,
-    typer.Option(
-        autocompletion=completing("test", "train", "val"),
-        help="test, train or val, for data sets that have several.",
-        show_default="test",
-    ),
+    choice("--split", "test train val", "test, train or val, for data sets that have several.", usual="test"),
 ]
 Size = Annotated[int | None, typer.Option(help="Resize and centre-crop images to this many pixels.")]
 Range = Annotated[
@@ -92,17 +95,15 @@ Std = Annotated[str | None, typer.Option(help="Channel deviations the model expe
 Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model cannot tell.")]
 Device = Annotated[
     T,
-    typer.Option(
-        autocompletion=completing("auto", "cpu", "cuda"), help="auto, cpu, cuda or cuda:N.", show_default="auto"
-    ),
+    choice("--device", "auto cpu cuda", "auto, cpu, cuda or cuda:N.", usual="auto"),
 ]
 Batch = Annotated[str | None, typer.Option(help="Rows per forward, or auto (default) to measure the fastest.")]
 PrecisionName = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--precision",
-        autocompletion=completing("auto", "fp32", "tf32", "bf16"),
-        help="fp32, tf32, bf16 or auto (default: tf32 on CUDA, else fp32): what it runs in, part of the claim.",
+        "auto fp32 tf32 bf16",
+        "fp32, tf32, bf16 or auto (default: tf32 on CUDA, else fp32): what it runs in, part of the claim.",
     ),
 ]
 Compile = Annotated[
@@ -120,11 +121,7 @@ Seed = Annotated[T, typer.Option(help="Seed of the noise.", show_default="0")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Also write a table with one row per input.")]
 Log = Annotated[
     list[str] | None,
-    typer.Option(
-        "--log",
-        autocompletion=completing("logging", "wandb", "mlflow"),
-        help="Also tell logging, wandb or mlflow; may stand more than once.",
-    ),
+    choice("--log", "logging wandb mlflow", "Also tell logging, wandb or mlflow; may stand more than once."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
@@ -134,9 +131,10 @@ Radii = Annotated[
 ]
 Norm = Annotated[
     str | None,
-    typer.Option(
-        autocompletion=completing("l1", "l2", "linf"),
-        help="Show radii in l1, l2 or linf, converted from the norm that was proved (default: that one).",
+    choice(
+        "--norm",
+        "l1 l2 linf",
+        "Show radii in l1, l2 or linf, converted from the norm that was proved (default: that one).",
     ),
 ]
 Coordinates = Annotated[
@@ -153,28 +151,20 @@ MemberSpecs = Annotated[
 ]
 VotesUnlessFile = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--vote",
-        autocompletion=completing("soft", "softmax", "hard", "max-margin", "weighted"),
-        help="soft (default), softmax, hard, max-margin, weighted; several by commas: one pass.",
+        "soft softmax hard max-margin weighted",
+        "soft (default), softmax, hard, max-margin, weighted; several by commas: one pass.",
     ),
 ]
 VoteNames = Annotated[
     str,
-    typer.Option(
-        "--vote",
-        autocompletion=completing("soft", "softmax", "hard", "max-margin", "weighted"),
-        help="soft, softmax, hard, max-margin or weighted.",
-    ),
+    choice("--vote", "soft softmax hard max-margin weighted", "soft, softmax, hard, max-margin or weighted."),
 ]
 MemberWeights = Annotated[str | None, typer.Option(help="Weights of the members, for --vote weighted.")]
 WeightsOn = Annotated[
     str | None,
-    typer.Option(
-        "--weights-on",
-        autocompletion=completing("logits", "softmax"),
-        help="logits (default) or softmax: what the member weights multiply.",
-    ),
+    choice("--weights-on", "logits softmax", "logits (default) or softmax: what the member weights multiply."),
 ]
 First = Annotated[int, typer.Option(help="Position of the first input taken.")]
 Consensus = Annotated[
@@ -185,3 +175,90 @@ Singles = Annotated[bool, typer.Option("--singles", help="Also every single memb
 SplitAlpha = Annotated[
     bool, typer.Option("--split-alpha", help="Divide alpha over the lanes, so that one may be chosen per input later.")
 ]
+
+
+@dataclass(frozen=True)
+class NormOptions:
+    """The norm in which radii are shown."""
+
+    norm: Norm = None
+    coordinates: Coordinates = None
+
+    @property
+    def shown(self) -> InNorm | None:
+        """None: the one that was proved."""
+        from ringfence.stats.norms import InNorm
+
+        return None if self.norm is None else InNorm(self.norm, self.coordinates)
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """Which inputs are taken, and how the model wants them."""
+
+    skip: Skip[int | None] = None
+    limit: Limit = None
+    stop_index: Max = None
+    split: Split[str | None] = None
+    size: Size = None
+    range: Range = None
+    mean: Mean = None
+    std: Std = None
+    classes: Classes = None
+
+
+@dataclass(frozen=True)
+class NoiseOptions:
+    """The noise and the form in which it is drawn."""
+
+    sigma: Sigma[float | None] = None
+    noise: NoiseName = None
+    noise_form: NoiseForm = None
+    lattice: Lattice = None
+
+    def settings(self) -> dict[str, Any]:
+        """What was said of the noise, in the words of a job file."""
+        return {"family": self.noise, "sigma": self.sigma, "form": self.noise_form, "lattice": self.lattice}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where the work is done."""
+
+    engine: EngineName = None
+    address: Address = None
+    workers: Workers = None
+    gpus_per_worker: GpusPerWorker = None
+    gpus: Gpus = None
+    patience: Patience = None
+
+    def engine_settings(self) -> dict[str, Any]:
+        """The engine and its settings, in the words of a job file."""
+        named = {one.name: getattr(self, one.name) for one in fields(EngineOptions)}
+        return {"name": named.pop("engine"), **named}
+
+    def on_ray(self) -> Any:
+        """The engine of commands that know this machine and Ray; None for this machine."""
+        from ringfence.engines.ray import Ray
+        from ringfence.errors import ArgumentError
+        from ringfence.work import engine_named
+
+        told = {name: value for name, value in self.engine_settings().items() if value is not None}
+        engine = engine_named(told or "local")
+        if engine.name not in ("local", Ray.name):
+            raise ArgumentError("engine", "must be local or ray here", engine.name, "Use one of these.")
+        return engine if isinstance(engine, Ray) else None
+
+
+@dataclass(frozen=True)
+class RunningOptions(EngineOptions):
+    """How the network runs, and from which seed; what is left out is decided by the certification."""
+
+    batch: Batch = None
+    device: Device[str | None] = None
+    precision: PrecisionName = None
+    compile: Compile = None
+    fast: Fast = False
+    autotune: Autotune = None
+    seed: Seed[int | None] = None
+    no_check: NoCheck = False

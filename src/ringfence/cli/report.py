@@ -10,6 +10,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results
+from ringfence.cli.derived import grouped
 
 Named = Annotated[
     list[Path],
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ringfence.stats.norms import InNorm
 
 
+@grouped
 def report_command(
     paths: Named,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
@@ -31,16 +33,12 @@ def report_command(
     class_names: Annotated[
         Path | None, typer.Option("--class-names", help="A text file with the name of one class per line.")
     ] = None,
-    norm: o.Norm = None,
-    coordinates: o.Coordinates = None,
+    within: o.NormOptions = o.NormOptions(),
     as_json: o.Json = False,
 ) -> None:
     """Write one self-contained page about the runs: curves, tables, every input; no network needed."""
     with friendly():
-        from ringfence.stats.norms import InNorm
-
-        in_norm = None if norm is None else InNorm(norm, coordinates)
-        answer = write_report(paths, out, title, class_names, shown=not as_json, in_norm=in_norm)
+        answer = write_report(paths, out, title, class_names, shown=not as_json, in_norm=within.shown)
         if as_json:
             print_json(answer)
 
@@ -74,13 +72,13 @@ def write_report(
     return {"report": str(out), "bytes": len(page), "runs": runs}
 
 
+@grouped
 def plot_command(
     paths: Named,
     out: Annotated[Path, typer.Option(help="The picture to write, .png, .svg or .pdf.")],
     kind: Annotated[str, typer.Option(help=KINDS)] = "curve",
     width: Annotated[int, typer.Option(help="Width of the plot in pixels.")] = 640,
-    norm: o.Norm = None,
-    coordinates: o.Coordinates = None,
+    within: o.NormOptions = o.NormOptions(),
     as_json: o.Json = False,
 ) -> None:
     """Write one figure of the report as a picture; --json also prints the numbers behind it."""
@@ -89,9 +87,8 @@ def plot_command(
         from ringfence.report.other_figures import other_figures
         from ringfence.report.reading import load
         from ringfence.report.rendering import save
-        from ringfence.stats.norms import InNorm
 
-        material = load(paths, without_runs=True, shown=None if norm is None else InNorm(norm, coordinates))
+        material = load(paths, without_runs=True, shown=within.shown)
         found = figure(kind.replace("_", "-"), material.lanes, other_figures(material))
         save(found, out, width)
         if as_json:

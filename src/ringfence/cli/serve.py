@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +48,7 @@ def serve_command(
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
         from ringfence.serve.served import read_secret
+        from ringfence.serve.service import own_process
 
         known = read_tokens(tokens, os.environ.get("RINGFENCE_TOKENS"))
         check_address(host, known)
@@ -67,11 +67,12 @@ def serve_command(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
             timeout_graceful_shutdown=round(limits.drain),
             limit_concurrency=1024,
             timeout_keep_alive=60,
         )
-        sys.setswitchinterval(0.0005)  # requests must not wait while a model's thread counts
+        own_process()
         uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -99,12 +99,12 @@ def at_command(
     with friendly():
         from ringfence.mechanisms import mechanisms_named
 
-        radii = {one.name: float(one(p_a, p_b, sigma)) for one in mechanisms_named("all")}
+        radii = {one: float(one(p_a, p_b, sigma)) for one in mechanisms_named("all")}
         if as_json:
-            finite = {name: radius if radius < float("inf") else None for name, radius in radii.items()}
+            finite = {one.name: radius if radius < float("inf") else None for one, radius in radii.items()}
             print_json({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite})
             return
-        say_facts({name: f"{radius:.6f}" for name, radius in sorted(radii.items(), key=lambda pair: -pair[1])})
+        say_facts({one.spelled: f"{radius:.6f}" for one, radius in sorted(radii.items(), key=lambda pair: -pair[1])})
 
 
 def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path | None) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import as_options, friendly, is_terminal, print_json, remark, results, say
-from ringfence.cli.groups import EngineOptions, grouped
+from ringfence.cli.derived import grouped
 from ringfence.cli.progress import Meter, in_words, meter
 from ringfence.printable import one_line
 
@@ -39,7 +39,7 @@ def sweep_command(
     pack: Annotated[Path | None, typer.Option(help="Afterwards pack what jobs made into archives there.")] = None,
     pack_mib: Annotated[float, typer.Option(help="Size of an archive at most, in MiB.")] = 14.0,
     unpack: Annotated[Path | None, typer.Option(help="Before, unpack the archives of this folder.")] = None,
-    where: EngineOptions = EngineOptions(),
+    where: o.EngineOptions = o.EngineOptions(),
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -66,7 +66,7 @@ def sweep_command(
             sweep.check_data(data, work)
         with locked(work.path), ExitStack() as connected:
             if unpack is not None:
-                unpack_work(unpack, work)
+                unpack_work(unpack, sweep.jobs, work)
             work.prepare(file.resolve().parent, data, sweep.given, zoos)
             schedule = Schedule(chosen, sweep.jobs, work, _hired(engine, connected, work.path, count))
             if not quiet:

@@ -177,7 +177,8 @@ def stages_table(runs: Sequence[RunMetrics]) -> Table:
     return table(headings, rows, ("run",), title, caption)
 
 
-MOST_ROWS = 21
+MOST_THETAS = 21
+"""Thresholds shown on the terminal: of a hundred and one every fifth."""
 CERTIFIED = "Certified accuracy (%) at radius"
 
 
@@ -197,8 +198,8 @@ def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:
 
 
 def print_points(points: Sequence[ThetaMetrics]) -> None:
-    """One line per theta, at most MOST_ROWS of them, evenly spaced."""
-    step = -(-(len(points) - 1) // (MOST_ROWS - 1)) if len(points) > MOST_ROWS else 1
+    """One line per theta, at most MOST_THETAS of them, evenly spaced."""
+    step = -(-(len(points) - 1) // (MOST_THETAS - 1)) if len(points) > MOST_THETAS else 1
     shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
     radii = [f"{radius:g}" for radius in points[0].certified_accuracy]
     for title in (CERTIFIED, "Certified selection rate (%) at radius"):

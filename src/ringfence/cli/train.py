@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, remark, say, together
-from ringfence.cli.derived import DerivedCommand, field_option, parameter
-from ringfence.cli.groups import EngineOptions, grouped
+from ringfence.cli.console import friendly, numbers, print_json, ready, remark, say, together
+from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
 from ringfence.cli.progress import show_progress, show_training
-from ringfence.cli.ready import ready
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def train_command(
     ] = None,
     mean: o.Mean = None,
     std: o.Std = None,
-    where: EngineOptions = EngineOptions(),
+    where: o.EngineOptions = o.EngineOptions(),
     parallel: Annotated[int, typer.Option(help="Members trained side by side (with --graph in one process).")] = 1,
     device: o.Device[str] = "auto",
     devices: Annotated[int, typer.Option(help="GPUs (or CPU processes) that share each batch.")] = 1,
@@ -73,7 +71,8 @@ def train_command(
     """Train noise-robust networks: single ones, or ensembles trained together."""
     with friendly("Run the same command again to continue."):
         from ringfence.data import load_dataset
-        from ringfence.loggers import all_of, logger_named
+        from ringfence.loggers import logger_named
+        from ringfence.progress import all_of
         from ringfence.training.options import described_job, objective_options
         from ringfence.training.run import TrainingRun
         from ringfence.training.side_by_side import run_training

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, whole_numbers
-from ringfence.cli.groups import grouped
+from ringfence.cli.derived import grouped
 from ringfence.cli.holdout import FirstInputs
 from ringfence.cli.progress import show_progress
 
 
-@dataclass(frozen=True)
-class VarianceChoice(FirstInputs):
-    """The first twenty inputs, and enough draws for a covariance."""
-
-    draws: Annotated[int, typer.Option(help="Draws that estimate the model, and as many that measure it.")] = 1000
-
-
 @grouped
 def variance_command(
-    choice: VarianceChoice,
+    choice: FirstInputs,
+    draws: Annotated[int, typer.Option(help="Draws that estimate the model, and as many that measure it.")] = 1000,
     k: Annotated[
         str | None, typer.Option("--k", help="Ensemble sizes, e.g. 2,3 (default: all up to the members).")
     ] = None,
@@ -39,11 +32,11 @@ def variance_command(
         from ringfence.analysis.variance_check import VarianceCheck, certified_sizes
         from ringfence.certifying import certify
         from ringfence.classifiers import Lanes
-        from ringfence.driver import Execution
         from ringfence.errors import ArgumentError
         from ringfence.mechanisms import one_sided_for
         from ringfence.procedures import Fixed
         from ringfence.sampling import check_seed
+        from ringfence.work import Execution
 
         count = len(choice.specs)
         if count < 2:
@@ -53,7 +46,7 @@ def variance_command(
             raise ArgumentError("--k", f"must lie between 1 and the {count} members", k, "Ask for fewer.")
         check_seed(choice.seed)
         noise, procedure = choice.drawn, Fixed(alpha, n=n)  # refused here, before anything is loaded
-        check = VarianceCheck(sizes, choice.sigma, choice.draws, n, alpha, centre, choice.seed, noise.name)
+        check = VarianceCheck(sizes, choice.sigma, draws, n, alpha, centre, choice.seed, noise.name)
         members, dataset = choice.load()
         votes = Lanes(members, ("soft",), prefixes=True)
         size_of = {name: place + 1 for place, name in enumerate(votes.names)}
@@ -64,7 +57,7 @@ def variance_command(
             certified = certified_sizes(records, size_of)
         found = check.compare(members, dataset, certified)
         if as_json:
-            print_json({"sigma": choice.sigma, "n": n, "draws": choice.draws, **found})
+            print_json({"sigma": choice.sigma, "n": n, "draws": draws, **found})
             return
         print_comparison(found)
         remark(f"{found['inputs']} inputs; zeta_p {found['zeta_p']:.3f}; ± is the standard error over inputs.")
@@ -83,17 +76,11 @@ def print_comparison(found: dict[str, Any]) -> None:
     results.print(table(("k", *COMPARED.values()), rows, title=title, padding=0))
 
 
-@dataclass(frozen=True)
-class ConditionsChoice(FirstInputs):
-    """The first twenty inputs, and enough draws for a mean gradient."""
-
-    draws: Annotated[int, typer.Option(help="Draws that the gradients are averaged over.")] = 100
-
-
 @grouped
 def conditions_command(
-    choice: ConditionsChoice,
+    choice: FirstInputs,
     radius: Annotated[float, typer.Option("--radius", help="Radius of the ball that is asked about.")],
+    draws: Annotated[int, typer.Option(help="Draws that the gradients are averaged over.")] = 100,
     as_json: o.Json = False,
 ) -> None:
     """Say where votes of the members are robust by the conditions of Yang et al. 2022: a diagnostic, no certificate."""
@@ -109,8 +96,8 @@ def conditions_command(
             rule = "must be gaussian: the conditions are about the curvature that it leaves"
             raise ArgumentError("noise", rule, noise.law.family, "Leave it out.")
         members, dataset = choice.load()
-        judged = judge(members, dataset, sigma=choice.sigma, radius=radius, draws=choice.draws, seed=choice.seed)
-        found = {"sigma": choice.sigma, "radius": radius, "draws": choice.draws, **summary(judged)}
+        judged = judge(members, dataset, sigma=choice.sigma, radius=radius, draws=draws, seed=choice.seed)
+        found = {"sigma": choice.sigma, "radius": radius, "draws": draws, **summary(judged)}
         if as_json:
             print_json(found)
             return

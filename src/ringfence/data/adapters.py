@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ringfence.data.dataset import Input, refuse_range
 from ringfence.data.images import is_image, mode_of, open_image, pixels_of
@@ -48,6 +48,29 @@ def inputs_of(source: Any, range: str | None = None) -> Iterator[Input]:
         for row in _rows(item, batched):
             yield _input(number, row, range)
             number += 1
+
+
+def shuffles(source: Any) -> bool:
+    """Whether it is a loader that gives its inputs in another order every time."""
+    sampler = getattr(getattr(source, "batch_sampler", None), "sampler", getattr(source, "sampler", None))
+    at_random = isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler)
+    return isinstance(source, DataLoader) and (at_random or getattr(sampler, "shuffle", False) is True)
+
+
+def all_eight_bit(source: Any) -> bool | None:
+    """Whether all inputs were given as bytes; None where nobody knows before they are read, one after the other."""
+    if not isinstance(source, list | tuple | Tensor | np.ndarray | Mapping):
+        return None
+    rows = (_parts(row)[0] for item in _items(source) for row in _rows(item, batched=False))
+    return eight_bit(next(rows, None)) and all(map(eight_bit, rows))
+
+
+def eight_bit(x: Any) -> bool:
+    """Whether an input, as it is given, has 8 bits a value: bytes, a picture, or a file's content with one."""
+    if isinstance(x, Tensor | np.ndarray):
+        return str(x.dtype).endswith("uint8")
+    listed = isinstance(x, list) and str(_array("input", x).dtype) == "uint8"
+    return listed or is_image(x) or isinstance(x, ENCODED) or (isinstance(x, Mapping) and "bytes" in x)
 
 
 def _items(source: Any) -> Iterable[Any]:
@@ -124,8 +147,18 @@ def _together(columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
 
 def _input(number: int, row: Any, range: str | None) -> Input:
     """A row as an Input."""
+    x, label, name = _parts(row)
     if isinstance(row, Input):
-        return replace(row, x=pixels(f"input {row.id}", row.x, range))
+        return replace(row, x=pixels(f"input {row.id}", x, range), eight_bit=row.eight_bit or eight_bit(x))
+    found = pixels(f"input {number}", x, range)
+    named = str(number if name is None else name)
+    return Input(number, found, _label(number, label), named, eight_bit=eight_bit(x))
+
+
+def _parts(row: Any) -> tuple[Any, Any, Any]:
+    """Picture, label and name of a row, as they are given."""
+    if isinstance(row, Input):
+        return row.x, row.label, row.name
     if isinstance(row, Mapping):
         x, label, name = (_named(row, keys) for keys in (PICTURES, LABELS, NAMES))
         if x is None:
@@ -139,8 +172,7 @@ def _input(number: int, row: Any, range: str | None) -> Input:
     else:
         rule = "each must be an Input, a picture, a (picture, label) pair or a mapping with both"
         raise DataError("inputs", rule, type(row).__name__, "Wrap your data accordingly.")
-    found = pixels(f"input {number}", x, range)
-    return Input(number, found, _label(number, label), str(number if name is None else name))
+    return x, label, name
 
 
 def _named(row: Mapping[Any, Any], keys: Sequence[str]) -> Any:
@@ -154,7 +186,7 @@ def _is_input(x: Any) -> bool:
 def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
     """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages."""
     if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
-        x = x["bytes"]
+        x = open_image(BytesIO(x["bytes"]), where, turned=True)
     if isinstance(x, ENCODED):
         x = open_image(BytesIO(x), where)
     if is_image(x):

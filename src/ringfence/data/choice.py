@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, final
 
-import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
-from ringfence.data.adapters import inputs_of
+from ringfence.data.adapters import all_eight_bit, inputs_of, shuffles
 from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, span
 from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
@@ -19,6 +20,10 @@ from ringfence.errors import ArgumentError, DataError
 
 IN_MEMORY = "in-memory:"
 """How a config names data that no text reads."""
+
+
+class OrderWarning(UserWarning):
+    """Inputs that come in another order every time: their numbers say nothing."""
 
 
 @final
@@ -73,20 +78,20 @@ class Data:
         return self.source if isinstance(self.source, str) else f"{IN_MEMORY}{type(self.source).__name__}"
 
     @property
-    def lattice(self) -> int | None:
-        """Steps per unit where all inputs are there as bytes: in one array or a list, alone or beside labels."""
-        pair = isinstance(self.source, tuple) and len(self.source) == 2
-        x = self.source[0] if pair else self.source
-        rows = [one[0] if isinstance(one, tuple) and one else one for one in x] if isinstance(x, list) and x else [x]
-        return EIGHT_BIT if all(map(_bytes, rows)) else None
-
-    @property
     def most(self) -> int | None:
         """How many inputs at most: limit, and those below stop."""
         if self.stop is None:
             return self.limit
         reached = -(-self.stop // self.skip)
         return reached if self.limit is None else min(self.limit, reached)
+
+    @property
+    def count(self) -> int:
+        """How many inputs are to come, 0 where that is not known without reading them; what a loader drops counts."""
+        x = self.source[0] if isinstance(self.source, tuple) and len(self.source) == 2 else self.source
+        x = x.dataset if isinstance(x, DataLoader) else x
+        there = -(-len(x) // self.skip) if isinstance(x, Sized) and not isinstance(x, Mapping | str) else 0
+        return there if self.most is None else min(there, self.most)
 
     @property
     def choice(self) -> dict[str, Any]:
@@ -110,8 +115,8 @@ class Data:
         return chosen
 
     def framed(self, dataset: Dataset, side: int | None) -> Data:
-        """The same; pictures of several sizes brought to so many pixels, where nobody has said how many."""
-        wanted = side is not None and self.size is None and dataset.several_sizes()
+        """The same; pictures of several sizes, or larger ones, brought to so many pixels, where nobody has said any."""
+        wanted = side is not None and self.size is None and dataset.misfits(side)
         return replace(self, size=side) if wanted else self
 
     def stream(self) -> Iterator[Input]:
@@ -119,17 +124,37 @@ class Data:
         if isinstance(self.source, str | Dataset):
             yield from self.load()
         else:
+            if shuffles(self.source):
+                warnings.warn(
+                    "the DataLoader shuffles: inputs are numbered as they come, so that `input_id` is no index into its"
+                    " data set and another run gives other numbers. Give a loader with shuffle=False.",
+                    OrderWarning,
+                    stacklevel=2,
+                )
             chosen = islice(inputs_of(self.source, self.range), 0, None, self.skip)
             for one in chosen if self.most is None else islice(chosen, self.most):
                 yield replace(one, x=in_form(one.x, self.range, self.channels))
+
+    def on_lattice(self) -> tuple[Iterator[Input], int | None]:
+        """The stream, and the lattice of its inputs, bytes: known of arrays and lists as a whole, of what is read one
+        after the other by the first."""
+        inputs, known = self.stream(), all_eight_bit(self.source)
+        first = list(islice(inputs, 1)) if known is None else []
+        return chain(first, inputs), EIGHT_BIT if known or any(one.eight_bit for one in first) else None
 
     def _kept(self) -> Dataset:
         """Inputs of the program as a Dataset; what can be read only once is refused."""
         if isinstance(self.source, Iterator):
             rule, remedy = "must be readable more than once here", "Give a list, a tensor, a DataLoader or a Dataset."
             raise DataError("data", rule, f"a {type(self.source).__name__}", remedy)
+        if shuffles(self.source):
+            rule, remedy = "must come in the same order whenever a run goes on", "Give a loader with shuffle=False."
+            raise DataError("data", rule, "a DataLoader that shuffles", remedy)
+        # What has no length may have no end either. Of the others the digest is that of all, whatever is chosen.
+        last = None if self.most is None or _sized(self.source) else self.skip * self.most
         # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        items = [replace(one, x=one.x.detach().clone()) for one in inputs_of(self.source, self.range)]
+        read = islice(inputs_of(self.source, self.range), last)
+        items = [replace(one, x=one.x.detach().clone()) for one in read]
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,
@@ -140,7 +165,7 @@ class Data:
             name_of=lambda position: items[position].name,
             shape=shape,
             identify=cache(lambda: _digest(items)),
-            lattice=self.lattice,
+            lattice=EIGHT_BIT if items and all(one.eight_bit for one in items) else None,
         )
 
 
@@ -154,5 +179,8 @@ def _digest(items: list[Input]) -> str:
     return write_digest({"inputs": hashed(values()), "labels": hashed([labels]), "index": hashed([index])})
 
 
-def _bytes(x: Any) -> bool:
-    return isinstance(x, torch.Tensor | np.ndarray) and str(x.dtype).endswith("uint8")
+def _sized(source: Any) -> bool:
+    try:
+        return len(source) >= 0
+    except TypeError:  # a loader has a length only if its data have one
+        return False

@@ -36,7 +36,8 @@ class InputRangeWarning(UserWarning):
 class Input:
     """One input: x is float32 of shape (C, H, W), in [0, 1] unless a warning said otherwise.
 
-    range_told: whoever made it has looked at its range already, or means it to be what it is.
+    range_told: whoever made it has looked at its range already, or means it to be what it is. eight_bit: it was given
+    as bytes or as a picture of such, and so is in whole steps of 1/255.
     """
 
     id: int
@@ -44,6 +45,7 @@ class Input:
     label: int | None
     name: str
     range_told: bool = False
+    eight_bit: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Dataset:
     read: position in the source -> x; name_of: position in the source -> name; positions: one per id.
     num_classes is None where the source does not say; identify finds the digest, which may mean to read every file.
     lattice: steps per unit of the lattice that all inputs are known to lie on, 255 for 8-bit ones; None: not known.
-    several_sizes: whether pictures, as they are stored, have several; asked only by whoever can do something about it.
+    misfits: whether pictures, as they are stored, have several sizes or are larger than so many pixels; asked only by
+    whoever can do something about it.
     """
 
     name: str
@@ -68,7 +71,7 @@ class Dataset:
     num_classes: int | None = None
     class_names: Sequence[str] | None = None
     lattice: int | None = None
-    several_sizes: Callable[[], bool] = lambda: False
+    misfits: Callable[[int], bool] = lambda side: False
 
     def __post_init__(self) -> None:
         if len(set(self.ids)) < len(self.ids):
@@ -95,13 +98,15 @@ class Dataset:
     @property
     def first_readable(self) -> Tensor:
         """The first input that can be read, to see what fits; refused where there is none."""
-        told: list[str] = []
+        told: list[tuple[str, str]] = []
         for index in range(len(self)):
             try:
                 return self[index].x
-            except (RingfenceError, OSError, ValueError) as error:
-                told.append(str(error).rstrip("."))
-        raise DataError("data", "must have inputs that can be read", told[0] if told else "none", "Mend the data.")
+            except RingfenceError as error:
+                told.append((f"{error.argument}: {error.rule}, got {error.received}", error.remedy))
+            except (OSError, ValueError) as error:
+                told.append((str(error).rstrip("."), "Mend the data."))
+        raise DataError("data", "must have inputs that can be read", *(told[0] if told else ("none", "Mend the data.")))
 
     def every(self, skip: int, limit: int | None = None, first: int = 0) -> Dataset:
         """Every skip-th input from position first on, and at most limit of those."""
@@ -195,8 +200,7 @@ def warn_of_range(name: str, low: float, high: float) -> None:
     """Warns once, naming the range, when values leave [0, 1]."""
     if low < 0 or high > 1:
         warnings.warn(
-            f"{name}: inputs range over [{low:g}, {high:g}], not [0, 1]; sigma and radii are in these units. "
-            "Store pixels in [0, 1] and give the normalisation (mean and std) to the model.",
+            f"{name}: inputs range over [{low:g}, {high:g}], not [0, 1]; sigma and radii are in these units.",
             InputRangeWarning,
             stacklevel=2,
         )

@@ -109,7 +109,7 @@ def image_folder(
         num_classes=num_classes if num_classes is not None else (len(class_names) if class_names else None),
         class_names=class_names or None,
         lattice=EIGHT_BIT,
-        several_sizes=partial(have_several_sizes, files if framing is None else []),
+        misfits=partial(misfit, files if framing is None else []),
     )
 
 
@@ -120,12 +120,15 @@ def _listing(path: Path) -> tuple[list[Path], list[int | None], list[str]]:
     if not folders:
         files = _images(path)
         return files, [None] * len(files), []
-    pairs = [(file, number) for number, folder in enumerate(folders) for file in _images(folder)]
+    pairs = [(file, number) for number, folder in enumerate(folders) for file in _images(folder, within=True)]
     return [file for file, _ in pairs], [number for _, number in pairs], [folder.name for folder in folders]
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file())
+def _images(folder: Path, within: bool = False) -> list[Path]:
+    """Sorted; those of a class may lie in folders within its own, as for torchvision, unless these are hidden."""
+    found = (one for one in (folder.rglob("*") if within else folder.iterdir()) if one.suffix.lower() in SUFFIXES)
+    shown = (one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts[:-1]))
+    return sorted(one for one in shown if one.is_file())
 
 
 def _from_csv(path: Path) -> tuple[list[Path], list[int | None]]:
@@ -176,10 +179,12 @@ def mode_of(image: Image) -> str:
     return "L" if image.mode in ("1", "L") else "RGB"
 
 
-def open_image(file: BinaryIO, where: str) -> Image:
-    """A decoded picture; where: its name in messages."""
+def open_image(file: BinaryIO, where: str, turned: bool = False) -> Image:
+    """A decoded picture; where: its name in messages; turned: as its camera says, which ``datasets`` does with its rows
+    and torchvision does not with folders."""
     try:
         from PIL import Image as pillow
+        from PIL.ImageOps import exif_transpose
     except ImportError as error:
         remedy = "Install it: pip install 'ringfence[images]'."
         raise DataError(where, "reading images needs pillow", "not installed", remedy) from error
@@ -189,8 +194,9 @@ def open_image(file: BinaryIO, where: str) -> Image:
             with pillow.open(file, formats=FORMATS) as image:
                 _check_size(where, *image.size)
                 _refuse_several(where, image)
+                refuse_deep(where, image)
                 image.load()
-                return image
+                return exif_transpose(image) if turned else image
         except pillow.DecompressionBombError as error:
             raise _too_large(where, error) from error
         except DataError:
@@ -207,6 +213,17 @@ def _refuse_several(where: str, image: Image) -> None:
         raise DataError(where, "must hold one picture", f"{frames} frames or pages", "Save the one that is meant.")
 
 
+def refuse_deep(where: str, image: Image) -> None:
+    """Refuse more than 8 bits a channel: colours are cut off to those while they are decoded, and over a whole picture
+    that can be more than a radius. Before it is decoded, the name of the file's own form tells."""
+    told = [one[3] for one in getattr(image, "tile", ())]
+    forms = [image.mode, *(str(one[0] if isinstance(one, tuple) else one) for one in told)]
+    deep = next((one for one in forms if one.startswith(("I", "F")) or one.endswith((";16B", ";16L", ";16N"))), None)
+    if deep is not None:
+        remedy = "Convert it, or give its numbers as an array (.npz; to a server .npy)."
+        raise DataError(where, "must have 8 bits per channel", f"mode {deep}", remedy)
+
+
 def _check_size(where: str, width: int, height: int) -> None:
     if width * height > MOST_PIXELS:
         raise _too_large(where, f"{width} x {height}")
@@ -218,8 +235,7 @@ def _too_large(where: str, received: object) -> DataError:
 
 def pixels_of(image: Image, where: str, mode: str, framing: Framing | None = None) -> Tensor:
     """(C, H, W) in [0, 1]; mode: L (grey) or RGB."""
-    if image.mode.startswith(("I", "F")):
-        raise DataError(where, "must have 8 bits per channel", f"mode {image.mode}", "Convert it, or use .npz.")
+    refuse_deep(where, image)
     image = image.convert(mode)
     if framing is not None:
         _check_size(where, *framing.resized(image))
@@ -228,11 +244,12 @@ def pixels_of(image: Image, where: str, mode: str, framing: Framing | None = Non
     return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
 
 
-def have_several_sizes(files: Iterable[Path | BinaryIO]) -> bool:
-    """Whether pictures, as their first bytes say, differ in size; unreadable ones are told by whoever reads them."""
+def misfit(files: Iterable[Path | BinaryIO], side: int) -> bool:
+    """Whether pictures, as their first bytes say, differ in size or all exceed a square of so many pixels; unreadable
+    ones are told by whoever reads them."""
     from PIL import Image as pillow
 
-    first = None
+    first: tuple[int, int] | None = None
     for file in files:
         try:
             with pillow.open(file, formats=FORMATS) as image:
@@ -241,7 +258,7 @@ def have_several_sizes(files: Iterable[Path | BinaryIO]) -> bool:
                     return True
         except Exception:
             continue
-    return False
+    return first is not None and min(first) >= side and first != (side, side)
 
 
 def _content(file: Path) -> bytes:

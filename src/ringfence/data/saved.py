@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ringfence.data.adapters import LABELS, PICTURES, pixels
 from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last, split_among
-from ringfence.data.images import Framing, have_several_sizes, mode_of, open_image, pixels_of
+from ringfence.data.images import Framing, misfit, mode_of, open_image, pixels_of
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import DataError
 
@@ -69,7 +69,7 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
         num_classes=len(known) if known else None,
         class_names=known or None,
         lattice=EIGHT_BIT if encoded else None,
-        several_sizes=lambda: encoded and framing is None and have_several_sizes(map(BytesIO, _contents(column))),
+        misfits=lambda side: encoded and framing is None and misfit(map(BytesIO, _contents(column)), side),
     )
 
 
@@ -143,7 +143,7 @@ def _picture(where: str, value: Any) -> Image:
     if not isinstance(content, bytes):
         rule, remedy = "must hold the picture itself", "Save it with its pictures inside: cast_column, then map."
         raise DataError(where, rule, "the name of a file elsewhere", remedy)
-    return open_image(BytesIO(content), where)
+    return open_image(BytesIO(content), where, turned=True)
 
 
 def _contents(column: Any) -> Iterator[bytes]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from ringfence.data import Input
-from ringfence.driver import Execution, Progress
+from ringfence.driver import Progress
 from ringfence.engines.dispatch import Dispatch
 from ringfence.engines.worker import Report
 from ringfence.errors import ClassifierError, ModelError
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan
+from ringfence.work import Execution
 
 BLAMED = 2
 """Inputs that a worker failed on and another one did not, before it is taken for broken."""

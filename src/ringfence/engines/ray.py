@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import torch
 
 from ringfence.data import Input
-from ringfence.driver import Work
 from ringfence.engines.crew import Crew, Manager, Message
 from ringfence.engines.worker import Parcel, Report, Worker
 from ringfence.errors import ArgumentError
 from ringfence.extending import PLUGINS, load_plugins
 from ringfence.record import Record
-from ringfence.work import ENGINES, Engine
+from ringfence.work import ENGINES, Engine, Work
 
 if TYPE_CHECKING:
     from ray import ObjectRef

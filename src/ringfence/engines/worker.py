@@ -15,12 +15,13 @@ from typing import Any, final
 import torch
 
 from ringfence.data import Input
-from ringfence.driver import Execution, Progress, Work
+from ringfence.driver import Progress
 from ringfence.errors import ModelError, RingfenceError
 from ringfence.noise.checked import checked_kernel
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, pick_device
 from ringfence.version import __version__
+from ringfence.work import Execution, Work
 
 REPORT_SECONDS = 0.25
 """Records and progress are told together, so often at most."""
@@ -80,9 +81,9 @@ class Report:
 def drawing_kind(work: Work) -> str:
     """What the draws of a work depend on beside their keys: nothing where they are exact, else the device, and on CUDA
     whether our own kernel runs there."""
-    device = pick_device(work.execution.device)
     if work.noise.law.lattice is not None:
         return "exact"
+    device = pick_device(work.execution.device)
     return f"{device.type}, {'kernel' if checked_kernel('ringfence.noise.kernel', device) else 'torch'}"
 
 

@@ -1,15 +1,16 @@
 """Fixed linear maps before the noise, with a certified bound on how much they stretch."""
 
 from ringfence.lift.base import LIFTS, Identity, Lift
-from ringfence.lift.linear import FORMS, MODES, Linear, NoisePlace, Paper, RandomPatches, WithStrip, noise_place
+from ringfence.lift.linear import MODES, Form, Linear, Mode, NoisePlace, Paper, RandomPatches, WithStrip, noise_place
 
 __all__ = [
-    "FORMS",
     "LIFTS",
     "MODES",
+    "Form",
     "Identity",
     "Lift",
     "Linear",
+    "Mode",
     "NoisePlace",
     "Paper",
     "RandomPatches",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, Literal, NamedTuple, final, get_args
 
 import torch
 from torch import Tensor
@@ -175,8 +175,10 @@ class WithStrip(Lift):
         return {"name": self.mode, "norm_bound": self.norm_bound, "operator": self.crops.settings()}
 
 
-MODES = ("input", "resized", "patch", "per-patch-input")
-FORMS = ("sound", "paper")
+Mode = Literal["input", "resized", "patch", "per-patch-input"]
+Form = Literal["sound", "paper"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 class NoisePlace(NamedTuple):

@@ -20,6 +20,9 @@ _ROUND_DOWN = 1 - 1e-9
 """Radii are rounded down by this factor, far more than any formula here errs."""
 _ROUNDING = 4e-15
 """Taken off at scale 1: two probabilities that differ in their last digit certify nothing."""
+_ROUNDING_BETWEEN = 1e-14
+"""The same for bounds on functions smoothed apart, taken off after the scale: folders hold radii rounded so, to the
+last bit, and verification asks for that bit."""
 _CHUNK = 8192
 """Points computed at once: the temporaries of the search loops stay in the cache."""
 
@@ -35,6 +38,11 @@ class Mechanism(ABC):
     families: frozenset[str] = frozenset()
     norm: Norm = "l2"
     joins: bool = False
+
+    @property
+    def spelled(self) -> str:
+        """The name as options and messages have it; records and configs keep it with underscores."""
+        return self.name.replace("_", "-")
 
     @final
     def __call__(self, p_a: ArrayLike, p_b: ArrayLike, noise: NoiseLaw | float) -> FloatArray:
@@ -59,12 +67,12 @@ class Mechanism(ABC):
         """
         law = self.proved_for(noise)
         if not self.joins:
-            rule = f"{self.name} has no proof for bounds on members smoothed apart"
-            raise ArgumentError("mechanism", rule, self.name, "Use neyman_pearson.")
+            rule = f"{self.spelled} has no proof for bounds on members smoothed apart"
+            raise ArgumentError("mechanism", rule, self.spelled, "Use neyman-pearson.")
         top, other = np.broadcast_arrays(np.asarray(p_a, np.float64), np.asarray(p_b, np.float64))
         _check(top, other, most=np.ones_like(top))
         unit = self._at_unit_scale(*apart(top, other, law), law.unit)
-        return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - 1e-14, 0.0))
+        return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - _ROUNDING_BETWEEN, 0.0))
 
     @final
     def proved_for(self, noise: NoiseLaw | float) -> NoiseLaw:
@@ -72,9 +80,8 @@ class Mechanism(ABC):
         law = as_law(noise)
         if law.family not in self.families:
             about = ", ".join(sorted(self.families))
-            rule = (
-                f"{self.name} is a proof about {about or 'no'} noise{'' if about else ': its class names no families'}"
-            )
+            rule = f"{self.spelled} is a proof about {about or 'no noise: its class names no families'}"
+            rule += " noise" if about else ""
             raise ArgumentError("mechanism", rule, f"{law}", "Choose a mechanism that is proved for this noise.")
         return law
 
@@ -137,8 +144,8 @@ def check_together(mechanisms: Sequence[Mechanism], noise: NoiseLaw | float) -> 
     """Refuse mechanisms that are not proved for this noise, or whose radii beside each other are of different norms."""
     for one in mechanisms:
         one.proved_for(noise)
-    norms = {one.name: one.norm for one in mechanisms}
-    if len(set(norms.values())) > 1:
+    if len({one.norm for one in mechanisms}) > 1:
+        norms = ", ".join(f"{one.spelled} in {one.norm}" for one in mechanisms)
         raise ArgumentError("mechanism", "all of a run must be about one norm", norms, "Run them apart.")
 
 

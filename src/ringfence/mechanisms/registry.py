@@ -29,8 +29,8 @@ class BestOf(Mechanism):
     def __init__(self, *members: Mechanism) -> None:
         if not members:
             raise ArgumentError("best_of", "needs at least one mechanism", "none", "Write best_of(renyi, one_sided).")
-        norms = {one.name: one.norm for one in members}
-        if len(set(norms.values())) > 1:
+        if len({one.norm for one in members}) > 1:
+            norms = ", ".join(f"{one.spelled} in {one.norm}" for one in members)
             raise ArgumentError("best_of", "members must be about one norm", norms, "Compare radii of one norm.")
         self.members = members
         self.name = "best_of:" + "+".join(member.name for member in members)
@@ -80,7 +80,7 @@ def mechanism(name: str) -> Mechanism:
         return best_of(*(mechanism(member) for member in plain.removeprefix("best_of:").split("+")))
     if plain in MECHANISMS:
         return MECHANISMS[plain]
-    known = [*MECHANISMS, "best_of:a+b"]
-    near = get_close_matches(plain, known, n=1, cutoff=0.4)
+    known = [*(one.spelled for one in MECHANISMS.values()), "best-of:a+b"]
+    near = get_close_matches(plain.replace("_", "-"), known, n=1, cutoff=0.4)
     remedy = f"Did you mean {near[0]}?" if near else f"Choose from {', '.join(known)}."
     raise ArgumentError("mechanism", f"must be one of {', '.join(known)}", repr(name), remedy)

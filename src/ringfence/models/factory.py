@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from torch import nn
 
 from ringfence.classifiers.base import refuse_lazy
 from ringfence.errors import ModelError
+from ringfence.extending import import_file
 from ringfence.models.registry import SOURCES
 
 
@@ -83,14 +83,7 @@ def _find(spec: str, place: str, name: str) -> Callable[..., Any]:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ModelError(str(path), "must be an existing file", "no such file", "Check the path before the colon.")
-    name = f"_ringfence_factory_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module  # dataclasses and pickling look their module up by name
-    found.loader.exec_module(module)
-    return module
+    return import_file(path, "_ringfence_factory")
 
 
 def _import_module(name: str) -> ModuleType:

@@ -127,10 +127,15 @@ def _refuse_fresh(spec: str, report: dict[str, Any]) -> None:
 
 
 def _preprocessing(spec: str, told: dict[str, Any] | None, config: Any) -> Preprocessing:
-    """What an image processor does to pixels in [0, 1]; without one the size alone, as far as the model says it."""
+    """What an image processor does to pixels in [0, 1]; without one what the model says: those of timm all of it."""
     if told is None:
-        side = getattr(config, "image_size", None)
-        return Preprocessing(None, _pair(side))
+        side, timm = getattr(config, "image_size", None), getattr(config, "pretrained_cfg", None) or {}
+        numbers = (timm["mean"], timm["std"]) if {"mean", "std"} <= timm.keys() else None
+        size = _pair(side) or _pair(timm.get("input_size", ())[1:])
+        return Preprocessing(numbers, size, str(timm.get("interpolation", "bicubic")))
+    if told.get("do_normalize") and not (told.get("image_mean") and told.get("image_std")):
+        rule, remedy = "must tell image_mean and image_std if do_normalize", "Write both into preprocessor_config.json."
+        raise ModelError(spec, rule, "a processor without one of them", remedy)
     steps = {key for key, value in told.items() if value is True and (key.startswith("do_") or key in _MORE_STEPS)}
     if unknown := sorted(steps - _STEPS):
         rule, remedy = "has a processor with steps that are not known here", "Write a factory: file.py:factory."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, final
 
 from torch import nn
@@ -11,11 +11,11 @@ from torch import nn
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes, NetworkSelector, theta_lanes, vote_lanes
 from ringfence.classifiers.denoised import Denoised
 from ringfence.classifiers.normalize import Normalize
-from ringfence.classifiers.patches import REDUCTIONS, Chunks, Clips, Crops, Patches, Reduction
+from ringfence.classifiers.patches import Chunks, Clips, Crops, Patches, Reduction
 from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
-from ringfence.lift import FORMS, LIFTS, MODES, Lift, noise_place
+from ringfence.lift import LIFTS, Form, Lift, Mode, noise_place
 from ringfence.models.grammar import Leaf, Tree
 from ringfence.models.normalization import refuse_second
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Numbers, Shape, WholeNumbers, node
@@ -81,20 +81,25 @@ for _name, _kind in {"soft": SoftVote, "softmax": SoftmaxVote, "hard": HardVote,
     _register_vote(_name, _kind)
 
 
-@final
-@node("weighted")
-@dataclass(frozen=True)
-class WeightedNode(NodeKind):
-    """The mean of members under given weights, of logits or of softmax scores."""
+class OneOfMembers(NodeKind):
+    """One classifier made of single ones."""
 
     most: ClassVar[int | None] = None
-    weights: Numbers
-    on: str = "logits"
 
     def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
         """One classifier."""
         members(self, inner)
         return ONE
+
+
+@final
+@node("weighted")
+@dataclass(frozen=True)
+class WeightedNode(OneOfMembers):
+    """The mean of members under given weights, of logits or of softmax scores."""
+
+    weights: Numbers
+    on: str = "logits"
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """One weighted vote."""
@@ -104,16 +109,10 @@ class WeightedNode(NodeKind):
 @final
 @node("consensus")
 @dataclass(frozen=True)
-class ConsensusNode(NodeKind):
+class ConsensusNode(OneOfMembers):
     """K-consensus: the other members are asked only where the first ones disagree."""
 
-    most: ClassVar[int | None] = None
     agree: int
-
-    def lanes(self, inner: Sequence[LaneSet]) -> LaneSet:
-        """One classifier."""
-        members(self, inner)
-        return ONE
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """With work truly skipped."""
@@ -221,18 +220,9 @@ class _Reduced(NodeKind):
 
     sees_whole: ClassVar[bool] = False
 
-    reduce: str
-    noise: str
-    form: str
-
-    def __post_init__(self) -> None:
-        if self.reduce not in REDUCTIONS:
-            rule = f"must be {' or '.join(REDUCTIONS)}"
-            raise ModelError(f"{self.name}(reduce=)", rule, f"'{self.reduce}'", "Write e.g. reduce=mean.")
-        for name, value, known in (("noise", self.noise, MODES), ("form", self.form, FORMS)):
-            if value not in known:
-                rule, remedy = f"must be one of {', '.join(known)}", f"Write e.g. {name}={known[0]}."
-                raise ModelError(f"{self.name}({name}=)", rule, f"'{value}'", remedy)
+    reduce: Reduction
+    noise: Mode
+    form: Form
 
     @property
     def sound(self) -> bool:
@@ -260,23 +250,13 @@ class PatchesNode(_Reduced):
     stride: int | None = None
     sampling: str = "dense"
     seed: int = 0
-    reduce: str = "mean"
-    noise: str = "input"
-    form: str = "sound"
+    reduce: Reduction = "mean"
+    noise: Mode = "input"
+    form: Form = "sound"
 
     @property
     def _crops(self) -> Crops:
-        chosen: Any = {"kind": self.kind, "sampling": self.sampling}
-        return Crops(
-            size=self.size,
-            count=self.count,
-            resize=self.resize,
-            pad=self.pad,
-            crop=self.crop,
-            stride=self.stride,
-            seed=self.seed,
-            **chosen,
-        )
+        return Crops(**{one.name: getattr(self, one.name) for one in fields(Crops)})
 
     @property
     def at_input(self) -> bool:
@@ -285,8 +265,7 @@ class PatchesNode(_Reduced):
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """Noise at the input; ``placed`` changes it where it enters elsewhere."""
-        reduce: Reduction = self.reduce  # type: ignore[assignment]
-        return Patches(models[0], self._crops, reduce)
+        return Patches(models[0], self._crops, self.reduce)
 
     def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:
         """The lift of the noise's place, and what is left to do."""
@@ -304,14 +283,13 @@ class ClipsNode(_Reduced):
     frames: int
     count: int | None = None
     stride: int | None = None
-    reduce: str = "mean"
-    noise: str = "input"
-    form: str = "sound"
+    reduce: Reduction = "mean"
+    noise: Mode = "input"
+    form: Form = "sound"
 
     def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
         """Noise on the video."""
-        reduce: Reduction = self.reduce  # type: ignore[assignment]
-        return Clips(models[0], self.frames, self.count, self.stride, reduce)
+        return Clips(models[0], self.frames, self.count, self.stride, self.reduce)
 
     def placed(self, module: nn.Module, shape: Shape) -> tuple[nn.Module, Lift]:
         """The lift of the noise's place, and what is left to do."""

@@ -59,6 +59,7 @@ class OnnxFile(Library):
 
     name: ClassVar[str] = "onnx"
     trusted: ClassVar[bool] = False
+    has_gradients: ClassVar[bool] = False
 
     def built(self, rest: str, num_classes: int | None) -> Built:
         """The graph; its file, and files that hold its weights, are its digest."""

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, field, fields, make_dataclass
 from difflib import get_close_matches
-from typing import Any, ClassVar, Final, TypeVar, get_type_hints
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -92,10 +92,12 @@ class Source(ABC):
     """Where networks come from by a name of one's own: ``name:rest`` is a leaf that ``load`` builds.
 
     trusted: whether loading runs no code but the source's own, so that a stranger's run folder may name any rest.
+    has_gradients: whether its networks can be attacked.
     """
 
     name: ClassVar[str]
     trusted: ClassVar[bool] = False
+    has_gradients: ClassVar[bool] = True
 
     @abstractmethod
     def load(self, rest: str, num_classes: int | None) -> nn.Module:
@@ -209,6 +211,8 @@ def _read(name: str, key: str, value: Tree, wanted: Any) -> Any:
     optional = type(None) in getattr(wanted, "__args__", ())
     if optional and text == "none":
         return None
+    if get_origin(wanted) is Literal and text not in (words := get_args(wanted)):
+        raise ModelError(where, f"must be one of {', '.join(words)}", f"'{text}'", f"Write e.g. {key}={words[0]}.")
     try:
         if wanted is bool:
             return {"true": True, "false": False}[text]

@@ -7,14 +7,13 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, final
 
 from ringfence.errors import ModelError
 from ringfence.models.weights import read_weights
-from ringfence.models.zoo_weights import check_kept, kept_weights, weights_folder
+from ringfence.models.zoo_weights import check_kept, digest_of, kept_weights
 
 PLACE = "RINGFENCE_ZOO"
 """Environment variable that names the zoo's folder."""
@@ -56,7 +55,7 @@ class ZooEntry:
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of every file by name."""
-        return {name: sha256(file.read_bytes()).hexdigest() for name, file in self.files.items()}
+        return {name: digest_of(file) for name, file in self.files.items()}
 
 
 def zoo_root(given: Path | None = None) -> Path:
@@ -163,6 +162,6 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
         )
         raise ModelError("model", f"of {training} {kept}", found, remedy)
     path = entry.files[chosen]
-    if path.parent == weights_folder():
+    if chosen in entry.known:
         check_kept(path, entry.known[chosen])
     return path

@@ -37,11 +37,17 @@ def kept_weights(digest: str) -> Path | None:
 
 
 def check_kept(path: Path, digest: str) -> None:
-    """Refuse a kept file that has become another one."""
+    """Refuse a file that has become another one."""
+    if (found := digest_of(path)) != digest:
+        remedy = f"Remove it, and add it again: ringfence zoo add FILE ({digest})."
+        rule = "must be what its name or SHA256SUMS says"
+        raise ModelError(str(path), rule, f"other bytes, of sha256 {found}", remedy)
+
+
+def digest_of(path: Path) -> str:
+    """The hash by which a file is known."""
     with path.open("rb") as file:
-        if (found := _digest(file)) != digest:
-            remedy = f"Remove it, and add it again: ringfence zoo add FILE ({digest})."
-            raise ModelError(str(path), "must be what its name says", f"other bytes, of sha256 {found}", remedy)
+        return _digest(file)
 
 
 def add_weights(places: Sequence[Path], wanted: Container[str]) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar, Final, Self, final
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from ringfence.errors import ArgumentError
 from ringfence.noise.checked import checked_kernel
-from ringfence.noise.exact import add_steps, fill_steps
+from ringfence.noise.exact import Law, add_steps, fill_steps
 from ringfence.noise.philox import signed
 from ringfence.stats.noise_law import AUTO, EXACT, FLOAT, NoiseLaw
 
@@ -122,7 +123,7 @@ class FamilyNoise(Noise):
     def fill(self, out: Tensor, key: int) -> None:
         """Float32 numbers; exact ones as multiples of the lattice's step."""
         if self.lattice is not None:
-            fill_steps(out, key, (self.name, self.sigma, self.lattice))
+            fill_steps(out, key, Law(self.name, self.sigma, self.lattice))
             out.mul_(1 / self.lattice)
         elif out.device.type == "cpu":
             self.fill_on_host(out, key)
@@ -140,17 +141,36 @@ class FamilyNoise(Noise):
         if self.lattice is None:
             self.fill(out, key)
         else:
-            fill_steps(out, key, (self.name, self.sigma, self.lattice))
+            fill_steps(out, key, Law(self.name, self.sigma, self.lattice))
 
     @final
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:
         """One kernel on CUDA."""
         if self.lattice is not None:
-            return add_steps(out, clean, table, (self.name, self.sigma, self.lattice))
+            return add_steps(out, clean, table, Law(self.name, self.sigma, self.lattice))
         kernel = _kernel(out.device)
         if kernel is not None:
             kernel.add_noise(out, clean, table, self.sigma, self.name)
         return kernel is not None
+
+
+NOISES: dict[str, Callable[..., Noise]] = {}
+"""What draws each family, made from its scale, and from form and lattice where it is not drawn in float32."""
+
+
+def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None = None) -> Noise:
+    """The noise of a family at this scale, in this form; one that is made from its scale alone is float."""
+    if family not in NOISES:
+        near = ["gaussian"] if family == "normal" else get_close_matches(family, NOISES, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else "Use gaussian, or register what draws it."
+        raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), remedy)
+    try:
+        return NOISES[family](scale, form, lattice)
+    except TypeError:
+        if form in (AUTO, FLOAT) and lattice is None:
+            return NOISES[family](scale)
+        rule, remedy = f"{family} noise is drawn in float32 alone", "Leave out form and lattice."
+        raise ArgumentError("noise_form", rule, repr(form), remedy) from None
 
 
 def _kernel(device: torch.device) -> Any:

@@ -1,4 +1,4 @@
-"""Exact noise on CUDA in one kernel: the integers of inversion.py, drawn, added to their inputs, cast and laid out.
+"""Exact noise on CUDA in one kernel: the integers of exact.py, drawn, added to their inputs, cast and laid out.
 
 A float32 guess says next to which threshold a word lies, and comparing integers decides. Guesses are checked for every
 law on its device; where they are not good enough, and for the few words that 32 bits do not tell, all 64 are searched.
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from ringfence.noise import inversion
+from ringfence.noise import exact as exact_noise
 from ringfence.noise.kernel import BLOCK, FAMILIES, put, words_at
 
 FAR: Final = (1 << 12) - 1
@@ -127,20 +127,20 @@ def _guess_all(out, words, steps, count, FAMILY: tl.constexpr, BLOCK: tl.constex
     tl.store(out + i, _guess(word, steps, FAMILY), mask=i < count)
 
 
-def guesses(words: Tensor, law: inversion.Law) -> Tensor:
+def guesses(words: Tensor, law: exact_noise.Law) -> Tensor:
     """Where words (n,), int32 by their bits, lie in a law, as the kernel guesses: (n,) float32, in steps."""
     out = torch.empty(words.shape, device=words.device)
-    constants = {"FAMILY": FAMILIES[law[0]], "BLOCK": BLOCK}
+    constants = {"FAMILY": FAMILIES[law.family], "BLOCK": BLOCK}
     grid = (triton.cdiv(len(words), BLOCK), 1)
-    _guess_all[grid](out, words, law[1] * law[2], len(words), **constants, num_warps=BLOCK // 32)
+    _guess_all[grid](out, words, law.steps, len(words), **constants, num_warps=BLOCK // 32)
     return out
 
 
 @lru_cache(maxsize=8)
-def tables_on(device: str, law: inversion.Law) -> tuple[Tensor, Tensor, int]:
+def tables_on(device: str, law: exact_noise.Law) -> tuple[Tensor, Tensor, int]:
     """On a device: the upper halves of the thresholds as int32 by their bits, with one below and one above that no word
     passes, the thresholds as the search wants them, and up to which distance from the end words are searched for."""
-    found = inversion.guide(*law)
+    found = exact_noise.guide(*law)
     edges = np.concatenate([[0], found.upper, [0xFFFFFFFF]]).astype(np.uint32).view(np.int32)
     values = (found.table.values ^ np.uint64(1 << 63)).view(np.int64)
     landmarks = found.landmarks(FAR)
@@ -149,7 +149,7 @@ def tables_on(device: str, law: inversion.Law) -> tuple[Tensor, Tensor, int]:
     return torch.from_numpy(edges).to(device), torch.from_numpy(values).to(device), far
 
 
-def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: inversion.Law) -> None:
+def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: exact_noise.Law) -> None:
     """out[r] = (clean[table[0, r]] + the integers of key table[1, r] in place table[2, r]) / lattice; place -1: none.
 
     out, table: as in kernel.add_noise; clean: (slots, *shape) float32, contiguous, whole numbers of lattice steps.
@@ -164,15 +164,15 @@ def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: inversion.Law) 
         table,
         edges,
         values,
-        law[1] * law[2],
+        law.steps,
         far,
-        inversion.guide(*law).table.lowest,
+        exact_noise.guide(*law).table.lowest,
         len(values),
-        1 / law[2],
+        1 / law.lattice,
         len(out),
         SIZE=size,
         CHANNELS=out.shape[1] if last else 1,
-        FAMILY=FAMILIES[law[0]],
+        FAMILY=FAMILIES[law.family],
         HALVINGS=len(values).bit_length(),
         BLOCK=BLOCK,
         num_warps=BLOCK // 32,
@@ -181,4 +181,4 @@ def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: inversion.Law) 
 
 def is_right(device: torch.device, family: str) -> bool:
     """Whether draws of a family on this device are the integers of the CPU, bit by bit."""
-    return inversion.are_drawn_by(add_integers, device, family)
+    return exact_noise.are_drawn_by(add_integers, device, family)

@@ -219,7 +219,9 @@ def strongest_rival(outcomes: IntArray, top: IntArray) -> IntArray:
 def check_reachable(radius: float, best: float, given: Given, remedy: str, name: str = "radius") -> None:
     """A target that no outcome of the draws could prove is refused before anything runs."""
     if radius > best:
-        rule = f"no outcome of these draws can prove more than {best:.4g} by {given.mechanism.name} under {given.law}"
+        rule = (
+            f"no outcome of these draws can prove more than {best:.4g} by {given.mechanism.spelled} under {given.law}"
+        )
         raise ArgumentError(name, rule, radius, remedy)
 
 

@@ -99,7 +99,10 @@ def _lane(lane: Lane, data: str, keys: Sequence[Key]) -> dict[str, Any]:
         "sound": lane.metrics.sound,
         "prediction": [None if row is None else row.prediction for row in rows],
         **{name: _shrunk([getattr(row, name, None) for row in rows], up=name == "p_b") for name in _NUMBERS},
-        "radii": {name: _shrunk([None if r is None else r.radii.get(name) for r in rows]) for name in mechanisms},
+        "radii": {
+            name.replace("_", "-"): _shrunk([None if r is None else r.radii.get(name) for r in rows])
+            for name in mechanisms
+        },
         "facts": {name: [None if row is None else row.facts.get(name) for row in rows] for name in facts},
         "spent": dict(lane.records[0].spent),
         "procedure": lane.records[0].procedure,

@@ -126,7 +126,9 @@ def _mechanisms(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
         radii = np.array([record.radii.get(name, 0.0) for record in lane.records])
         finite = radii[np.isfinite(radii)]
         mean = float(finite.mean()) if finite.size else 0.0
-        rows.append({"run": lane.name, "mechanism": name, "mean": mean, "median": float(np.median(radii))})
+        rows.append(
+            {"run": lane.name, "mechanism": name.replace("_", "-"), "mean": mean, "median": float(np.median(radii))}
+        )
     return rows
 
 

@@ -220,7 +220,7 @@ class Material:
         return found
 
 
-_HOW = {"procedure", "procedure_settings", "mechanism", "mechanisms", "seed"}
+_HOW = {"procedure", "mechanisms", "seed"}
 """Settings that say how a classifier was asked, not which one on which inputs."""
 
 

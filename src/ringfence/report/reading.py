@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.report.lanes import Extras, Lane, Material, Stream, Training, streams_of
 from ringfence.stats.norms import InNorm
-from ringfence.store import CohenLog, InputInfo, RunFolder, StoreWarning, read_cohen
+from ringfence.store import InputInfo, RunFolder, StoreWarning, read_cohen
 from ringfence.store.atomic import read_file, read_json, reading_errors
 from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
 from ringfence.store.config import given_of, procedure_of
@@ -88,7 +87,7 @@ def _read(path: Path, name: str, only: bool, shown: InNorm | None) -> tuple[list
     """Lanes, pictures and remarks; the lanes of the only run of a page need not repeat its name."""
     if path.is_file():
         log = read_cohen(path).in_norm(shown)
-        return [Lane(name, name, "", log, _log_records(log), [()] * len(log))], [], list(log.notes)
+        return [Lane(name, name, "", log, log.records, [()] * len(log))], [], list(log.notes)
     run = RunFolder.open(path).in_norm(shown)
     by_lane = _light_records(run)
     if not by_lane:
@@ -124,24 +123,6 @@ def _light_records(run: RunFolder) -> dict[str, list[Light]]:
             light = (replace(record, stages=empty), streams_of(record), answer)
             found.setdefault(record.lane, {}).setdefault(record.input_id, light)
     return {lane: [rows[one] for one in sorted(rows)] for lane, rows in found.items() if rows}
-
-
-def _log_records(log: CohenLog) -> list[Record]:
-    """A log as records: its radii as printed, everything that it does not hold as unknown."""
-    unknown: dict[str, Any] = {"lane": "", "p_a": math.nan, "p_b": math.nan, "alpha": math.nan, "procedure": "imported"}
-    unknown |= {"sound": False, "seed": 0, "draws": 0, "forwards": 0}
-    columns = (log.idx, log.label, log.predict, log.radius, log.seconds)
-    return [
-        Record(
-            input_id=one,
-            label=None if label < 0 else label,
-            prediction=predict,
-            radius=radius,
-            seconds=seconds,
-            **unknown,
-        )
-        for one, label, predict, radius, seconds in zip(*(column.tolist() for column in columns), strict=True)
-    ]
 
 
 def sort_out(paths: Sequence[str | Path]) -> tuple[list[Path], Extras]:

@@ -15,11 +15,11 @@ from ringfence.report.rendering import plain
 from ringfence.types import FloatArray
 
 COLOURS = {
-    "one_sided": "#1f5fbf",
+    "one-sided": "#1f5fbf",
     "renyi": "#c0392b",
-    "analytic_dp": "#2e8b57",
+    "analytic-dp": "#2e8b57",
     "pixeldp": "#8e5ea2",
-    "neyman_pearson": "#222222",
+    "neyman-pearson": "#222222",
     "none": "#999999",
 }
 """One colour per mechanism in every drawing; blue and red are the lines of Cullen et al.'s figures."""

@@ -57,7 +57,7 @@ def facts(lanes: Sequence[Lane], material: Material) -> list[tuple[str, str]]:
         ("noise", noise_in_words(config)),
         ("alpha", f"{lane.records[0].alpha:g} per input"),
         ("procedure", f"{config.procedure.name} ({settings})" if settings else config.procedure.name),
-        ("mechanism", f"{config.mechanisms[0]}, in {config.norm}"),
+        ("mechanism", f"{config.mechanisms[0].replace('_', '-')}, in {config.norm}"),
         ("precision", config.precision),
         ("seed", str(config.seed)),
         ("lanes", ", ".join(config.classifier.names) or "main"),

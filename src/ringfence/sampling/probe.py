@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -28,6 +29,12 @@ from ringfence.sampling.plan import (
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
+FEW_ROWS = 256
+"""Tried too where all draws of a run on CUDA would be fewer batches than 64 of the usual size."""
+PADDED = 2
+"""Batches of a run that are mostly padding: the first, of the few draws that choose classes, and the last."""
+USUAL_DRAWS = 300_000
+"""Of a run whose draws are not known."""
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
 AUTOTUNE_SECONDS = 600.0
@@ -40,10 +47,16 @@ their forwards have one shape, and what pads the last one costs least where ther
 LONG_RUN = 64
 """Batches of so many parts that make a run long: five of them are asked before it, and the last one is not full."""
 
-_CHANNELS = re.compile(r"to have (\d+) channels, but got (\d+)|[Ee]xpected (\d+) but got (\d+)")
-_CONVOLUTION = re.compile(r"channels, but got|input to conv2d")
-_FEATURES = re.compile(r"cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
-"""What convolutions and linear layers of torch say of inputs they cannot take."""
+_CHANNELS = (
+    re.compile(r"to have (?P<wanted>\d+) channels, but got (?P<given>\d+)"),
+    re.compile(r"[Ee]xpected (?P<wanted>\d+) but got (?P<given>\d+)"),
+    re.compile(r"running_mean should contain (?P<given>\d+) elements not (?P<wanted>\d+)"),
+    re.compile(r"weight of shape \[(?P<wanted>\d+)\] and input of shape \[\d+, (?P<given>\d+)"),
+)
+_PICTURES = re.compile(r"channels, but got|input to conv2d|expected 4D input")
+_FEATURES = re.compile(r"cannot be multiplied \(\d+x(?P<given>\d+) and (?P<wanted>\d+)x\d+\)")
+_BATCH = re.compile(r"[Ee]xpected more than 1 (value|spatial)")
+"""What convolutions, norms and linear layers of torch say of inputs they cannot take."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -90,11 +103,16 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes:
 def _misfit(error: Exception, shape: Sequence[int]) -> tuple[str, str]:
     """What was found and what to do, where a layer's complaint tells that it sees other channels or sizes."""
     told = str(error)
-    if len(shape) < 4 and _CONVOLUTION.search(told):
+    if len(shape) < 4 and _PICTURES.search(told):
         remedy = "Give inputs (N, C, H, W): x[:, None] adds a channel, x.reshape(-1, 1, 28, 28) makes pictures of rows."
         return "a network for pictures, which have channels, height and width", remedy
-    if (found := _CHANNELS.search(told)) and len(shape) == 4:
-        wanted, given = (int(one) for one in found.groups() if one)
+    if _BATCH.search(told):
+        remedy = "Give it running statistics (track_running_stats=True), or a norm that needs none of the batch's."
+        return "a layer that takes statistics of what it is given, where there is one value of each", remedy
+    found = next((one for pattern in _CHANNELS if (one := pattern.search(told))), None)
+    found = found or _FEATURES.search(told)
+    wanted, given = (int(found["wanted"]), int(found["given"])) if found else (0, 0)
+    if found and len(shape) == 4 and found.re is not _FEATURES:
         repeated = "Give colour pictures, or repeat the grey channel: rf.Data(..., channels=3)."
         grey = "Give grey pictures, of one channel, or a network for colours."
         usual = f"Give inputs of {wanted} channels, or a network for {given}."
@@ -102,11 +120,16 @@ def _misfit(error: Exception, shape: Sequence[int]) -> tuple[str, str]:
         if given == 4:
             remedy = f"Leave out the fourth channel, which says how transparent pixels are. {usual}"
         return f"a network whose layers take {wanted} channels where {given} come", remedy
-    if (found := _FEATURES.search(told)) and len(shape) == 4:
-        given, wanted = map(int, found.groups())
+    if found and len(shape) == 2:
+        return (
+            f"a network for inputs of {wanted} numbers where {given} come",
+            f"Give {wanted}, or a network for {given}.",
+        )
+    if found and len(shape) == 4:
         remedy = "Give `size`, the pixels it was trained on, or write resized(MODEL, size=...)."
         return f"a network with a layer for {wanted} numbers where pictures of this size give {given}", remedy
-    return f"{type(error).__name__}: {told}", "Check that model and data belong together."
+    remedy = f"Give inputs of the shape that it was made for: net.eval()(torch.rand{tuple(shape)}) must work."
+    return f"{type(error).__name__}: {told}", remedy
 
 
 def fastest_plan(
@@ -133,7 +156,9 @@ def fastest_plan(
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
-        size = batch or max(_sizes(device, shape))
+        sizes = _sizes(device, shape)
+        # Not measured: large, but so that padded batches are no more than a few in a hundred.
+        size = batch or max((one for one in sizes if not draws or 16 * PADDED * one <= draws), default=min(sizes))
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
         # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
         # network the next batch's noise fills it.
@@ -148,10 +173,10 @@ def fastest_plan(
         joined = fold and precision == "bf16" and not fused
         return replace(plan, parts=parts, fused=fused, joined=joined, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else _sizes(device, shape):
+    for size in (batch,) if batch else _sizes(device, shape, draws):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
-        if rate > best_rate:
+        if _seconds_of_all(best.batch, best_rate, draws) > _seconds_of_all(plan.batch, rate, draws):
             best, best_rate = plan, rate
         # Larger batches stop paying, memory is full, or a forward is long enough already.
         if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
@@ -218,13 +243,19 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def _sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
+def _sizes(device: torch.device, shape: tuple[int, ...], draws: int = 0) -> list[int]:
+    """Rows of a forward to try, ascending; draws: those expected of the run, 0 where nobody knows."""
     if device.type == "cpu":
-        yield from CPU_BATCHES
-        return
+        return list(CPU_BATCHES)
     # Keep a float32 batch of inputs below about 400 MB.
     largest = max(32, min(CUDA_BATCHES[-1], 100_000_000 // int(torch.Size(shape).numel())))
-    yield from (*(size for size in CUDA_BATCHES if size < largest), largest)
+    few = [FEW_ROWS] if 0 < draws < 64 * CUDA_BATCHES[0] else []
+    return [*(size for size in (*few, *CUDA_BATCHES) if size < largest), largest]
+
+
+def _seconds_of_all(batch: int, rate: float, draws: int) -> float:
+    """What a run takes with batches of so many rows, at so many rows a second: padding is drawn like the rest."""
+    return ((draws or USUAL_DRAWS) + PADDED * batch) / rate if rate else math.inf
 
 
 def _fitting(

@@ -67,6 +67,7 @@ class Supply:
         with self._aside():
             self._clean = torch.zeros(slots + PADDING, *shape, device=device)
         self._slots = slots
+        self._coming: dict[int, Tensor] = {}  # inputs on the host, for the next batch to take along
 
     @property
     def ahead(self) -> bool:
@@ -78,11 +79,24 @@ class Supply:
 
     def admit(self, slot: int, lifted: Tensor) -> None:
         """Place an input (*shape); batches prepared before still see the one that was there."""
-        if self._stream is not None and lifted.is_cuda:
+        held = self._held(lifted.to(torch.float32))
+        if self._stream is None:
+            self._clean[slot] = held
+        elif not lifted.is_cuda:
+            self._coming[slot] = held.detach().clone()  # its owner may write over it
+        else:
+            self._coming.pop(slot, None)
             self._stream.wait_stream(torch.cuda.current_stream(self._device))  # where it was made
-            lifted.record_stream(self._stream)
-        with self._aside():
-            self._clean[slot] = self._sent(self._held(lifted.to(torch.float32)))
+            held.record_stream(self._stream)
+            with self._aside():
+                self._clean[slot] = held
+
+    def _place_coming(self) -> None:
+        """Copy the inputs that were admitted since the last batch, all at once: each alone takes as many calls."""
+        if self._coming:
+            slots, inputs = torch.tensor(list(self._coming)), torch.stack(list(self._coming.values()))
+            self._clean.index_copy_(0, self._sent(slots), self._sent(inputs))
+            self._coming.clear()
 
     def _held(self, x: Tensor) -> Tensor:
         """Inputs in the unit that noise is added in."""
@@ -104,6 +118,7 @@ class Supply:
         while len(self._queued) >= QUEUED:
             self._queued.popleft().synchronize()
         with self._aside():
+            self._place_coming()
             table = self._table(segments, forward.plan.batch, filling)
             noisy = self._draw(segments, table, forward, self._clean)
             if filling.kept is not None:  # here, where it was drawn: nothing has to wait for anything

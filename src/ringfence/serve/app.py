@@ -21,6 +21,8 @@ from starlette.responses import Response
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
+from ringfence.serve.asking import Certifying, Predicting, asked_by, described
+from ringfence.serve.bell import heard
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_unknown, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
@@ -42,7 +44,6 @@ Model = Annotated[str | None, Query(description="Which model; the first where no
 Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
 Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
 Seconds = Annotated[float | None, Query(gt=0, description="Time budget: the answer is what was proved by then.")]
-Signed = Annotated[bool, Query(description="Answer with a signed certificate.")]
 
 _BINARY = {"type": "string", "format": "binary"}
 _NUMBERS = {"type": "array", "items": {}, "description": "Numbers from 0 to 1, nested as the shape is."}
@@ -118,10 +119,11 @@ def create_app(
 
 def _questions(service: Service) -> APIRouter:
     """Asking about one input, and waiting for it."""
-    routes = APIRouter(prefix="/v1", responses=_ERRORS, dependencies=[Depends(refuse_unknown)])
+    routes = APIRouter(prefix="/v1", responses=_ERRORS)
 
-    async def answered(request: Request, model: str | None, question: Question, signed: bool) -> Any:
-        served = service.model(model)
+    async def answered(request: Request, wanted: Predicting, radius: float | None) -> Any:
+        question, signed = Question.within(service.limits, wanted.alpha, radius, wanted.seconds), wanted.signed
+        served = service.model(wanted.model)
         service.check_signed(signed)
         content = await body_of(request, service.limits)
         came = request.state.came
@@ -137,47 +139,49 @@ def _questions(service: Service) -> APIRouter:
         # Itself, not for the framework to check and to encode once more.
         return Response(service.said(served, asked, record, signed).model_dump_json(), media_type=JSON)
 
-    @routes.post("/certify", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
-    async def certify(
-        request: Request,
-        model: Model = None,
-        alpha: Alpha = None,
-        radius: Radius = None,
-        seconds: Seconds = None,
-        signed: Signed = False,
-    ) -> Any:
+    @routes.post(
+        "/certify",
+        response_model=Answer | Certificate,
+        responses=_answers(),
+        openapi_extra=_body("input") | described(Certifying),
+    )
+    async def certify(request: Request) -> Any:
         """The class and the radius within which it cannot change; Accept: text/event-stream also shows it grow."""
-        return await answered(request, model, Question.within(service.limits, alpha, radius, seconds), signed)
+        asked = asked_by(request, Certifying)
+        return await answered(request, asked, asked.radius)
 
-    @routes.post("/predict", response_model=Answer | Certificate, responses=_answers(), openapi_extra=_body("input"))
-    async def predict(
-        request: Request, model: Model = None, alpha: Alpha = None, seconds: Seconds = None, signed: Signed = False
-    ) -> Any:
+    @routes.post(
+        "/predict",
+        response_model=Answer | Certificate,
+        responses=_answers(),
+        openapi_extra=_body("input") | described(Predicting),
+    )
+    async def predict(request: Request) -> Any:
         """The class alone: certify with the radius 0, which takes the fewest draws."""
-        return await answered(request, model, Question.within(service.limits, alpha, 0.0, seconds), signed)
+        return await answered(request, asked_by(request, Predicting), 0.0)
 
     return routes
 
 
 async def _result(request: Request, asked: Asked) -> Record:
     """The record; whoever goes away meanwhile leaves its request at the next look."""
-    answer = asyncio.wrap_future(asked.answer)
-    gone = asyncio.ensure_future(_disconnected(request))
-    both: set[asyncio.Future[Any]] = {answer, gone}
+    waiting = heard(asked.answer)
+    gone = asyncio.ensure_future(_disconnected(request, waiting))
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
+        await waiting
+        if not asked.answer.done():
             asked.leave()
-            answer.cancel()  # whatever becomes of it, nobody hears of it
             raise ClientDisconnect
-        return await answer
+        return asked.answer.result()
     finally:
         gone.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _disconnected(request: Request, waiting: asyncio.Future[None]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _from_threads(heard: asyncio.Queue[Any]) -> Callable[[Any], None]:
@@ -270,7 +274,8 @@ def _jobs(service: Service) -> APIRouter:
 async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> AsyncIterator[str]:
     assert jobs is not None
     heard = asyncio.Queue[Event]()
-    leave = jobs.listen(before.id, _from_threads(heard))
+    put = _from_threads(heard)
+    leave = jobs.listen(before.id, lambda event: put(event) if event[0] != "bounds" or heard.qsize() < PAGE else None)
     told: set[int] = set()
     try:
         for start in range(0, before.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
@@ -288,7 +293,8 @@ async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> 
             elif name != "answer":
                 yield _event(name, json.dumps({"place": place, "why": what}))
             elif place not in told:
-                yield _answer_event(place, what)
+                (answer,) = await run_in_threadpool(jobs.answers, before.id, place, 1)
+                yield _answer_event(place, answer or "null")
         yield _event("done", json.dumps({"id": before.id}))
     finally:
         leave()

@@ -28,8 +28,9 @@ from cryptography.hazmat.primitives.serialization import (
 from pydantic import ValidationError
 
 from ringfence.errors import ArgumentError, StoreError
+from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import read_input_file
-from ringfence.serve.schemas import Answer, Wire
+from ringfence.serve.schemas import Answer
 from ringfence.store import RunFolder
 from ringfence.store.atomic import json_bytes, read_file, write_atomically, writing_errors
 from ringfence.store.manifest import MANIFEST
@@ -147,13 +148,20 @@ def signature_wrong(content: Mapping[str, Any], kind: str, trusted: bytes | None
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """The JSON object in a file; with an entry twice, another reader might see the one that nobody signed."""
     try:
-        found = json.loads(read_file(path))
+        found = json.loads(read_file(path), object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise StoreError(str(path), "must be JSON", error, "Give a certificate.") from error
     if not isinstance(found, dict):
         raise StoreError(str(path), "must be a JSON object", type(found).__name__, "Give a certificate.")
+    return found
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an entry stands twice in one object")
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, TypeVar, final
@@ -16,12 +16,17 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
+from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import NPY, SUFFIXES, read_input_file
-from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models, Wire
+from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models
+from ringfence.serve.served import input_hash
 
 T = TypeVar("T", bound=Wire)
 Asked = Tensor | np.ndarray[Any, Any] | str | Path
 """An input (*shape) in [0,1], an array of bytes, or the name of a PNG, JPEG, NPY or JSON file."""
+
+
+DISTRUST = "Do not use it, and tell the operator."
 
 
 class AnswerError(RingfenceError):
@@ -50,6 +55,7 @@ class Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         self._model, self._config_hash, self._patience = model, config_hash, patience
+        self._sent: dict[str, tuple[list[str], dict[str, Any]]] = {}  # job -> hashes of its inputs, what was asked
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +65,7 @@ class Client:
 
     def models(self) -> list[ModelInfo]:
         """What the server has."""
-        return self._read(Models, self._send("GET", "/v1/model")).models
+        return _read(Models, _parsed(self._send("GET", "/v1/model").content)).models
 
     def certify(
         self, x: Asked, *, alpha: float | None = None, radius: float | None = None, seconds: float | None = None
@@ -69,25 +75,35 @@ class Client:
 
     def predict(self, x: Asked, *, alpha: float | None = None, seconds: float | None = None) -> Answer:
         """The class alone."""
-        return self._answer("/v1/predict", x, {"alpha": alpha, "seconds": seconds})
+        return self._answer("/v1/predict", x, {"alpha": alpha, "seconds": seconds}, radius=0.0)
 
     def certificate(self, x: Asked, **settings: float | None) -> dict[str, Any]:
-        """The answer of ``certify`` as a signed document, for ``ringfence verify``."""
+        """The answer of ``certify`` as a signed document, for ``ringfence verify``, which says whose key it must be."""
+        from ringfence.serve.certificates import CERTIFICATE, Certificate, signature_wrong
+
         reply = self._ask("/v1/certify", x, {**settings, "signed": "true"})
-        self._checked(self._read(Answer, reply, "answer"), x)
-        found: dict[str, Any] = reply.json()
+        found: dict[str, Any] = _parsed(reply.content)
+        answer = self._answered(_read(Certificate, found).answer, x, settings)
+        self._checked(answer, signature_wrong(found, CERTIFICATE, None), {})
         return found
 
     def submit(self, inputs: Tensor | np.ndarray[Any, Any], **settings: float | None) -> str:
         """Leave a batch (N, *shape) as a job; returns its id."""
-        return self._read(JobState, self._ask("/v1/jobs", inputs, settings)).id
+        job = _read(JobState, _parsed(self._ask("/v1/jobs", inputs, settings).content)).id
+        self._sent[job] = [input_hash(x) for x in _tensor(inputs)], settings
+        return job
 
     def job(self, job: str) -> JobState:
-        """How far a job is, its answers checked."""
-        found = self._read(JobState, self._send("GET", f"/v1/jobs/{job}"))
-        for answer in found.answers:
+        """How far a job is, its answers checked; that they are about its inputs, if this client has sent them."""
+        found = _read(JobState, _parsed(self._send("GET", f"/v1/jobs/{job}").content))
+        sent, settings = self._sent.get(job, ([one and one.input_sha256 for one in found.answers], {}))
+        if (found.id, found.inputs, len(found.answers)) != (job, len(sent), len(sent)):
+            received = f"job {found.id[:40]} with {found.inputs} inputs and {len(found.answers)} answers"
+            raise AnswerError("answer", f"must be about the {len(sent)} inputs of job {job}", received, DISTRUST)
+        for answer, wanted in zip(found.answers, sent, strict=True):
             if answer is not None:
-                self._checked(answer, None)
+                other = [] if answer.input_sha256 == wanted else [f"input_sha256 is not {wanted}, that of its input"]
+                self._checked(answer, [*answer.wrong(), *other], settings)
         return found
 
     def wait(self, job: str, every: float = 0.5) -> list[Answer | None]:
@@ -97,7 +113,7 @@ class Client:
         return found.answers
 
     def events(self, x: Asked, **settings: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(name, content) of what happens to a ``certify``: bounds that grow, then the answer, which is not checked."""
+        """(name, content) of what happens to a ``certify``: bounds that grow, then the answer, which is checked."""
         content, kind = _packed(x)
         headers = {"Content-Type": kind, "Accept": "text/event-stream"}
         told = self._settings(settings)
@@ -111,17 +127,20 @@ class Client:
                 if key == "event":
                     name = value
                 elif key == "data":
-                    yield name, json.loads(value)
+                    content = _parsed(value.encode())
+                    if name == "answer":
+                        self._answered(_read(Answer, content), x, settings)
+                    yield name, content
 
     def _settings(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in {"model": self._model, **settings}.items() if value is not None}
 
-    def _answer(self, path: str, x: Asked, settings: dict[str, Any]) -> Answer:
-        answer = self._checked(self._read(Answer, self._ask(path, x, settings)), x)
-        for name, wanted in settings.items():
-            if wanted is not None and getattr(answer.asked, name) != wanted:
-                raise AnswerError("answer", f"must be about the {name} asked for", getattr(answer.asked, name), "")
-        return answer
+    def _answer(self, path: str, x: Asked, settings: dict[str, Any], **also: float) -> Answer:
+        answer = _read(Answer, _parsed(self._ask(path, x, settings).content))
+        return self._answered(answer, x, {**settings, **also})
+
+    def _answered(self, answer: Answer, x: Asked, settings: Mapping[str, Any]) -> Answer:
+        return self._checked(answer, answer.wrong(self._seen(x, answer.model)), settings)
 
     def _ask(self, path: str, x: Asked, settings: dict[str, Any]) -> httpx.Response:
         content, kind = _packed(x)
@@ -133,7 +152,8 @@ class Client:
         until = time.monotonic() + self._patience
         while True:
             reply = self._http.request(method, path, **request)
-            wait = float(reply.headers.get("Retry-After", 1))
+            told = reply.headers.get("Retry-After", "")
+            wait = float(told) if told.isdecimal() else 1.0  # proxies may name a date instead
             if reply.status_code not in (429, 503) or time.monotonic() + wait > until:
                 break
             time.sleep(wait)
@@ -141,29 +161,46 @@ class Client:
             return reply
         raise _refused(reply)
 
-    def _read(self, kind: type[T], reply: httpx.Response, entry: str | None = None) -> T:
-        try:
-            return kind.model_validate(reply.json()[entry] if entry else reply.json())
-        except (ValidationError, ValueError, LookupError, TypeError) as error:
-            raise AnswerError(
-                "answer", f"must be a {kind.__name__}", type(error).__name__, "Is it Ringfence?"
-            ) from error
-
-    def _checked(self, answer: Answer, x: Asked | None) -> Answer:
-        wrong = answer.wrong(None if x is None else self._seen(x, answer.model))
+    def _checked(self, answer: Answer, wrong: list[str], settings: Mapping[str, Any]) -> Answer:
+        """The answer, if nothing was found wrong with it and it is the one to what was asked."""
+        wrong += [
+            f"{name} is {there}, asked was {wanted}"
+            for name, wanted in settings.items()
+            if wanted is not None and (there := getattr(answer.asked, name)) != wanted
+        ]
+        if self._model not in (None, answer.model):
+            wrong.append(f"it is of the model {answer.model}, not {self._model}")
         if self._config_hash not in (None, answer.config_hash):
             wrong.append(f"it is of the certification {answer.config_hash}, not {self._config_hash}")
         if wrong:
-            remedy = "Do not use it, and tell the operator."
-            raise AnswerError("answer", "must follow from its counts", "; ".join(wrong[:3]), remedy)
+            raise AnswerError(
+                "answer", "must follow from its counts, and from what was asked", "; ".join(wrong[:3]), DISTRUST
+            )
         return answer
 
     def _seen(self, x: Asked, model: str) -> Tensor:
         """The input as the server read it."""
         if not isinstance(x, str | Path):
             return _tensor(x)
-        shape = next(one.shape for one in self.models() if one.name == model)
+        shape = next((one.shape for one in self.models() if one.name == model), None)
+        if shape is None:
+            raise AnswerError("answer", "must be of a model that the server has", model[:80], DISTRUST)
         return read_input_file(Path(x), tuple(shape))
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError("answer", "must be JSON", type(error).__name__, "Is it Ringfence?") from error
+
+
+def _read(kind: type[T], content: Any) -> T:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        rule = f"must be a {kind.__name__}"
+        raise AnswerError("answer", rule, f"{error.error_count()} entries that are not", "Is it Ringfence?") from error
 
 
 def _refused(reply: httpx.Response) -> AnswerError:

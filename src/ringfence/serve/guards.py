@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from ipaddress import ip_address
 from itertools import count
@@ -153,8 +153,9 @@ class Guard:
             seconds = time.perf_counter() - begin
             self._count.labels(route, str(status)).inc()
             self._time.labels(route).observe(seconds)
-            line = {"id": number, "client": client, "method": scope["method"], "path": scope["path"]}
-            log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
+            if log.isEnabledFor(logging.INFO):
+                line = {"id": number, "client": client, "method": scope["method"], "path": scope["path"]}
+                log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
 
     def _admitted(self, scope: Scope) -> tuple[str, Response | None]:
         """Who asks, and the refusal if it may not."""
@@ -204,9 +205,13 @@ def problem_of(errors: Sequence[Any]) -> RingfenceError:
     return ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
 
 
-def refuse_unknown(request: Request) -> None:
+async def refuse_unknown(request: Request) -> None:
+    """Refuse parameters that the route does not read; asynchronous, or a thread would be asked to do it."""
+    refuse_others(request, [one.alias for one in request.scope["route"].dependant.query_params])
+
+
+def refuse_others(request: Request, known: Collection[str]) -> None:
     """Refuse parameters that no one reads: a misspelt alpha would be answered at the usual one."""
-    known = [one.alias for one in request.scope["route"].dependant.query_params]
     for name in request.query_params:
         if name not in known:
             raise ArgumentError("address", f"has the parameters {', '.join(known) or 'none'}", name[:80], "Correct it.")

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ringfence.data.images import refuse_deep
 from ringfence.errors import DataError, RingfenceError
 
 PNG, JPEG, NPY, JSON = "image/png", "image/jpeg", "application/x-npy", "application/json"
@@ -75,15 +76,14 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
             if image.size != shape[:0:-1]:
                 rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
                 raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
-            if image.mode.startswith(("I", "F")):
-                raise DataError("input", "must have 8 bits per channel", f"mode {image.mode}", f"Send {NPY}.")
+            refuse_deep("input", image)
             pixels = np.array(image.convert("L" if shape[0] == 1 else "RGB"), dtype=np.uint8)
     except DataError:
         raise
     except Exception as error:  # a damaged or hostile file can raise nearly anything
         raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
-    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    return torch.from_numpy(np.ascontiguousarray(planes)).float() / 255
+    planes = np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    return torch.from_numpy(np.divide(planes, 255, dtype=np.float32))
 
 
 def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sqlite3
 import threading
 import uuid
@@ -17,7 +18,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
@@ -38,10 +39,15 @@ CREATE TABLE IF NOT EXISTS items(job TEXT, place INTEGER, input BLOB, answer TEX
   PRIMARY KEY(job, place));
 CREATE INDEX IF NOT EXISTS undone ON items(job, place) WHERE answer IS NULL AND failed IS NULL;
 """
+RETRY = 1.0
+"""Seconds until what the disk did not take is tried again."""
+log = logging.getLogger("ringfence.serve")
+T = TypeVar("T")
 UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
-"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell."""
+"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell; of an answer nothing, it is
+on the disk: those who read slowly would hold all of them."""
 Row = tuple[str, int, str | None, str | None]
 """Of what became of an input: its job, its place, the answer in JSON, or why there is none."""
 
@@ -167,10 +173,11 @@ class Jobs:
 
         All writing is done here: a model's thread that waited for the disk would keep others waiting too.
         """
+        self._finish(self._patiently(self._orphans) or [])
         while True:
             found: list[Any] = []
             with self._more:
-                while not (self._done or self._stopping or (found := self._next())):
+                while not (self._done or self._stopping or (found := self._patiently(self._next) or [])):
                     self._more.wait()
                 done, self._done = self._done, []
                 if self._stopping and not done:
@@ -178,6 +185,14 @@ class Jobs:
             self._finish([(job, place, make().model_dump_json(), None) for job, place, make in done])
             for row in found:
                 self._begin(*row)
+
+    def _orphans(self) -> list[Row]:
+        """Inputs of models that this server does not have: nobody would ever answer them."""
+        query = f"SELECT job, place, model FROM items JOIN jobs ON id = job WHERE {UNDONE}"
+        with self._lock:
+            rows = self._base.execute(query).fetchall()
+        told = "the server was started anew without the model"
+        return [(job, place, None, f"{told} {model}") for job, place, model in rows if model not in self._models]
 
     def _next(self) -> list[Any]:
         """Inputs that nobody works on, of models that have room."""
@@ -189,7 +204,8 @@ class Jobs:
                     "SELECT id, place, model, config, asked, input FROM items JOIN jobs ON id = job "
                     f"WHERE {UNDONE} AND model = ? ORDER BY number, place LIMIT ?"
                 )
-                for row in self._base.execute(query, (name, room + len(self._in_hand))) if room > 0 else ():
+                limit = room + len(self._in_hand)
+                for row in self._base.execute(query, (name, limit)).fetchall() if room > 0 else ():
                     if (row[0], row[1]) not in self._in_hand and room > 0:
                         rows.append(row)
                         self._in_hand[row[0], row[1]] = name
@@ -226,7 +242,18 @@ class Jobs:
         self._tell(job, ("waiting", place, "the server stops; the job goes on when it is started anew"))
 
     def _finish(self, rows: Sequence[Row]) -> None:
-        """Keep answers and failures, all at once, where there are none yet; then tell of them."""
+        """Keep answers and failures, and then tell of them."""
+        ended = self._patiently(partial(self._write, rows))
+        if ended is None:
+            return  # not on the disk: whoever starts anew takes them up
+        for job, place, answer, failed in rows:
+            self._in_hand.pop((job, place), None)
+            self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, ""))
+        for job in ended:
+            self._tell(job, ("done", 0, ""))
+
+    def _write(self, rows: Sequence[Row]) -> set[str]:
+        """Keep answers and failures, all at once, where there are none yet; the jobs that have all of theirs."""
         ended: set[str] = set()
         with self._lock, self._transaction():
             for job, place, answer, failed in rows:
@@ -237,11 +264,19 @@ class Jobs:
                 self._base.execute("UPDATE jobs SET done = done + ? WHERE id = ?", (changed, job))
                 (over,) = self._base.execute("SELECT done = inputs FROM jobs WHERE id = ?", (job,)).fetchone()
                 ended |= {job} if over else set()
-        for job, place, answer, failed in rows:
-            self._in_hand.pop((job, place), None)
-            self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, answer))
-        for job in ended:
-            self._tell(job, ("done", 0, ""))
+        return ended
+
+    def _patiently(self, work: Callable[[], T]) -> T | None:
+        """What it gives, once it can: disks fill up, other programs lock files. None where the server stops first."""
+        while True:
+            try:
+                return work()
+            except sqlite3.Error as error:
+                log.warning("%s", json.dumps({"error": "jobs", "why": str(error)}))
+            with self._more:
+                if self._stopping:
+                    return None
+                self._more.wait(RETRY)
 
     def _tell(self, job: str, event: Event) -> None:
         with self._heard:
@@ -254,7 +289,8 @@ class Jobs:
         self._base.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._base.execute("COMMIT")
         except BaseException:
-            self._base.execute("ROLLBACK")
+            if self._base.in_transaction:  # a full disk may have ended it already
+                self._base.execute("ROLLBACK")
             raise
-        self._base.execute("COMMIT")

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from ringfence.record import Record, StageTally
+from ringfence.serve.claim import Claim, Wire
 from ringfence.serve.limits import Limits, Question
 from ringfence.serve.served import Served, input_hash
 from ringfence.serve.sharing import Asked
-from ringfence.store import RunConfig
-from ringfence.store.config import ClassifierConfig, DataConfig, LiftConfig, NoiseConfig, ProcedureConfig, plain
+from ringfence.store.config import NoiseConfig, ProcedureConfig
 from ringfence.types import ABSTAIN
 from ringfence.verification import contradicted
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
-
-
-class Wire(BaseModel):
-    """Unknown entries are refused, and so are numbers that JSON has not."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Settings(Wire):
@@ -37,35 +32,10 @@ class Settings(Wire):
 class Counts(Wire):
     """What one request for draws brought: per class how many noisy copies were put into it, the last cell invalid."""
 
-    stage: int
-    start: int
-    draws: int
-    cells: dict[str, list[int]]
-
-
-class Claim(Wire):
-    """All that the radius follows from beside the counts: noise, lift, mechanisms, procedure, seed."""
-
-    classes: int
-    noise: NoiseConfig
-    norm: str
-    lift: LiftConfig
-    mechanisms: list[str]
-    procedure: ProcedureConfig
-    precision: str
-    seed: int
-
-    @classmethod
-    def of(cls, config: RunConfig, procedure: dict[str, Any]) -> Claim:
-        """Of a config, with the procedure that answers requests."""
-        shared = {name: getattr(config, name) for name in ("noise", "norm", "lift", "mechanisms", "precision", "seed")}
-        return cls(classes=config.classifier.classes, procedure=ProcedureConfig(**plain(procedure)), **shared)
-
-    def config(self) -> RunConfig:
-        """As verification reads it: which classifier it was, and whose input, are no part of the arithmetic."""
-        told = self.model_dump(exclude={"classes"})
-        classifier, data = ClassifierConfig(tree="served", classes=self.classes), DataConfig(source="request")
-        return RunConfig.model_validate({"classifier": classifier, "data": data, **told})
+    stage: Count
+    start: Count
+    draws: Count
+    cells: dict[str, list[Count]]
 
 
 class Answer(Wire):
@@ -108,7 +78,7 @@ class Answer(Wire):
                 stage=one.stage,
                 start=one.start,
                 draws=one.draws,
-                cells={name: [int(count) for count in cells] for name, cells in one.cells.items()},
+                cells={name: cells.tolist() for name, cells in one.cells.items()},
             )
             for one in record.stages
         ]
@@ -125,7 +95,7 @@ class Answer(Wire):
             input_sha256=input_hash(asked.x),
             config_hash=served.config_hash,
             noise_key=f"{asked.id & (2**64 - 1):016x}",
-            claim=Claim.of(served.config, {"name": asked.test.name, **asked.test.settings()}),
+            claim=served.claim(asked.test),
             **{name: getattr(record, name) for name in shared},
         )
 
@@ -156,9 +126,11 @@ class Answer(Wire):
             f"{one.what} is given as {one.stored}, it should be {one.recomputed}"
             for one in contradicted(self.claim.config(), [self.record()], "claim")
         ]
+        if not self.sound:
+            found.append("sound is false: nothing is proved about it")
         if self.asked.alpha != self.alpha:
             found.append(f"alpha is {self.alpha}, asked was {self.asked.alpha}")
-        radii = list(self.claim.procedure.settings.get("radii", []))
+        radii = list(self.claim.procedure.settings.get("radii") or [])
         if radii != ([] if self.asked.radius is None else [self.asked.radius]):
             found.append(f"it was decided for the radii {radii}, asked was {self.asked.radius}")
         if x is not None and input_hash(x) != self.input_sha256:
@@ -197,7 +169,7 @@ class ModelInfo(Wire):
             class_names=None if served.class_names is None else list(served.class_names),
             noise=served.config.noise,
             norm=served.config.norm,
-            procedure=ProcedureConfig(**plain({"name": test.name, **test.settings()})),
+            procedure=served.claim(test).procedure,
             least_alpha=limits.least_alpha,
             most_alpha=limits.most_alpha,
             usual_alpha=limits.alpha,
@@ -242,8 +214,8 @@ class JobState(Wire):
     inputs: int
     answered: int
     created: str
-    answers: list[Answer | None] = []
-    failed: dict[int, str] = {}
+    answers: list[Answer | None] = Field(default=[])
+    failed: dict[int, str] = Field(default={})
 
 
 class BoundsEvent(Wire):

@@ -22,15 +22,17 @@ from torch import Tensor
 
 from ringfence.certification import Certification
 from ringfence.data import Input
-from ringfence.driver import CHECKED_ON, Begun, Execution, begin, confirmed, lifted
+from ringfence.driver import CHECKED_ON, Begun, begin, confirmed, lifted
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
+from ringfence.serve.claim import Claim
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
 from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
 from ringfence.store.atomic import read_file, writing_errors
+from ringfence.work import Execution
 
 BACKGROUND = 8
 """Inputs of jobs that are in work at once, at most: slots stay free for those who wait."""
@@ -85,11 +87,11 @@ class Waiting:
             (self._background if asked.background else self._urgent).append(asked)
             self._changed.notify()
 
-    def take(self, block: bool, background: bool = True) -> Asked | None:
+    def take(self, block: bool, background: Callable[[], bool] = lambda: True) -> Asked | None:
         """The next one; None where there is none, or after closing, when all have been taken.
 
         block: there is nothing else to do, so that whoever has any time left is taken. Devices that have something to
-        do leave one for each that has nothing.
+        do leave one for each that has nothing. background: whether a job's would be taken.
         """
         with self._changed:
             if not (block or self._closed) and len(self._urgent) + len(self._background) <= self._idle:
@@ -102,14 +104,14 @@ class Waiting:
                 self._changed.wait()
                 self._idle -= 1
 
-    def _next(self, background: bool, needed: float) -> Asked | None:
+    def _next(self, background: Callable[[], bool], needed: float) -> Asked | None:
         """The next one that has the time that is needed; those without get no answer."""
         while self._urgent:
             asked = self._urgent.popleft()
             if time.monotonic() + needed < asked.deadline and not asked.course.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
-        return self._background.popleft() if background and self._background else None
+        return self._background.popleft() if self._background and background() else None
 
     def close(self) -> None:
         """Take no more; jobs that have not begun stay undone."""
@@ -159,6 +161,7 @@ class Served:
         self._begun = [self._begin(replace(execution, device=one)) for one in (devices or (execution.device,))]
         self._engines = [Shared(begun.engine, self.pace) for begun in self._begun]
         self._tests = lru_cache(TESTS)(self._test_of)
+        self.claim = lru_cache(TESTS)(partial(Claim.of, self.config))  # of a test: what its answers claim
         self._threads = [
             threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
             for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
@@ -333,13 +336,15 @@ class Arriving:
     def __next__(self) -> tuple[Input, Mapping[str, int]]:
         found, self._first = self._first, None
         if found is None:
-            jobs = sum(item.background for item in self._flights.open_now.values())
-            found = self._waiting.take(block=False, background=jobs < BACKGROUND)
+            found = self._waiting.take(block=False, background=self._room_for_jobs)
         if found is None:
             raise StopIteration
         self._flights.everything.add(found)
         found.answer.add_done_callback(lambda _: self._flights.everything.discard(found))
         return found, {}
+
+    def _room_for_jobs(self) -> bool:
+        return sum(item.background for item in self._flights.open_now.values()) < BACKGROUND
 
 
 def _refuse_other_claims(value: Certification) -> None:

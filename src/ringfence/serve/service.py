@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +22,18 @@ from ringfence.serve.limits import Limits
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
 from ringfence.serve.sharing import Asked
+
+
+def own_process() -> None:
+    """Called once everything is loaded, where a process does nothing but serve.
+
+    What was loaded stays for ever: whoever looks for garbage need not go through it, while requests and the device
+    wait. And requests must not wait while a model's thread counts.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    sys.setswitchinterval(0.0005)
 
 
 class NotFound(RingfenceError):

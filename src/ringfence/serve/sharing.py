@@ -45,13 +45,15 @@ class Bounds:
 class Course:
     """How a request fares: when it came, began, was last looked at and ended; the draws it has and those it waits for.
 
-    first: seconds up to its first look; late: time ended it; left: nobody waits for it any more.
+    until: its deadline, once it has begun; first: seconds up to its first look; late: time ended it; left: nobody waits
+    for it any more.
     """
 
     came: float = field(default_factory=time.monotonic)
     began: float = 0.0
     looked: float = 0.0
     ended: float = 0.0
+    until: float = np.inf
     first: float = 0.0
     drawn: int = 0
     wanted: int = 0
@@ -87,7 +89,7 @@ class Asked(Input):
     def over(self, moment: float) -> bool:
         """Whether drawing for it ends by then; of a job not before its first look, which it can wait for."""
         course = self.course
-        return course.left or (self.deadline < moment and not (self.background and not course.first))
+        return course.left or (course.until < moment and (not self.background or course.first > 0))
 
     def late_for(self, draws: int, reserve: float) -> bool:
         """Asked at a look: whether so many draws more would take too long, at the pace of all or of the last ones."""
@@ -97,7 +99,7 @@ class Asked(Input):
         course.looked, course.wanted = now, draws
         if not course.first and course.drawn > self.test.n0:
             course.first = now - course.began
-        course.late = draws > 0 and (course.left or now + draws * each + reserve > self.deadline)
+        course.late = draws > 0 and (course.left or now + draws * each + reserve > course.until)
         return course.late
 
 
@@ -223,32 +225,38 @@ class Shared:
         finished = self._engine.step(ask=self._decided > self._engine.confirmed and self.batches % 4 > 0)
         if finished is None or not len(finished.slots):
             return finished
-        whole: dict[int, Tally] = {}
+        lanes, rows = self.lanes, list[int]()  # of requests that came in one slice: they are taken as they are
+        joined: dict[int, Tally] = {}
         for number, slot in enumerate(finished.slots.tolist()):
             place = self._places[slot]
             place.queued = False
             if place.released:
                 self._free(slot)
-                continue
-            part = finished.tally[slice(number * self.lanes, (number + 1) * self.lanes)]
-            part = part if place.so_far is None else place.so_far + part
-            place.so_far = part if place.left else None
-            if place.left:
-                heappush(self._turns, (place.turn, place))
+            elif place.so_far is None and not place.left:
+                rows.append(number)
             else:
-                whole[slot] = part
-        return Finished(np.array(list(whole), np.int64), _joined(list(whole.values()), finished.tally))
+                part = finished.tally[slice(number * lanes, (number + 1) * lanes)]
+                part = part if place.so_far is None else place.so_far + part
+                place.so_far = part if place.left else None
+                if place.left:
+                    heappush(self._turns, (place.turn, place))
+                else:
+                    joined[slot] = part
+        if len(rows) == len(finished.slots):
+            return finished
+        whole = np.array(rows, np.int64)
+        tally = finished.tally[(whole[:, None] * lanes + np.arange(lanes)).ravel()]
+        slots = np.concatenate([finished.slots[whole], np.array(list(joined), np.int64)])
+        return Finished(slots, _joined([tally, *joined.values()]))
 
     def confirm(self) -> None:
         """Find out about the batches that are not confirmed."""
         self._engine.confirm()
 
 
-def _joined(parts: list[Tally], like: Tally) -> Tally:
+def _joined(parts: list[Tally]) -> Tally:
     """One tally of all rows."""
-    if not parts:
-        return like[:0]
-    cells = {name: np.concatenate([one.cells[name] for one in parts]) for name in like.cells}
+    cells = {name: np.concatenate([one.cells[name] for one in parts]) for name in parts[0].cells}
     return Tally(cells, np.concatenate([one.draws for one in parts]))
 
 
@@ -266,10 +274,11 @@ class Flights:
         config_hash: str,
         pace: Pace,
     ) -> None:
-        self._engine, self._pace = engine, pace
+        self._engine, self._pace, self._reserve = engine, pace, 0.0
         self._parts = (begun.given, also, lift, ("main",), seed, config_hash, self._late)
         self._flights: dict[Anytime, InFlight] = {}
         self.open_now: dict[int, Asked] = {}
+        self._of_slot: dict[int, InFlight] = {}
         self.everything: set[Asked] = set()  # with those that are decided and wait to be confirmed
 
     def open(self, item: Input, facts: Mapping[str, int] | None = None) -> int:
@@ -279,23 +288,25 @@ class Flights:
             self._forget()
             self._flights[item.test] = InFlight(self._engine, item.test, *self._parts)
         item.course.began = item.course.looked = time.monotonic()
-        slot = self._flights[item.test].open(item)
-        item.course.wanted = item.test.n0
-        self.open_now[slot] = item
+        flight = self._flights[item.test]
+        slot = flight.open(item)
+        item.course.wanted, item.course.until = item.test.n0, item.deadline
+        self.open_now[slot], self._of_slot[slot] = item, flight
         return slot
 
     def settle(self, finished: Finished) -> Iterator[tuple[Input, list[Record]]]:
         """Take in complete requests; those that are decided leave, the others hear what is proved by now."""
-        tests = [self.open_now[slot].test for slot in finished.slots.tolist()]
-        for test in dict.fromkeys(tests):
-            places: IntArray = np.array([place for place, one in enumerate(tests) if one == test], np.int64)
+        self._reserve = self._pace.reserve
+        flights = [self._of_slot[slot] for slot in finished.slots.tolist()]
+        for flight in dict.fromkeys(flights):
+            places: IntArray = np.array([place for place, one in enumerate(flights) if one is flight], np.int64)
             slots = finished.slots[places]
-            flight = self._flights[test]
             decided = list(flight.settle(Finished(slots, finished.tally[places])))
             gone = {id(item) for item, _ in decided}
             watched = []
             for slot in slots.tolist():
                 if id(self.open_now[slot]) in gone:
+                    del self._of_slot[slot]
                     self.open_now.pop(slot).course.ended = time.monotonic()
                 elif self.open_now[slot].watch is not None:
                     watched.append(slot)
@@ -308,11 +319,11 @@ class Flights:
 
     def _stopped(self) -> Iterator[tuple[Input, list[Record]]]:
         """Those whose time is over, or whom nobody waits for, with what their last look proved."""
-        until = time.monotonic() + self._pace.reserve
+        until = time.monotonic() + self._reserve
         for slot in [slot for slot, one in self.open_now.items() if one.over(until)]:
             item = self.open_now.pop(slot)
             item.course.late, item.course.ended = True, time.monotonic()
-            for _, records in self._flights[item.test].stop([slot]):
+            for _, records in self._of_slot.pop(slot).stop([slot]):
                 if item.course.first:
                     yield item, records
                 else:
@@ -321,7 +332,7 @@ class Flights:
 
     def _late(self, item: Input, draws: int) -> bool:
         assert isinstance(item, Asked)
-        return item.late_for(draws, self._pace.reserve)
+        return item.late_for(draws, self._reserve)
 
     def _forget(self) -> None:
         """Drop settings that nobody asks about, where there are many."""

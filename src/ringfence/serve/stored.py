@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -10,12 +11,13 @@ from torch import Tensor
 from ringfence.certification import Certification
 from ringfence.data import Dataset
 from ringfence.driver import CHECKED_ON
-from ringfence.engines.local import THUMBNAIL
-from ringfence.errors import ModelError
+from ringfence.engines.into_folder import THUMBNAIL
+from ringfence.errors import StoreError
 from ringfence.job_file import Job, read_job
-from ringfence.models.trust import foreign_code
-from ringfence.store import RunFolder
+from ringfence.models.source import refuse_foreign_code
+from ringfence.store import RunFolder, StoreWarning
 from ringfence.store.config import shape_in
+from ringfence.store.manifest import CONFIG
 
 
 def certification_at(path: str | Path, trust: bool = False) -> Certification:
@@ -25,12 +27,21 @@ def certification_at(path: str | Path, trust: bool = False) -> Certification:
     """
     path = Path(path)
     if not path.is_dir():
-        return Job.of(read_job(path)).certification
+        job = Job.of(read_job(path))
+        if job.execution.check:  # nobody has certified with it yet
+            job.certification.load().check()
+        return job.certification
     run = RunFolder.open(path)
-    told = foreign_code(run.config.classifier.tree)
-    if told and not trust:
-        rule = "names a model that runs code, which no run folder may start by itself"
-        raise ModelError(str(path), rule, "; ".join(dict.fromkeys(told)), "Look at it; add --trust.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # it is refused where it matters here
+        changed = run.check().get(CONFIG)
+    if changed is not None:
+        rule = "must be what was certified, which is what is served"
+        raise StoreError(
+            str(path / CONFIG), rule, f"a file that {changed}", "Restore it from a copy, or certify again."
+        )
+    if not trust:
+        refuse_foreign_code(run.config.classifier.tree, path, "Look at that code; then set `trust`.")
     value, kept = Certification.of(run.config), kept_inputs(run)
     value = value if kept is None else value.standing_on(kept)
     value.config()  # refused if the model is not that of the folder
@@ -50,7 +61,8 @@ def kept_inputs(run: RunFolder) -> Dataset | None:
         shape = tuple(shown[0].shape)
     if shape is None:
         return None
-    samples: list[Tensor] = [x for x in shown if tuple(x.shape) == shape] or [torch.full(shape, 0.5)]
+    steps = run.config.noise.lattice or 2  # grey is a point of the lattice, on which exact noise needs it to lie
+    samples: list[Tensor] = [x for x in shown if tuple(x.shape) == shape] or [torch.full(shape, steps // 2 / steps)]
     count = len(samples) if data.count is None else data.count
     return Dataset(
         name=data.source,

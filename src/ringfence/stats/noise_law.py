@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Final, final
 
 import numpy as np
@@ -98,7 +99,9 @@ class NoiseLaw:
             raise ArgumentError(self.parameter, "must be positive and finite", self.scale, "Pass e.g. 0.5.")
         object.__setattr__(self, "scale", float(self.scale))
         if self.form not in FORMS:
-            raise ArgumentError("noise_form", f"must be {' or '.join(FORMS)}", repr(self.form), "Leave it out.")
+            near = get_close_matches(str(self.form), FORMS, n=1)
+            remedy = f"Did you mean {near[0]}?" if near else "Leave it out."
+            raise ArgumentError("noise_form", f"must be {' or '.join(FORMS)}", repr(self.form), remedy)
         if self.form == FLOAT:
             if self.lattice is not None:
                 rule, remedy = "is for exact noise alone", 'Leave it out, or ask for form="exact".'

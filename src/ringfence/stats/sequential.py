@@ -25,6 +25,9 @@ _BUDGET = 1 - 1e-9
 _DUST = 1e-12
 """Share of the whole budget that each look may cut from the tails of distributions; all of it counts as spent."""
 
+MOST_LOOKS = 100_000
+"""Of a schedule: a stored one is whatever somebody wrote, and nobody waits for a billion."""
+
 
 class _Look(NamedTuple):
     arriving: float
@@ -119,6 +122,9 @@ def look_schedule(n_max: int, look: int, ratio: float) -> IntArray:
     last = -(-n_max // look) * look
     looks = [look]
     while looks[-1] < last:
+        if len(looks) == MOST_LOOKS:
+            rule, received = f"must lead to {n_max:,} draws in at most {MOST_LOOKS:,} looks", f"{look} and {ratio:g}"
+            raise ArgumentError("look, ratio", rule, received, "Look more rarely.")
         looks.append(min(last, max(looks[-1] + look, look * round(ratio * looks[-1] / look))))
     return np.array(looks, np.int64)
 

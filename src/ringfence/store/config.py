@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from ringfence.digests import apart, difference
-from ringfence.errors import RingfenceError, StoreError
+from ringfence.errors import ArgumentError, RingfenceError, StoreError
 from ringfence.mechanisms import Mechanism, mechanism
 from ringfence.procedures import Given, Procedure, procedure
 from ringfence.record import Lane
@@ -285,6 +285,16 @@ def content_hash(content: Any) -> str:
     """16 hexadecimal digits of BLAKE2b over the canonical JSON of a config."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+def one_lane(lanes: Sequence[str], asked: str | None) -> str:
+    """The lane that was asked for; where there are several, one must be."""
+    if asked is None and len(lanes) == 1:
+        return lanes[0]
+    if asked is None or asked not in lanes:
+        received = "none" if asked is None else repr(asked)
+        raise ArgumentError("lane", f"must be one of {', '.join(lanes)}", received, "Name one of them.")
+    return asked
 
 
 def composition(model: str) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pyarrow as pa
 
@@ -130,32 +131,18 @@ def rounded_down(value: float, digits: int, up: bool = False) -> float:
 
 def _records(log: CohenLog, config: RunConfig, draws: int) -> list[Record]:
     alpha = config.procedure.settings["alpha"]
+    told: dict[str, Any] = {
+        "procedure": IMPORTED,
+        "alpha": alpha,
+        "spent": {"log": alpha},
+        "config_hash": config.digest,
+    }
     records = []
-    columns = (log.idx, log.label, log.predict, log.radius, log.seconds)
-    for idx, label, predict, radius, seconds in zip(*(column.tolist() for column in columns), strict=True):
-        claimed = predict != ABSTAIN
-        scaled = radius / config.noise.sigma / math.sqrt(2)
-        records.append(
-            Record(
-                input_id=idx,
-                lane="",
-                label=None if label < 0 else label,
-                prediction=predict,
-                radius=radius,
-                p_a=0.5 * math.erfc(-scaled) if claimed else 0.0,
-                p_b=0.5 * math.erfc(scaled) if claimed else 1.0,
-                alpha=alpha,
-                procedure=IMPORTED,
-                sound=False,
-                seed=0,
-                draws=draws,
-                forwards=draws,
-                seconds=seconds,
-                radii={_MECHANISM: radius},
-                spent={"log": alpha},
-                config_hash=config.digest,
-            )
-        )
+    for one in log.records:
+        scaled = one.radius / config.noise.sigma / math.sqrt(2)
+        p_a, p_b = (0.0, 1.0) if one.abstained else (0.5 * math.erfc(-scaled), 0.5 * math.erfc(scaled))
+        radii = {_MECHANISM: one.radius}
+        records.append(replace(one, p_a=p_a, p_b=p_b, draws=draws, forwards=draws, radii=radii, **told))
     return records
 
 

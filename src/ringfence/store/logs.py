@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ringfence.errors import StoreError
+from ringfence.record import Record
 from ringfence.stats.norms import InNorm
 from ringfence.store.atomic import read_file
 from ringfence.store.schema import RANGES
@@ -67,6 +68,31 @@ class CohenLog:
         if shown is None:
             return self
         return replace(self, radius=self.radius * shown.factor(PROVED), norm=shown.norm)
+
+    @property
+    def records(self) -> list[Record]:
+        """Its rows, with everything that a log does not hold as unknown; radii rounded to nearest are not sound."""
+        columns = (self.idx, self.label, self.predict, self.radius, self.seconds)
+        return [
+            Record(
+                input_id=one,
+                lane="",
+                label=None if label < 0 else label,
+                prediction=predict,
+                radius=radius,
+                p_a=math.nan,
+                p_b=math.nan,
+                alpha=math.nan,
+                procedure="imported",
+                sound=False,
+                seed=0,
+                draws=0,
+                forwards=0,
+                seconds=seconds,
+                norm=self.norm,
+            )
+            for one, label, predict, radius, seconds in zip(*(column.tolist() for column in columns), strict=True)
+        ]
 
     def __len__(self) -> int:
         return len(self.idx)

@@ -29,7 +29,6 @@ from ringfence.store.atomic import (
     writing_errors,
 )
 from ringfence.store.config import RunConfig, changed_settings, content_hash, plain
-from ringfence.store.environment import describe_environment
 from ringfence.store.guarded import Guarded, begin
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
 from ringfence.store.parts import (
@@ -325,9 +324,9 @@ class RunFolder:
         """Where the parts were computed, one entry per kind of machine and forward plan."""
         return self._list("environment.json")
 
-    def add_environment(self, entry: Mapping[str, Any] | None = None) -> int:
-        """Number of this process's entry (or the given one), added where it is new; differences are warned about."""
-        described = plain(describe_environment() if entry is None else entry) | {"forward_plan": self._last_plan()}
+    def add_environment(self, entry: Mapping[str, Any]) -> int:
+        """Number of this entry, added where it is new; differences are warned about."""
+        described = plain(entry) | {"forward_plan": self._last_plan()}
         known = self.environments()
         if described in known:
             return known.index(described)

@@ -1,11 +1,18 @@
-"""RecordWriter: records reach the disk soon after they are made, in parts that are not too small."""
+"""RecordWriter: records reach the disk soon after they are made, in parts that are not too small.
+
+What a part was computed on is recorded beside it and warned about, never a reason to refuse.
+"""
 
 from __future__ import annotations
 
+import platform
+import sys
 import time
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
@@ -14,6 +21,8 @@ from ringfence.store.run import RunFolder
 
 FLUSH_RECORDS = 256
 FLUSH_SECONDS = 2.0
+
+_PACKAGES = ("ringfence", "torch", "numpy", "scipy")
 
 
 class RecordWriter:
@@ -59,7 +68,7 @@ class RecordWriter:
             self._held = [record for record in self._held if record.input_id not in done]
         if self._held:
             self._failed = True
-            self._run.append(self._held, self._run.add_environment())
+            self._run.append(self._held, self._run.add_environment(describe_environment()))
             self._held = []
         self._failed = False
         self._flushed = time.monotonic()
@@ -78,3 +87,38 @@ class RecordWriter:
             if self._lock is not None:
                 self._lock.close()
                 self._lock = None
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions and hardware of this process; torch is asked for the GPU only where it is loaded already."""
+    return {
+        "python": platform.python_version(),
+        **{package: _version(package) for package in _PACKAGES},
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "gpu": _gpu_name(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    """The processor's name; platform.processor() is empty on most Linux machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _gpu_name() -> str | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return str(torch.cuda.get_device_name(torch.cuda.current_device()))

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from ringfence.errors import ArgumentError, DataError, ModelError
@@ -201,21 +202,35 @@ def pack(chosen: Sequence[Job], every: Sequence[Job], work: SweepFolder, out: Pa
     return made
 
 
-def unpack(place: Path, work: SweepFolder) -> list[Path]:
-    """Every archive of a folder into the work folder; files that are there already are replaced."""
+def unpack(place: Path, every: Iterable[Job], work: SweepFolder) -> list[Path]:
+    """Every archive of a folder into the work folder. What a job has there is replaced as a whole: records of an older
+    state are none of the new one's. Where an archive is broken nothing is touched.
+    """
     archives = sorted(place.glob("*.tgz"))
     if not archives:
         raise DataError(str(place), "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
-    work.path.mkdir(parents=True, exist_ok=True)
-    for archive in archives:
-        try:
-            with tarfile.open(archive) as tar:
-                tar.extractall(work.path, filter="data")
-        except (tarfile.TarError, OSError, EOFError) as error:
-            raise DataError(
-                str(archive), "must be a whole archive that a sweep packed", error, "Copy it anew."
-            ) from error
+    with writing_errors(work.path):
+        work.path.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=work.path) as fresh:
+            for archive in archives:
+                _extract(archive, Path(fresh))
+            for job in every:
+                if (Path(fresh) / job.out).exists():
+                    shutil.rmtree(work.path / job.out, ignore_errors=True)
+            for file in [one for one in Path(fresh).rglob("*") if one.is_symlink() or not one.is_dir()]:
+                target = work.path / file.relative_to(fresh)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
     return archives
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        rule = "must be a whole archive that a sweep packed"
+        raise DataError(str(archive), rule, error, "Copy it anew.") from error
 
 
 def _files(job: Job, work: SweepFolder) -> Iterator[Path]:

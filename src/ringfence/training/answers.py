@@ -7,7 +7,6 @@ checkpoints: a training that goes on counts nothing anew, and all members share 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from itertools import chain
@@ -20,9 +19,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from ringfence.driver import batches
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import LoadedModel
 from ringfence.noise import Gaussian, Noise, noise_with
+from ringfence.sampling import Finished
 from ringfence.sampling.forward import on_device
 from ringfence.sampling.plan import ForwardPlan
 from ringfence.sampling.probe import count_classes, fastest_plan
@@ -167,21 +168,17 @@ def vote_counts(
     plan = plan or fastest_plan(classifier, shape, classes, device)
     engine = Sampler(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
     ids: dict[int, int] = {}
-    waiting: deque[tuple[int, int, IntArray]] = deque()  # batch, id, votes: until the classifier was seen unchanged
-    while True:
-        while engine.hungry and (item := next(queue, None)) is not None:
-            slot = engine.admit(*item)
-            ids[slot] = item[0]
-            engine.submit(slot, stage, 0, draws)
-        finished = engine.step()
-        if finished is None:
-            engine.confirm()
-        else:
-            votes = finished.tally.cells["votes"].reshape(len(finished.slots), engine.lanes, classes + 1)
-            for slot, counted in zip(finished.slots.tolist(), votes, strict=True):
-                engine.release(slot)
-                waiting.append((engine.batches, ids.pop(slot), counted))
-        while waiting and waiting[0][0] <= engine.confirmed:
-            yield waiting.popleft()[1:]
-        if finished is None:
-            return
+
+    def begin(item: tuple[int, Tensor]) -> None:
+        slot = engine.admit(*item)
+        ids[slot] = item[0]
+        engine.submit(slot, stage, 0, draws)
+
+    def settle(finished: Finished) -> Iterator[tuple[int, IntArray]]:
+        votes = finished.tally.cells["votes"].reshape(len(finished.slots), engine.lanes, classes + 1)
+        for slot, counted in zip(finished.slots.tolist(), votes, strict=True):
+            engine.release(slot)
+            yield ids.pop(slot), counted
+
+    for _, counts in batches(engine, queue, begin, settle):
+        yield from counts

@@ -90,6 +90,7 @@ class TrainingJob:
     seed: int = setting(0, "Seed of member 0; member i has seed + i.")
     compile: bool = setting(False, "Compile the network with torch.compile.")
     graph: bool = setting(False, "Replay each step as a CUDA graph.")
+    fused: bool = setting(False, "CIFAR ResNets on CUDA in bf16: gradients of attacks by a kernel.")
     members: tuple[str, ...] = ()
     data: str = setting("", "Training data: mnist:PATH, cifar10:PATH, ... or an .npz with x_train, y_train.")
     init: str | None = setting(None, "Folder of a training to start from.")
@@ -113,6 +114,10 @@ class TrainingJob:
         if self.batch % self.accumulate:
             rule = f"must divide the batch, {self.batch}"
             raise ArgumentError("accumulate", rule, self.accumulate, "Choose a divisor.")
+        if self.fused and self.precision != "bf16":
+            raise ArgumentError(
+                "fused", "rounds to bf16", f"precision {self.precision}", "Train in bf16, or leave it out."
+            )
         if self.holdout and not objective.judged:
             rule = f"{objective.name} trains no classifier whose accuracy could be measured"
             raise ArgumentError("holdout", rule, self.holdout, "Leave it out.")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ringfence.training.checkpoints import undone
 from ringfence.training.data import DeviceData, TrainingNoise, augment, rows
-from ringfence.training.fabric import average_gradients, compile_members
+from ringfence.training.fabric import attackable, average_gradients, compile_members
 from ringfence.training.job import TrainingJob
 
 WARM_UP_STEPS = 3
@@ -49,6 +49,8 @@ class Stepper:
         )
         self.averaged = copy.deepcopy(members) if job.ema is not None else None
         self._run = compile_members(members, self._example(), fabric) if job.compile else members
+        if job.fused:
+            self._run = attackable(members, self._run, self._example())
         reached, attack = (torch.ones((), device=self.device) for _ in range(2))
         self.noise = TrainingNoise(job.sigma, reached, attack, job.unit_noise)
         self.generator = torch.Generator(self.device)

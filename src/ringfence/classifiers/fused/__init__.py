@@ -7,7 +7,7 @@ convolution to the pooling. Same arithmetic as the folded network in bf16: half-
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any, final
@@ -21,10 +21,13 @@ from ringfence.classifiers.base import Classifier, has_hooks, runs_its_code_alon
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError
 
+Folding = Callable[[nn.Conv2d, nn.BatchNorm2d], tuple[Tensor, Tensor]]
+"""A convolution and the batch norm behind it as (weight, bias)."""
 
-def convolutions(network: ResNet) -> Iterator[tuple[Tensor, Tensor]]:
+
+def convolutions(network: ResNet, folded: Folding) -> Iterator[tuple[Tensor, Tensor]]:
     """(weight, bias) with batch norms folded, in the order in which the kernel uses them."""
-    weight, bias = _folded(network.conv1, network.bn1)
+    weight, bias = folded(network.conv1, network.bn1)
     wide = torch.zeros(16, 16, 3, 3)
     wide[:, :3] = weight  # three channels stand in sixteen, the rest is zero
     yield wide, bias
@@ -32,9 +35,9 @@ def convolutions(network: ResNet) -> Iterator[tuple[Tensor, Tensor]]:
         for block in group:
             assert isinstance(block, Block)
             if not isinstance(block.shortcut, nn.Identity):
-                yield _shortcut(block)
-            yield _folded(block.conv1, block.bn1)
-            yield _folded(block.conv2, block.bn2)
+                yield _shortcut(block, folded)
+            yield folded(block.conv1, block.bn1)
+            yield folded(block.conv2, block.bn2)
 
 
 def _folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
@@ -43,7 +46,7 @@ def _folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tenso
     return both.weight.detach(), both.bias.detach()
 
 
-def _shortcut(block: Block) -> tuple[Tensor, Tensor]:
+def _shortcut(block: Block, folded: Folding) -> tuple[Tensor, Tensor]:
     """The 1 x 1 convolution that joins two widths; zeros in new channels are one as well."""
     if isinstance(block.shortcut, PadShortcut):
         inputs, outputs = block.conv1.in_channels, block.conv1.out_channels
@@ -55,11 +58,11 @@ def _shortcut(block: Block) -> tuple[Tensor, Tensor]:
     convolution, norm = block.shortcut
     assert isinstance(convolution, nn.Conv2d)
     assert isinstance(norm, nn.BatchNorm2d)
-    return _folded(convolution, norm)
+    return folded(convolution, norm)
 
 
-def pack(weight: Tensor) -> Tensor:
-    """(K, C, k, k) -> bf16 in the order of mma.m16n8k16's second operand: (tap, C/16, K/16, lane, 2, 4), flat.
+def in_order(weight: Tensor) -> Tensor:
+    """(K, C, k, k) in the order of mma.m16n8k16's second operand: (tap, C/16, K/16, lane, 2, 4), flat.
 
     Taps below each other are neighbours: the kernel takes the weights of a column at a time.
     """
@@ -69,8 +72,7 @@ def pack(weight: Tensor) -> Tensor:
     pairs, steps = torch.arange(outputs // 16), torch.arange(inputs // 16)
     column = (2 * pairs.view(-1, 1, 1) + torch.arange(2)) * 8 + (lane // 4).view(1, -1, 1)  # (pairs, lane, 2)
     row = steps.view(-1, 1, 1) * 16 + (lane % 4 * 2).view(1, -1, 1) + torch.tensor([0, 1, 8, 9])  # (steps, lane, 4)
-    found = by_tap[:, column.view(1, len(pairs), 32, 2, 1), row.view(len(steps), 1, 32, 1, 4)]
-    return found.to(torch.bfloat16).flatten()
+    return by_tap[:, column.view(1, len(pairs), 32, 2, 1), row.view(len(steps), 1, 32, 1, 4)].flatten()
 
 
 SHARED_BYTES = 2 * 10 * 10 * 64 * 2 + 9 * 64 * 64 * 2
@@ -89,20 +91,40 @@ def fused_resnet(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, class
 
 def launch(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, classes: int) -> Tensor:
     """Scores (B, classes), by the kernel."""
+    x, planar = as_read(x)
+    scores = torch.empty(len(x), classes, device=x.device)
+    arguments = (x, weights, *starts_of(numbers, classes), scores)
+    run_kernel("fused_resnet", x.device, arguments, (len(x), blocks, classes, planar))
+    return scores
+
+
+def as_read(x: Tensor) -> tuple[Tensor, bool]:
+    """Images in bf16, and whether they lie channel by channel: both layouts are read."""
     if tuple(x.shape[1:]) != SHAPE:
         raise ArgumentError("fused", f"takes images {SHAPE}", tuple(x.shape[1:]), "Leave it out for other shapes.")
     x = x.to(torch.bfloat16)
     planar = x.is_contiguous()
-    if not planar:
-        x = x.contiguous(memory_format=torch.channels_last)
-    scores = torch.empty(len(x), classes, device=x.device)
-    cupy, kernel = kernel_on(x.device)
-    starts = [numbers.data_ptr() + 4 * first for first in places(len(numbers), classes)]
-    with cupy.cuda.Device(x.device.index), _as_cupy(cupy, torch.cuda.current_stream(x.device).cuda_stream):
-        sizes = [cupy.int32(one) for one in (len(x), blocks, classes, planar)]
-        pointers = (x.data_ptr(), weights.data_ptr(), *starts, scores.data_ptr())
-        kernel((-(-len(x) // IMAGES),), (THREADS,), (*pointers, *sizes), shared_mem=SHARED_BYTES)
-    return scores
+    return (x if planar else x.contiguous(memory_format=torch.channels_last)), planar
+
+
+def starts_of(numbers: Tensor, classes: int) -> list[Tensor]:
+    """The biases and what follows, the last layer and what follows, the normalisation."""
+    return [numbers[first:] for first in places(len(numbers), classes)]
+
+
+def run_kernel(name: str, device: torch.device, tensors: Sequence[Tensor], sizes: Sequence[int]) -> None:
+    """Launch a kernel on the current stream, a block for every two of the first size."""
+    cupy, kernel = kernel_on(device, name)
+    with cupy.cuda.Device(device.index), _as_cupy(cupy, torch.cuda.current_stream(device).cuda_stream):
+        arguments = (*(one.data_ptr() for one in tensors), *map(cupy.int32, sizes))
+        kernel((-(-sizes[0] // IMAGES),), (THREADS,), arguments, shared_mem=SHARED_BYTES)
+
+
+def scale_and_shift(mean: Tensor | None, std: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A normalisation as the kernel applies it, in float64; without one: that which changes nothing."""
+    mean, std = torch.zeros(3) if mean is None else mean, torch.ones(3) if std is None else std
+    scale = (1 / std.double().flatten()).expand(3)
+    return scale, -mean.flatten() * scale
 
 
 def places(count: int, classes: int) -> tuple[int, int, int]:
@@ -119,23 +141,24 @@ def _shape_of_scores(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, c
     return x.new_empty(len(x), classes, dtype=torch.float32)
 
 
-@lru_cache(maxsize=1)
-def source() -> str:
-    """The kernel's text."""
-    return (files("ringfence.classifiers.fused") / "resnet.cu").read_text(encoding="utf-8")
+@lru_cache(maxsize=2)
+def source(*names: str) -> str:
+    """The text of these files, one behind the other."""
+    return "".join((files("ringfence.classifiers.fused") / name).read_text(encoding="utf-8") for name in names)
 
 
-def kernel_on(device: torch.device) -> tuple[Any, Any]:
+def kernel_on(device: torch.device, name: str = "fused_resnet") -> tuple[Any, Any]:
     """CuPy, which compiles the kernel at its first call, and the kernel."""
-    return _kernel_of(source(), device)
+    return _kernel_of(source("resnet.cu", *(["gradient.cu"] if name != "fused_resnet" else [])), name, device)
 
 
-@lru_cache(maxsize=8)
-def _kernel_of(text: str, device: torch.device) -> tuple[Any, Any]:
+@lru_cache(maxsize=16)
+def _kernel_of(text: str, name: str, device: torch.device) -> tuple[Any, Any]:
     import cupy
 
+    options = ("-std=c++17", "--use_fast_math", *(["-DGRADIENT"] if name != "fused_resnet" else []))
     with cupy.cuda.Device(device.index or 0):
-        kernel = cupy.RawKernel(text, "fused_resnet", options=("-std=c++17", "--use_fast_math"))
+        kernel = cupy.RawKernel(text, name, options=options)
         kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
     return cupy, kernel
 
@@ -164,19 +187,12 @@ class FusedResNet(nn.Module):
 
     def __init__(self, network: ResNet, mean: Tensor | None = None, std: Tensor | None = None) -> None:
         super().__init__()
-        every = list(convolutions(network))
+        every = list(convolutions(network, _folded))
         self.blocks, self.classes = len(network.layer1), network.linear.out_features
-        mean, std = torch.zeros(3) if mean is None else mean, torch.ones(3) if std is None else std
-        scale = (1 / std.double().flatten()).expand(3)
-        parts = [
-            *(bias for _, bias in every),
-            network.linear.weight,
-            network.linear.bias,
-            scale,
-            -mean.flatten() * scale,
-        ]
+        biases = (bias for _, bias in every)
+        parts = [*biases, network.linear.weight, network.linear.bias, *scale_and_shift(mean, std)]
         numbers = torch.cat([part.detach().double().flatten() for part in parts]).float()
-        packed = torch.cat([pack(weight) for weight, _ in every])
+        packed = torch.cat([in_order(weight) for weight, _ in every]).to(torch.bfloat16)
         self.register_buffer("weights", packed.view(torch.int16))
         self.register_buffer("numbers", numbers.view(torch.int32))
 
@@ -240,11 +256,15 @@ def _fusable(network: nn.Module) -> bool:
     return type(network) is ResNet and runs_its_code_alone(network)
 
 
-def _fused(module: nn.Module, device: torch.device) -> nn.Module | None:
+def resnet_in(module: nn.Module) -> tuple[ResNet, tuple[Tensor, ...]] | None:
+    """The network that the kernel can stand for, if the module is one, and its normalisation's mean and std, if any."""
     network: nn.Module = module
     moments: tuple[Tensor, ...] = ()
     if isinstance(module, Normalize) and not has_hooks(module):
         network, moments = module.module, (module.mean.cpu(), module.std.cpu())
-    if not isinstance(network, ResNet) or not _fusable(network):
-        return None
-    return FusedResNet(network.cpu(), *moments).to(device)
+    return (network, moments) if isinstance(network, ResNet) and _fusable(network) else None
+
+
+def _fused(module: nn.Module, device: torch.device) -> nn.Module | None:
+    found = resnet_in(module)
+    return None if found is None else FusedResNet(found[0].cpu(), *found[1]).to(device)

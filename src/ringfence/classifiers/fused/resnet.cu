@@ -45,6 +45,12 @@ template <bool RELU = false> __device__ __forceinline__ u32 pack(float low, floa
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
+// Both halves of a mask from bits ``place`` and 16 + place of a word: all ones where the bit is set.
+__device__ __forceinline__ u32 spread(u32 word, int place) {
+  u32 halves;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(halves) : "r"(word << (7 - place % 8)), "r"(place < 8 ? 0xaa88u : 0xbb99u));
+  return halves;
+}
 __device__ __forceinline__ float low_of(u32 both) { return __uint_as_float(both << 16); }
 __device__ __forceinline__ float high_of(u32 both) { return __uint_as_float(both & 0xffff0000u); }
 
@@ -76,9 +82,13 @@ template <int TIMES> __device__ __forceinline__ void arrived() {
 // Shared memory is the limit, so nothing is read twice that a warp could keep: a row of pixels serves all output rows
 // that it touches (the three taps above each other), and a warp has as many tiles as its registers hold.
 enum Use { STEM, FIRST, SECOND, SHORTCUT };  // SHORTCUT: kept = conv(x) + bias, and x stays
-template <int CIN, int COUT, int WOUT, int STRIDE, int MT, int NT, Use USE>
+// SIGNS: notes which activations are positive, a bit each, sixteen pairs a word of the thread that has them.
+// BACK (gradient.cu): x = conv(x) [+ kept] where those are set, and 0 elsewhere; it reads the notes from their end.
+enum Pass { SCORES, SIGNS, BACK };
+#define SIGN_WORDS(mt, nt) ((mt) * (nt) / 8)
+template <int CIN, int COUT, int WOUT, int STRIDE, int MT, int NT, Use USE, Pass PASS>
 __device__ __forceinline__ void convolve(char* x, u32 (&kept)[MT][NT][2], char* weights, const float*& bias, char* next,
-                                         const char*& packed, int next_bytes) {
+                                         const char*& packed, int next_bytes, u32*& signs) {
   constexpr int TAPS = USE == SHORTCUT ? 1 : 9;
   constexpr int PIN = WOUT * STRIDE + 2, POUT = WOUT + 2, KS = CIN / 16;
   constexpr int SIN = PIN * PIN * CIN * 2, SOUT = POUT * POUT * COUT * 2;
@@ -100,10 +110,18 @@ __device__ __forceinline__ void convolve(char* x, u32 (&kept)[MT][NT][2], char* 
   const int row = (lane & 7) + ((lane >> 3) & 1) * 8, half = lane >> 4;
   const int q = first_m * 16 + row, start = (q / WOUT % WOUT * PIN + q % WOUT) * STRIDE;
   const u32 base = (u32)__cvta_generic_to_shared(x) + q / (WOUT * WOUT) * SIN;
+  constexpr bool RELU = USE != SHORTCUT && PASS != BACK, NOTES = RELU && PASS == SIGNS;
+  constexpr bool SIFTS = PASS == BACK && USE != STEM;
+  constexpr int WORDS = SIFTS || NOTES ? SIGN_WORDS(MT, NT) : 1;
+  u32 word[WORDS];
+  if (SIFTS) signs -= WORDS * THREADS;
+#pragma unroll
+  for (int i = 0; i < WORDS; i++) word[i] = SIFTS ? __ldg(signs + i * THREADS) : 0;  // long before they are needed
   float sum[MT][NT][4];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
-    float2 both = __ldg((const float2*)(bias + (first_n + n) * 8 + (lane & 3) * 2));
+    float2 both = {0.f, 0.f};
+    if (PASS != BACK) both = __ldg((const float2*)(bias + (first_n + n) * 8 + (lane & 3) * 2));
 #pragma unroll
     for (int m = 0; m < MT; m++) {
       sum[m][n][0] = sum[m][n][2] = both.x;
@@ -168,19 +186,27 @@ __device__ __forceinline__ void convolve(char* x, u32 (&kept)[MT][NT][2], char* 
           low += low_of(kept[m][n][part]);
           high += high_of(kept[m][n][part]);
         }
-        u32 both = pack<USE != SHORTCUT>(low, high);
+        u32 both = pack<RELU>(low, high);
+        const int pair = (m * 2 + part) * NT + n;
+        if (NOTES) word[pair / 16] = word[pair / 16] >> 1 | ((both + 0x7fff7fffu) & 0x80008000u);
+        if (SIFTS) both &= spread(word[pair / 16], pair % 16);
         if (USE != FIRST) kept[m][n][part] = both;
         if (USE != SHORTCUT) *(u32*)(x + at) = both;
       }
     }
+  if (NOTES) {
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) signs[i * THREADS] = word[i];
+    signs += WORDS * THREADS;
+  }
 }
 
 // images: (count, 32, 32, 3) bf16, or (count, 3, 32, 32) if planar; scores: (count, classes) float32; norm: scale and
 // shift of the three channels.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-fused_resnet(const unsigned short* images, const char* packed, const float* bias, const float* head, const float* norm,
-             float* scores, int count, int blocks, int classes, int planar) {
-  extern __shared__ __align__(128) char memory[];
+template <Pass PASS>
+__device__ __forceinline__ void forward(char* memory, const unsigned short* images, const char* packed,
+                                        const float* bias, const float* head, const float* norm, float* scores,
+                                        u32* signs, int count, int blocks, int classes, int planar) {
   char *x = memory, *even = memory + WIDE_EVEN, *odd = memory + WIDE_ODD;
   const int first = blockIdx.x * IMAGES;
   fetch(even, packed, KERNEL(16, 16));
@@ -198,38 +224,40 @@ fused_resnet(const unsigned short* images, const char* packed, const float* bias
   }
   {
     u32 kept[16][2][2];
-    convolve<16, 16, 32, 1, 16, 2, STEM>(x, kept, even, bias, odd, packed, KERNEL(16, 16));
+    convolve<16, 16, 32, 1, 16, 2, STEM, PASS>(x, kept, even, bias, odd, packed, KERNEL(16, 16), signs);
     for (int i = 0; i < blocks; i++) {
-      convolve<16, 16, 32, 1, 16, 2, FIRST>(x, kept, odd, bias, even, packed, KERNEL(16, 16));
+      convolve<16, 16, 32, 1, 16, 2, FIRST, PASS>(x, kept, odd, bias, even, packed, KERNEL(16, 16), signs);
       int more = i + 1 < blocks ? KERNEL(16, 16) : 16 * 32 * 2;
-      convolve<16, 16, 32, 1, 16, 2, SECOND>(x, kept, even, bias, odd, packed, more);
+      convolve<16, 16, 32, 1, 16, 2, SECOND, PASS>(x, kept, even, bias, odd, packed, more, signs);
     }
   }
   {  // To 32 channels.
     u32 kept[4][4][2];
     char* join = even;
-    convolve<16, 32, 16, 2, 4, 4, SHORTCUT>(x, kept, odd, bias, join, packed, KERNEL(16, 32));
+    convolve<16, 32, 16, 2, 4, 4, SHORTCUT, PASS>(x, kept, odd, bias, join, packed, KERNEL(16, 32), signs);
     even = memory + MIDDLE_EVEN, odd = memory + MIDDLE_ODD;
-    convolve<16, 32, 16, 2, 4, 4, FIRST>(x, kept, join, bias, even, packed, KERNEL(32, 32));
+    convolve<16, 32, 16, 2, 4, 4, FIRST, PASS>(x, kept, join, bias, even, packed, KERNEL(32, 32), signs);
     int more = blocks > 1 ? KERNEL(32, 32) : 32 * 64 * 2;
-    convolve<32, 32, 16, 1, 4, 4, SECOND>(x, kept, even, bias, odd, packed, more);
+    convolve<32, 32, 16, 1, 4, 4, SECOND, PASS>(x, kept, even, bias, odd, packed, more, signs);
     for (int i = 1; i < blocks; i++) {
-      convolve<32, 32, 16, 1, 4, 4, FIRST>(x, kept, odd, bias, even, packed, KERNEL(32, 32));
+      convolve<32, 32, 16, 1, 4, 4, FIRST, PASS>(x, kept, odd, bias, even, packed, KERNEL(32, 32), signs);
       more = i + 1 < blocks ? KERNEL(32, 32) : 32 * 64 * 2;
-      convolve<32, 32, 16, 1, 4, 4, SECOND>(x, kept, even, bias, odd, packed, more);
+      convolve<32, 32, 16, 1, 4, 4, SECOND, PASS>(x, kept, even, bias, odd, packed, more, signs);
     }
   }
   char* set = memory + NARROW;
   {  // To 64 channels: activations are small now and weights large.
     u32 kept[2][4][2];
     char* join = memory + JOIN_64;
-    convolve<32, 64, 8, 2, 2, 4, SHORTCUT>(x, kept, odd, bias, join, packed, KERNEL(32, 64));
-    convolve<32, 64, 8, 2, 2, 4, FIRST>(x, kept, join, bias, set, packed, KERNEL(64, 64) / 3 * 2);
+    convolve<32, 64, 8, 2, 2, 4, SHORTCUT, PASS>(x, kept, odd, bias, join, packed, KERNEL(32, 64), signs);
+    convolve<32, 64, 8, 2, 2, 4, FIRST, PASS>(x, kept, join, bias, set, packed, KERNEL(64, 64) / 3 * 2, signs);
     fetch(set, packed, 0);  // as if the second third had come by itself
-    convolve<64, 64, 8, 1, 2, 4, SECOND>(x, kept, set, bias, nullptr, packed, blocks > 1 ? KERNEL(64, 64) : 0);
+    int more = blocks > 1 ? KERNEL(64, 64) : 0;
+    convolve<64, 64, 8, 1, 2, 4, SECOND, PASS>(x, kept, set, bias, nullptr, packed, more, signs);
     for (int i = 1; i < blocks; i++) {
-      convolve<64, 64, 8, 1, 2, 4, FIRST>(x, kept, set, bias, nullptr, packed, KERNEL(64, 64));
-      convolve<64, 64, 8, 1, 2, 4, SECOND>(x, kept, set, bias, nullptr, packed, i + 1 < blocks ? KERNEL(64, 64) : 0);
+      convolve<64, 64, 8, 1, 2, 4, FIRST, PASS>(x, kept, set, bias, nullptr, packed, KERNEL(64, 64), signs);
+      more = i + 1 < blocks ? KERNEL(64, 64) : 0;
+      convolve<64, 64, 8, 1, 2, 4, SECOND, PASS>(x, kept, set, bias, nullptr, packed, more, signs);
     }
   }
   __syncthreads();
@@ -252,3 +280,12 @@ fused_resnet(const unsigned short* images, const char* packed, const float* bias
     scores[(size_t)(first + image) * classes + k] = total;
   }
 }
+
+#ifndef GRADIENT
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+fused_resnet(const unsigned short* images, const char* packed, const float* bias, const float* head, const float* norm,
+             float* scores, int count, int blocks, int classes, int planar) {
+  extern __shared__ __align__(128) char memory[];
+  forward<SCORES>(memory, images, packed, bias, head, norm, scores, nullptr, count, blocks, classes, planar);
+}
+#endif

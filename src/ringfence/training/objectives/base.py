@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ringfence.classifiers import LOGITS, as_logits, kinds_of
+from ringfence.classifiers.fused.gradient import FusedGradients
 from ringfence.errors import ArgumentError, DataError
 from ringfence.settings import check_settings, plain_settings, setting
 from ringfence.training.data import Batch, DeviceData, TrainingNoise
@@ -219,9 +220,26 @@ def wide(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
+@final
+class Attackable(nn.Module):
+    """A member, and the kernels by which attacks take its gradients in images."""
+
+    def __init__(self, member: nn.Module, gradients: FusedGradients) -> None:
+        super().__init__()
+        self.member, self.gradients = member, gradients
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the member."""
+        scores: Tensor = self.member(x)
+        return scores
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
     """The module in evaluation mode with frozen parameters, as an attack sees it; restored afterwards."""
+    if isinstance(module, Attackable):
+        yield module.gradients.now()
+        return
     trained = module.training
     parameters = [one for one in module.parameters() if one.requires_grad]
     module.eval().requires_grad_(False)
@@ -233,8 +251,13 @@ def evaluating(module: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
             parameter.requires_grad_(True)
 
 
+def as_trained(member: nn.Module) -> nn.Module:
+    """What runs in training, compiled or not."""
+    return member.member if isinstance(member, Attackable) else member
+
+
 def eager(member: nn.Module) -> nn.Module:
     """The network behind a compiled one, for objectives that differentiate gradients: compiled code cannot."""
-    inner = getattr(member, "_orig_mod", member)
+    inner = getattr(as_trained(member), "_orig_mod", as_trained(member))
     assert isinstance(inner, nn.Module)
     return inner

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ringfence.sampling.forward import compiled
-from ringfence.training.fabric import check_gradients
+from ringfence.training.compared import check_gradients
 from ringfence.training.narrow import narrow_options
-from ringfence.training.objectives.base import eager
+from ringfence.training.objectives.base import as_trained, eager
 from ringfence.training.objectives.second_order import SecondOrder
 
 Values = Callable[[Tensor, Tensor], Tensor]
@@ -40,7 +40,7 @@ def differentiated(member: nn.Module, noisy: Tensor, labels: Tensor, values: Val
     By compiled code on CUDA where the member is compiled.
     """
     network = eager(member)
-    if network is member or not noisy.is_cuda:
+    if network is as_trained(member) or not noisy.is_cuda:
         return _plain(network, noisy, labels, values)
     return _fast(network, noisy, labels, values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 from toys import BucketLanes, Buckets, LittleMemory
 
 import ringfence as rf
 from ringfence.analysis.metrics import default_radii
 from ringfence.data import Dataset, Input
 from ringfence.driver import CHECKED_ON
-from ringfence.engines.local import describe, fixed_draws, thumbnail
+from ringfence.engines.into_folder import describe, thumbnail
 from ringfence.errors import ClassifierError, DataError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.store import StoreWarning
+from ringfence.work import Work
 
 COUNT = 12
 
@@ -180,14 +183,14 @@ def test_a_damaged_part_is_certified_again_and_set_aside(tmp_path: Path) -> None
     content = bytearray(part.read_bytes())
     content[len(content) // 3] ^= 0xFF
     part.write_bytes(content)
-    with pytest.warns(StoreWarning, match=r"part-000000\.parquet was changed"):
+    with pytest.warns(StoreWarning, match=f"{part.name} was changed"):  # its number tells how often was written
         again = into(tmp_path / "run")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert facts(again) == expected
         assert again.damaged == []
         assert rf.verify(rf.RunFolder.open(tmp_path / "run")) == []
-    assert (tmp_path / "run" / "parts" / "damaged-part-000000.parquet").exists()
+    assert (tmp_path / "run" / "parts" / f"damaged-{part.name}").exists()
 
 
 def test_what_stands_beside_the_records(tmp_path: Path) -> None:
@@ -213,10 +216,48 @@ def test_thumbnails() -> None:
 
 
 def test_draws_are_known_beforehand_where_they_are_fixed() -> None:
-    assert fixed_draws(rf.Fixed(n0=100, n=1000)) == 1100
-    assert fixed_draws(rf.Multinomial(n=500)) == 500
-    assert fixed_draws(rf.Sequential(radius=0.5)) == 0
-    assert fixed_draws(rf.Staged(radius=0.5)) == 0
+    for procedure, draws in (
+        (rf.Fixed(n0=100, n=1000), 3300),
+        (rf.Multinomial(n=500), 1500),
+        (rf.Sequential(radius=0.5), 0),
+        (rf.Staged(radius=0.5), 0),
+    ):
+        assert rf.Execution().expecting(3, procedure).draws == draws
+    assert rf.Execution(draws=7).expecting(3, rf.Fixed()).draws == 7, "whoever says it knows"
+
+
+class Asked(rf.Engine):
+    """Keeps what it is asked to do, and does nothing."""
+
+    name = "asked"
+    draws = -1
+
+    def records(self, work: Work) -> Iterator[rf.Record]:
+        self.draws = work.execution.draws
+        return iter(())
+
+
+def _points(kind: str) -> Any:
+    x = torch.rand(6, 3)
+    return {
+        "tensor": x,
+        "pair": (x, [0] * 6),
+        "loader": DataLoader(TensorDataset(x, torch.zeros(6)), batch_size=4),
+        "columns": {"x": x, "y": torch.zeros(6)},
+        "iterator": iter(x),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"), [("tensor", 6), ("pair", 6), ("loader", 6), ("columns", 0), ("iterator", 0)]
+)
+def test_a_program_s_inputs_are_counted_so_that_a_long_run_is_compiled(kind: str, inputs: int) -> None:
+    """Without a folder too: the batch of a short run and whether compiling pays depend on it."""
+    for data, count in ((_points(kind), inputs), (rf.Data(_points(kind), skip=2, limit=2), min(inputs, 2))):
+        asked = Asked()
+        how = rf.Execution("cpu", engine=asked)
+        assert not list(rf.certify(Buckets(), data, sigma=0.5, procedure=rf.Fixed(n=900), execution=how, check=False))
+        assert asked.draws == count * 1000
 
 
 def test_a_plan_with_reasons_is_stored_and_continued_and_refused_if_it_no_longer_fits(tmp_path: Path) -> None:

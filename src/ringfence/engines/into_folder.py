@@ -15,15 +15,14 @@ from torch import Tensor
 from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.certification import Certification
 from ringfence.data import Input
-from ringfence.driver import Execution, Progress
+from ringfence.driver import Progress
 from ringfence.errors import DataError, RingfenceError
 from ringfence.loaded import Loaded
-from ringfence.procedures import Procedure
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device
 from ringfence.store import InputInfo, RecordWriter, RunFolder
 from ringfence.store.writer import FLUSH_RECORDS
-from ringfence.work import engine_named
+from ringfence.work import Execution, engine_named
 
 THUMBNAIL = 64
 """Longest side of a stored picture, in pixels."""
@@ -139,18 +138,12 @@ class Started:
 
         stored = self.run.forward_plans()
         return replace(
-            self.execution,
+            self.execution.expecting(todo, self.loaded.certification.test),
             plan=ForwardPlan(**stored[-1]) if stored else self.execution.plan,
-            draws=self.execution.draws or todo * fixed_draws(self.loaded.certification.test),
             on_plan=on_plan,
             on_progress=on_progress,
             on_failed=keep_reason,
         )
-
-
-def fixed_draws(procedure: Procedure) -> int:
-    """Draws of an input where no radius is asked for, which take all of n or nearly; 0 where tests stop early."""
-    return 0 if procedure.target is not None else procedure.most_draws
 
 
 def summarise(run: RunFolder, seconds: float, start: float) -> dict[str, Any]:

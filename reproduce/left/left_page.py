@@ -1,0 +1,52 @@
+"""The table of reproduce/README.md: what the sweep files hold that no device had time for yet.
+
+A training is kept where ``zoo/`` has its settings, a run where ``results/`` has a folder of its name. Runs that are
+older than the sweep files have other names, and count as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paper_tables import ROOT, filled, table
+
+from ringfence.sweep import document
+
+FOLDER = ROOT / "reproduce"
+
+
+def entries(file: Path) -> Iterator[tuple[str, dict[str, Any], list[Path]]]:
+    """Command, entry and where each of its jobs is kept, in the file's order."""
+    found = document.read_document(file)
+    shared = {key: value for key, value in found.get("shared", {}).items() if document.is_plain(value)}
+    kept_runs = {path.parent.name: path.parent for path in (ROOT / "results").rglob("config.json")}
+    for command in ("train", "certify"):
+        for entry in found.get(command, ()):
+            names = [
+                document.filled(entry["name"], {**shared, **one}) for one in document.combinations(entry.get("each"))
+            ]
+            zoo = ROOT / "zoo" / found.get("zoo", "")
+            yield command, entry, [zoo / one if command == "train" else kept_runs.get(one, ROOT / one) for one in names]
+
+
+def rows() -> list[list[str]]:
+    """Entries of which something is missing, with their device minutes."""
+    lines, total = [], 0.0
+    for file in sorted(FOLDER.glob("*/*.yaml")):
+        for command, entry, places in entries(file):
+            left = sum(not (place / "config.json").exists() for place in places)
+            if left:
+                minutes = left * float(entry["minutes"])
+                total += minutes
+                name = f"`{file.parent.name}/{file.name}`"
+                lines.append([name, f"{command} `{entry['name']}`", f"{left} of {len(places)}", f"{minutes:.1f}"])
+    return [*lines, ["all", "", "", f"{total:.0f}"]]
+
+
+def pages() -> dict[Path, str]:
+    """reproduce/README.md with its table."""
+    page = FOLDER / "README.md"
+    head = ["sweep file", "jobs", "left", "minutes"]
+    return {page: filled(page, {"left": "\n".join(table(head, rows()))})}

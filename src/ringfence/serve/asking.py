@@ -1,0 +1,53 @@
+"""Asking: the parameters of a request about one input, read at once.
+
+The framework could read them too, one by one, and would take longer for it than for all else it does for a request.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+
+from ringfence.serve.guards import refuse_others
+
+
+class Predicting(BaseModel):
+    """Of a request for the class alone."""
+
+    model_config = ConfigDict(frozen=True)
+    model: str | None = Field(None, description="Which model; the first where none is named.", max_length=100)
+    alpha: float | None = Field(None, description="Probability that the answer is wrong, at most.", gt=0, lt=1)
+    seconds: float | None = Field(None, description="Time budget: the answer is what was proved by then.", gt=0)
+    signed: bool = Field(False, description="Answer with a signed certificate.")
+
+
+class Certifying(Predicting):
+    """Of a request for a radius."""
+
+    radius: float | None = Field(None, description="Decide about this radius; none: the largest in time.", ge=0)
+
+
+T = TypeVar("T", bound=Predicting)
+
+
+def asked_by(request: Request, kind: type[T]) -> T:
+    """What the address asks."""
+    refuse_others(request, kind.model_fields)
+    try:
+        return kind.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from error
+
+
+def described(kind: type[Predicting]) -> dict[str, Any]:
+    """The parameters, for the description of the interface."""
+    told = kind.model_json_schema()["properties"].items()
+    shared: dict[str, Any] = {"in": "query", "required": False}
+    return {
+        "parameters": [
+            {"name": name, "description": one.pop("description"), "schema": one, **shared} for name, one in told
+        ]
+    }
