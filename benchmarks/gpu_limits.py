@@ -160,6 +160,17 @@ def report(measured: dict[str, Any], settings: dict[str, Any]) -> Report:
     if rows:
         grids.append(Grid(f"Forwards a second, batch {BATCH}", ["network", "a second", "TFLOP/s", "measured"], rows))
         grids.append(Grid("Longest kernels of a forward", ["kernel", "launches", "ms", "% of all"], listed))
+    if found := measured.get("members"):
+        pieces = ("forward", "input gradient", "weight gradient")
+        rows = [
+            [f"{one['channels']} channels, {one['way']}", *(f"{one['us'][piece]:.1f}" for piece in pieces)]
+            for one in found
+        ]
+        grids.append(Grid("Convolutions of ten members of a ResNet, batch 256: us a member", ["way", *pieces], rows))
+    if found := measured.get("small"):
+        rows = [[name, f"{one['seconds']:.1f}", f"{one['draws_per_s']:,.0f}"] for name, one in found["ways"].items()]
+        title = f"{found['count']} certifications of {found['inputs']} inputs, {found['draws_each']:,} draws"
+        grids.append(Grid(title, ["way", "s", "draws a second"], rows))
     if found := measured.get("starts"):
         parts = [key for key in found[0] if key not in ("start", "date")]
         rows = [[one["start"], *(f"{one[part]:.1f}" for part in parts), one["date"]] for one in found]

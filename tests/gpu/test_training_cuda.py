@@ -57,7 +57,9 @@ def test_a_compiled_member_uses_them_and_has_the_plain_gradients(monkeypatch: py
     torch.manual_seed(0)
     member = resnet(8).train().to("cuda", memory_format=torch.channels_last)
     x = torch.rand(64, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
-    compile_members([member], x, make_fabric("cuda", 1, "bf16"))  # refuses gradients that are not the plain network's
+    compile_members(
+        [member], x, make_fabric("cuda", 1, "bf16"), recorded=True
+    )  # refuses gradients that are not the plain network's
     assert calls.count("convolved") == 4
     assert calls.count("to_weight") == 3
 

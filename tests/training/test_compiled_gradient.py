@@ -55,8 +55,8 @@ def test_what_is_compiled_is_the_plain_function_of_each_members_own_tensors(
 
 def test_compiled_gradients_that_are_not_the_plain_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(run: object, **more: object) -> object:
-        def without(x: Tensor, y: Tensor, first: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-            found: tuple[Tensor, ...] = run(x, y, first.detach(), *rest)  # type: ignore[operator]
+        def without(number: int, x: Tensor, y: Tensor, first: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+            found: tuple[Tensor, ...] = run(number, x, y, first.detach(), *rest)  # type: ignore[operator]
             return found
 
         return without
@@ -103,3 +103,20 @@ def test_other_convolutions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_fx(several)(x, torch.rand(16, 16, 3, 3))
     narrow.exchange(graph.graph)
     assert not any("ringfence" in str(node.target) for node in graph.graph.nodes)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_the_compiler_tells_functions_of_one_code_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps what it compiled by the code: gradients of another value would have been taken for these."""
+    monkeypatch.setattr(compiled_gradient, "_FAST", {})
+    aot = {"dynamic": False, "backend": "aot_eager"}
+    monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: torch.compile(run, **aot))
+    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10)]
+    member, (x, y) = nn.Sequential(*layers).train(), inputs()
+    for values in (margin_over_runner_up, loss_of_rows):
+        for one, two in zip(
+            compiled_gradient._fast(member, x, y, values), differentiated(member, x, y, values), strict=True
+        ):
+            torch.testing.assert_close(one, two)

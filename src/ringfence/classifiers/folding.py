@@ -10,7 +10,6 @@ from torch.fx import GraphModule, Node, symbolic_trace
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
-from ringfence.classifiers.joining import join
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -55,6 +54,8 @@ def _fold_traced(traced: GraphModule, joined: bool) -> GraphModule:
         node.replace_all_uses_with(before)
         graph.erase_node(node)
     if joined:
+        from ringfence.classifiers.joining import join  # has an operator, which other runs need not wait for
+
         join(traced)
     traced.delete_all_unused_submodules()
     graph.lint()

@@ -9,7 +9,6 @@ checked as all are.
 from __future__ import annotations
 
 import operator
-from functools import cache
 from typing import Any, final
 
 import torch
@@ -35,34 +34,30 @@ class Joined(nn.Module):
 
     def forward(self, x: Tensor, *shortcut: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, K, H', W')."""
-        found: Tensor = _joined()(x, self.weight, self.bias, list(shortcut), *self.how)
+        found: Tensor = torch.ops.ringfence.joined_convolution(x, self.weight, self.bias, list(shortcut), *self.how)
         return found
 
 
-@cache
-def _joined() -> Any:
-    """The operator: cuDNN's on CUDA, elsewhere one after the other."""
+@torch.library.custom_op("ringfence::joined_convolution", mutates_args=())
+def _joined(
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
+    stride: list[int], padding: list[int], dilation: list[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """cuDNN's on CUDA, elsewhere one after the other."""
+    how = (stride, padding, dilation, groups)
+    if not x.is_cuda:
+        return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, *how)))
+    if shortcut:
+        return torch.cudnn_convolution_add_relu(x, weight, shortcut[0], 1, bias, *how)
+    return torch.cudnn_convolution_relu(x, weight, bias, *how)
 
-    @torch.library.custom_op("ringfence::joined_convolution", mutates_args=())
-    def joined(
-        x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
-        stride: list[int], padding: list[int], dilation: list[int], groups: int,
-    ) -> Tensor:  # fmt: skip
-        how = (stride, padding, dilation, groups)
-        if not x.is_cuda:
-            return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, *how)))
-        if shortcut:
-            return torch.cudnn_convolution_add_relu(x, weight, shortcut[0], 1, bias, *how)
-        return torch.cudnn_convolution_relu(x, weight, bias, *how)
 
-    @joined.register_fake
-    def _(
-        x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
-        stride: list[int], padding: list[int], dilation: list[int], groups: int,
-    ) -> Tensor:  # fmt: skip
-        return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
-
-    return joined
+@_joined.register_fake
+def _(
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
+    stride: list[int], padding: list[int], dilation: list[int], groups: int,
+) -> Tensor:  # fmt: skip
+    return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
 
 
 @final

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
 from ringfence.classifiers.base import APART, refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
-from ringfence.classifiers.joining import cut_as_products
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError, RingfenceError
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
@@ -29,7 +28,10 @@ Run = Callable[[Tensor], Scored]
 def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> Run:
     """The classifier in the plan's form: a batch of the plan's precision and layout -> scores and work."""
     module = fuse_resnets(classifier, device) if plan.fused else classifier
-    module = cut_as_products(module) if plan.joined else module
+    if plan.joined:
+        from ringfence.classifiers.joining import cut_as_products  # has an operator, as the fused ones have
+
+        module = cut_as_products(module)
     module = fold_batch_norm(module, plan.joined) if plan.fold else module
     if module is classifier:
         module = on_device(classifier, device, plan.dtype, plan.layout)

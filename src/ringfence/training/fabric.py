@@ -57,9 +57,9 @@ def average_gradients(fabric: Any, parameters: list[torch.nn.Parameter]) -> None
         gradient.copy_(mean.view_as(gradient))
 
 
-def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> list[nn.Module]:
-    """Every member compiled, checked at the inputs x (B, *shape)."""
-    options = narrow_options() if x.is_cuda else None
+def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any, recorded: bool = False) -> list[nn.Module]:
+    """Every member compiled, checked at the inputs x (B, *shape); recorded: launches cost nothing, nor do operators."""
+    options = narrow_options() if recorded else None
     found: list[Any] = [compiled(one, options=options) for one in members]
     for plain, fast in zip(members, found, strict=True):
         with fabric.autocast():

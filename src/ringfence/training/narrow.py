@@ -24,6 +24,7 @@ LAST = torch.channels_last
 @cache
 def narrow_options() -> dict[str, Any]:
     """Options of torch.compile by which the exchange takes place; the compiler is loaded by now."""
+    _ops()  # code that the compiler finds in its cache calls them, and no exchange takes place before
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
     class Exchange(CustomGraphPass):
