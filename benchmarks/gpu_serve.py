@@ -10,6 +10,7 @@ under results/cifar10 take 1,845 to 6,649 draws in the mean to decide a known ra
 from __future__ import annotations
 
 import argparse
+import asyncio
 import io
 import json
 import os
@@ -18,10 +19,10 @@ import subprocess
 import sys
 import threading
 import time
-from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -156,28 +157,29 @@ def ask(options: argparse.Namespace) -> None:
         Image.fromarray(x.permute(1, 2, 0).numpy()).save(file := io.BytesIO(), "PNG")
         bodies.append(file.getvalue())
     print("ready", flush=True)
-    window, lock = Window(float(input()), options.seconds), threading.Lock()
+    window = Window(float(input()), options.seconds)
 
-    def client(number: int) -> None:
-        line, going = HTTPConnection("127.0.0.1", options.port, timeout=120), True
-        time.sleep(options.warm / 2 * random.random())  # not all at once
+    async def client(number: int) -> None:
+        await asyncio.sleep(options.warm / 2 * random.random())  # not all at once
+        reader, writer = await asyncio.open_connection("127.0.0.1", options.port)
+        path, going = f"/v1/certify?radius={options.radius}&alpha={ALPHA}&seconds=60", True
         while going:
             number += 1
-            path = f"/v1/certify?radius={options.radius}&alpha={ALPHA}&seconds=60"
-            line.request("POST", path, bodies[number % len(bodies)], {"Content-Type": "image/png"})
-            reply = line.getresponse()
-            content = reply.read()
-            with lock:
-                refused[0] += reply.status != 200
-                going = window.done() if reply.status == 200 else time.time() < window.end
-                if reply.status == 200 and len(kept) < 20:
-                    kept.append(json.loads(content))
+            body = bodies[number % len(bodies)]
+            head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: image/png\r\nContent-Length: {len(body)}"
+            writer.write(head.encode() + b"\r\n\r\n" + body)
+            reply = (await reader.readuntil(b"\r\n\r\n")).lower()
+            content = await reader.readexactly(int(reply.partition(b"content-length:")[2].split(b"\r\n")[0]))
+            answered = reply.startswith(b"http/1.1 200")
+            refused[0] += not answered
+            going = window.done() if answered else time.time() < window.end
+            if answered and len(kept) < 20:
+                kept.append(json.loads(content))
 
-    threads = [threading.Thread(target=client, args=(k * 7919,)) for k in range(options.clients // ASKERS)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    async def clients() -> None:
+        await asyncio.gather(*(client(k * 7919) for k in range(options.clients // ASKERS)))
+
+    asyncio.run(clients())
     print(json.dumps({"count": window.count, "refused": refused[0], "kept": kept}))
 
 
@@ -188,6 +190,13 @@ def busy(process: int) -> dict[str, float]:
         told = (path / "stat").read_text().rpartition(")")[2].split()
         found[path.name] = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
     return found
+
+
+def figure(name: str, options: argparse.Namespace) -> float:
+    """A figure of the server's own."""
+    with urlopen(f"http://127.0.0.1:{options.port}/metrics", timeout=60) as reply:
+        lines = reply.read().decode().splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(f"ringfence_{name}_total"))
 
 
 def over_http(radius: float, server: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -201,9 +210,10 @@ def over_http(radius: float, server: int, options: argparse.Namespace) -> dict[s
         assert one.stdout is not None
         while one.stdout.readline().strip() not in ("ready", ""):
             pass
-    begin, before = time.time(), busy(server)
+    begin, before, batches = time.time(), busy(server), figure("batches", options)
     told = [one.communicate(f"{begin + options.warm}\n", timeout=300)[0] for one in askers]
     after, took = busy(server), time.time() - begin
+    batches = figure("batches", options) - batches
     worked = {k: round((after[k] - before.get(k, 0.0)) / took, 3) for k in after}
     loop = worked.pop(str(server))  # the main thread, whose number is the process's
     told = [json.loads(one.splitlines()[-1]) for one in told]
@@ -211,6 +221,7 @@ def over_http(radius: float, server: int, options: argparse.Namespace) -> dict[s
     return {
         "rate": sum(one["count"] for one in told) / options.seconds,
         "refused": sum(one["refused"] for one in told),
+        "batches": round(batches / took, 1),
         "loop_busy": loop,
         "others_busy": sorted(worked.values(), reverse=True)[:3],
         "draws": median(one["draws"] for one in kept),

@@ -207,7 +207,15 @@ def test_inputs_that_are_there_again_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("classes", "there", "inputs", "told"),
-    [(10, 10, 500, False), (10, 1, 2, False), (10, 1, 3, True), (10, 5, 20, True), (1000, 390, 500, False)],
+    [
+        (10, 10, 500, False),
+        (10, 1, 2, False),
+        (10, 1, 3, True),
+        (10, 5, 20, True),
+        (1000, 390, 500, False),
+        (21_841, 3000, 3200, False),  # more ways to choose them than a float can count
+        (21_841, 3000, 9000, True),
+    ],
 )
 def test_few_classes_are_those_that_chance_hardly_leaves(classes: int, there: int, inputs: int, told: bool) -> None:
     labels = np.arange(inputs) % there

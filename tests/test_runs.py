@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import shutil
 import warnings
 from collections.abc import Iterator
 from inspect import signature
@@ -90,6 +91,8 @@ def test_a_run_reports_itself(run: rf.Run, tmp_path: Path) -> None:
     page = run.report(tmp_path / "page.html")
     assert "<html" in page.read_text()
     assert run.report().name == "x.html"
+    numbered = shutil.copytree(run.folder.path, tmp_path / "sigma-0.25")  # beside sigma-0.50, say
+    assert rf.load(numbered).report() == tmp_path / "sigma-0.25.html"
 
 
 def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:

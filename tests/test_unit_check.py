@@ -342,3 +342,12 @@ def test_a_network_that_takes_single_inputs_only_is_left_to_the_run() -> None:
     x, y = coloured()
     execution = rf.Execution(device="cpu", batch=1)
     assert len(certified(One(), (x[:2], y[:2]), execution=execution)) == 2
+
+
+def test_too_few_inputs_to_refuse_are_told_of_where_all_are_wrong() -> None:
+    x, y = coloured(2)
+    with pytest.warns(NoiseWarning, match="none of the 2 labelled inputs looked at is classified rightly"):
+        certified(Colours(shift=1), (x, y))
+    with warnings.catch_warnings(action="error"):
+        certified(Colours(), (x, y))
+        certified(Colours(shift=1), (x[:1], y[:1]))

@@ -104,6 +104,11 @@ def maps() -> list[str]:
     return table(["left", "right", "left larger", "right larger", "only one certifies", "ratio where both do"], rows)
 
 
+def spelled(name: str) -> str:
+    """A mechanism's name as options have it."""
+    return name.replace("_", "-")
+
+
 def digits(prefix: str) -> list[RunBounds]:
     """The digit runs of a procedure, in the order of sigma; only those with the usual n."""
     paths = [RESULTS / f"{prefix}-{sigma}" for sigma in SIGMAS]
@@ -117,16 +122,16 @@ def mechanisms() -> list[str]:
         found = summarise(run)
         cells = [f"{one.median_radius:.3f} / {one.largest:.0%} / {one.above:.1%}" for one in found.mechanisms]
         rows.append([f"{run.sigma:g}", str(len(run)), f"{found.top_1:.1%}", *cells])
-    return table(["sigma", "inputs", "top-1", *(f"{name} (M / L / >)" for name in MECHANISMS)], rows)
+    return table(["sigma", "inputs", "top-1", *(f"{spelled(name)} (M / L / >)" for name in MECHANISMS)], rows)
 
 
 def gains() -> list[str]:
     """Table 2 of the paper: its ensemble over one_sided, and what neyman_pearson adds."""
     ensemble = mechanism(ENSEMBLE)
     pairs: list[tuple[str, Mechanism, Mechanism]] = [
-        ("ensemble over one_sided", ensemble, one_sided),
-        ("neyman_pearson over one_sided", neyman_pearson, one_sided),
-        ("ensemble over neyman_pearson", ensemble, neyman_pearson),
+        ("ensemble over one-sided", ensemble, one_sided),
+        ("neyman-pearson over one-sided", neyman_pearson, one_sided),
+        ("ensemble over neyman-pearson", ensemble, neyman_pearson),
     ]
     rows = [
         gain_row(f"{run.sigma:g}", words, Radii.of(run, ours), Radii.of(run, theirs))
@@ -150,10 +155,10 @@ def gaining() -> list[str]:
     limits = (0.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
     rows = []
     for run in digits("multinomial"):
-        for words, ours in (("ensemble", mechanism(ENSEMBLE)), ("neyman_pearson", neyman_pearson)):
+        for words, ours in (("ensemble", mechanism(ENSEMBLE)), ("neyman-pearson", neyman_pearson)):
             found = compare(Radii.of(run, ours), Radii.of(run, one_sided), gains=limits)
             rows.append([f"{run.sigma:g}", words, *(f"{share:.1%}" for share in found.gaining.values())])
-    return table(["sigma", "over one_sided", *(f"> {x:g}%" for x in limits)], rows)
+    return table(["sigma", "over one-sided", *(f"> {x:g}%" for x in limits)], rows)
 
 
 def as_fixed(run: RunBounds) -> RunBounds:
@@ -188,7 +193,7 @@ def draws() -> list[str]:
         facts = summarise(only(run, common))
         shares = {one.mechanism: f"{one.above:.1%}" for one in facts.mechanisms}
         rows.append([f"{run.n:,}", *(shares[name] for name in MECHANISMS), f"{1000 * facts.seconds:,.0f}"])
-    return table(["n", *MECHANISMS, "ms per input"], rows)
+    return table(["n", *map(spelled, MECHANISMS), "ms per input"], rows)
 
 
 def softmax() -> list[str]:
@@ -207,7 +212,7 @@ def softmax() -> list[str]:
             facts = {one.mechanism: one for one in summarise(only(RunBounds.load(path), inputs)).mechanisms}
             cells = [f"{facts[one].median_radius:.3f} / {facts[one].above:.1%}" for one in chosen]
             rows.append(["votes", f"Clopper-Pearson, {name}", *cells])
-    return table(["means of", "bound", *(f"{name} (median / > .05)" for name in chosen)], rows)
+    return table(["means of", "bound", *(f"{spelled(name)} (median / > .05)" for name in chosen)], rows)
 
 
 TABLES = {

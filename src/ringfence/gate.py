@@ -128,7 +128,8 @@ def _few_classes(labels: IntArray, classes: int) -> str | None:
     """Inputs drawn at random would hardly leave so many classes out: those of d of K classes have a probability of at
     most (K over d) (d / K)^n, were all classes equally frequent."""
     there, inputs = sorted(set(labels.tolist())), len(labels)
-    if math.comb(classes, len(there)) * (len(there) / classes) ** inputs >= HARDLY:
+    chance = math.log(math.comb(classes, len(there))) + inputs * math.log(len(there) / classes)
+    if chance >= math.log(HARDLY):
         return None
     named = f"class {there[0]} alone" if len(there) == 1 else f"{len(there)} of {classes} classes alone"
     return f"the {inputs} inputs are of {named}: the bound says nothing about the others (`skip` takes inputs of all)"

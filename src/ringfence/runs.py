@@ -87,7 +87,7 @@ class Run:
         from ringfence.report.reading import load
         from ringfence.report.rendering import write
 
-        path = self.folder.path.with_suffix(".html") if out is None else Path(out)
+        path = Path(f"{self.folder.path.absolute()}.html" if out is None else out)
         write(path, report_page(load([self.folder.path]), title).encode())
         return path
 

@@ -55,7 +55,7 @@ USUAL = {
 
 
 class NoiseWarning(UserWarning):
-    """A network that is lost under the noise: certificates will be few, whatever the number of draws."""
+    """A network that is lost, under the noise or on all that it was shown: certificates will be few, or wrong."""
 
 
 @final
@@ -219,6 +219,12 @@ class _Trial:
                 NoiseWarning,
                 stacklevel=4,
             )
+        elif clean == noisy == 0 and count > 1:
+            told = f"none of the {count} labelled inputs looked at is classified rightly, which is too few to tell why:"
+            remedy = (
+                f"with {LOOKED_AT} of all classes the check can (a normalisation, units, labels that count from 1)."
+            )
+            warnings.warn(f"{told} {remedy}", NoiseWarning, stacklevel=4)
         return found
 
     def _right(self, answers: Tensor, shift: int = 0) -> int:

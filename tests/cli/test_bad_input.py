@@ -358,8 +358,11 @@ def test_all_wrong_options_are_told_together(call: Call) -> None:
 
 
 def test_a_comma_in_a_number_is_answered_with_a_point(call: Call, tmp_path: Path) -> None:
-    told = call("certify", "--sigma", "0,25", "--out", tmp_path / "run", code=2).stderr
-    assert "Write 0.25." in " ".join(told.replace("│", " ").split())
+    told = call("certify", "--sigma", "0,25", "--radius", "x", "--n", "1,000", "--out", tmp_path / "run", code=2).stderr
+    lines = " ".join(told.replace("│", " ").split())
+    assert "Write 0.25." in lines
+    assert "--radius: must be a number; got 'x'." in lines, "although it is checked elsewhere"
+    assert "Write 1000." in lines
     told = refused(call, "certify", "--sigma", 0.25, "--radius", "0,5", "--n", "1,000", "--out", tmp_path / "run")
     assert "--radius: must be a number; got '0,5'. Write 0.5." in told
     assert "--n: must be a whole number; got '1,000'. Write 1000." in told

@@ -71,6 +71,31 @@ def test_the_label_and_every_number_survive_more_columns(run: RunMetrics, number
         assert number in text, number
 
 
+def test_too_many_radii_are_thinned_out_and_none_is_cut_short() -> None:
+    many = {0.25 * k: 1 - 0.05 * k for k in range(17)}
+    loud = replace(SOUND, path="runs/loud", certified_accuracy=many, draws=500 * 200, seconds=50.0)
+    lines = shown(loud).splitlines()
+    assert lines[1].split() == [
+        "run",
+        "0",
+        "0.5",
+        "1",
+        "1.5",
+        "2",
+        "2.5",
+        "3",
+        "3.5",
+        "4",
+        "ACR",
+        "abst%",
+        "draws",
+        "ms",
+    ]
+    assert lines[3].split()[:4] == ["runs/loud", "100.0", "90.0", "80.0"]
+    assert "9 of 17 radii, --json has all" in lines[4]
+    assert "of 17 radii" not in shown(loud, width=160), "where there is room for all"
+
+
 def test_a_wide_terminal_has_one_line_per_run() -> None:
     lines = shown(SOUND, replace(SOUND, path="b"), width=200).splitlines()
     assert len(lines) == 6, "title, heading, rule, two runs, caption"

@@ -23,8 +23,7 @@ from torch.utils.data import (
 from torch.utils.data import Dataset as TorchDataset
 
 import ringfence as rf
-from ringfence.data import Data, Input
-from ringfence.data.choice import OrderWarning
+from ringfence.data import Data, Input, OrderWarning
 from ringfence.errors import ArgumentError, DataError
 
 Image = pytest.importorskip("PIL.Image")
@@ -173,6 +172,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "truth values": ([np.zeros((3, 6, 6), bool)], r"must be uint8 .*bool"),
     "complex numbers": ([torch.zeros(3, 6, 6, dtype=torch.complex64)], r"must be uint8 .*complex64"),
     "one-hot labels": ([(X[0], torch.tensor([0.0, 1.0, 0.0]))], r"label of input 0: must be a class number; got 3 num"),
+    "one-hot labels of a tensor": (
+        (X, torch.eye(7).long()),
+        r"label of input 0: .*got 7 numbers. Give labels\.argmax\(1\)",
+    ),
     "names for labels": ([(X[0], "cat")], r"label of input 0: must be a class number; got 'cat'\. Number the classes"),
     "half a label": ([(X[0], 0.5)], r"must be a class number; got 0\.5"),
     "mappings without a picture": ([{"tensor": X[0], "label": 1}], r"must name the input: pixel_values.*keys tensor"),
@@ -340,3 +343,12 @@ def test_a_loader_that_keeps_the_order_is_taken_in_silence() -> None:
     for how in ({"batch_size": 3}, {"batch_sampler": chosen}, {"batch_size": None}):
         loader: Any = DataLoader(TensorDataset(X, Y), **how)  # type: ignore[arg-type]
         assert len(Data(loader).load()) == len(list(Data(loader).stream())) == 7
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "longdouble"])
+def test_numbers_of_other_machines_are_read(kind: str, tmp_path: Path) -> None:
+    """Astronomers' files have their bytes in the other order, and torch takes none of these."""
+    x = np.linspace(0, 1, 2 * 28 * 28).reshape(2, 1, 28, 28)
+    np.savez(tmp_path / "x.npz", x=x.astype(kind))
+    for found in (Data(x.astype(kind)).stream(), rf.load_dataset(str(tmp_path / "x.npz"))):
+        assert torch.equal(torch.stack([one.x.float() for one in found]), torch.tensor(x).float())

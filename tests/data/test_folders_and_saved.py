@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import ringfence as rf
 from ringfence.data import load_dataset
 from ringfence.data.adapters import inputs_of
+from ringfence.data.images import LayoutWarning
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 
 Image = pytest.importorskip("PIL.Image")
@@ -54,6 +55,22 @@ def test_val_is_the_test_where_there_is_no_other_and_train_never_is(tmp_path: Pa
         shades(tmp_path)
     paint(tmp_path / "validation" / "cat" / "a.png", 20)
     assert shades(tmp_path) == [20]
+
+
+def test_pictures_that_nobody_reads_and_classes_without_any_are_told_of(tmp_path: Path) -> None:
+    paint(tmp_path / "cat" / "a.png", 10)
+    (tmp_path / "bird").mkdir()
+    (tmp_path / "bird" / ".gitkeep").touch()
+    assert shades(tmp_path) == [10], "an empty folder may keep a number"
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "notes.txt").touch()
+    with pytest.warns(LayoutWarning, match="dog counts as a class, and holds no picture"):
+        assert shades(tmp_path) == [10]
+    paint(tmp_path / "dog" / "b.png", 30)
+    paint(tmp_path / "c.png", 40)
+    paint(tmp_path / "d.png", 50)
+    with pytest.warns(LayoutWarning, match=r"c\.png and 1 more beside the folders of classes: not read"):
+        assert shades(tmp_path) == [10, 30]
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:

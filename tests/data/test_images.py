@@ -153,6 +153,15 @@ def test_a_file_that_changes_after_the_digest_is_not_certified(tmp_path: Path) -
     assert float(load_dataset(str(tmp_path))[1].x.max()) == pytest.approx(200 / 255)
 
 
+def test_a_file_that_is_gone_before_the_digest_is_told_by_name(tmp_path: Path) -> None:
+    for name in "ab":
+        paint(tmp_path / f"{name}.png")
+    data = load_dataset(str(tmp_path))
+    (tmp_path / "b.png").unlink()
+    with pytest.raises(DataError, match=r"b\.png: must be a file that can be read"):
+        _ = data.digest
+
+
 def test_the_bytes_that_are_checked_are_the_bytes_that_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ X = [torch.full((1,), 0.75)]
 @pytest.mark.parametrize("rule", MECHANISMS.values(), ids=MECHANISMS)
 @pytest.mark.parametrize("procedure", [rf.Fixed(n=100), rf.Sequential(0.1, n=200), rf.Predict(n=50)])
 def test_logistic_noise_gets_no_certificate_of_ours(rule: Mechanism, procedure: rf.Procedure) -> None:
-    with pytest.raises(ArgumentError, match=f"{rule.name} is a proof about .* noise; got logistic noise"):
+    with pytest.raises(ArgumentError, match=f"{rule.spelled} is a proof about .* noise; got logistic noise"):
         list(rf.certify(Buckets(), X, noise=Logistic(0.5), procedure=procedure, mechanism=rule))
 
 

@@ -172,6 +172,17 @@ def test_features_beside_the_scores_of_a_graph_are_not_taken_for_them(tmp_path: 
         torch.testing.assert_close(loaded.module(x), x.mean((2, 3)))
 
 
+def test_a_graph_of_single_numbers_is_no_classifier(tmp_path: Path) -> None:
+    import onnx
+
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, []) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "number.onnx")
+    with pytest.raises(ModelError, match="must take one batch of floating-point inputs"):
+        load_model(f"onnx:{tmp_path / 'number.onnx'}")
+
+
 def test_an_onnx_graph_has_no_gradients_and_is_copied_with_its_session(tmp_path: Path) -> None:
     module = load_model(f"onnx:{saved_onnx(tmp_path / 'n.onnx', small_network())}", mean=[0.5], std=[0.5]).module
     x = torch.rand(2, 3, 16, 16)

@@ -117,6 +117,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("resnet50", {}, r"an architecture needs trained weights.*resnet50@FILE"),
     ("resnt50", {}, r"Did you mean 'resnet50'"),
     ("resnet50@{}/resnet8.pt", {}, r"must fit the model; got key"),
+    (
+        "resnet8@{}/resnet8.pt",
+        {"num_classes": 100},
+        r"\(10, 64\) where the model has \(100, 64\).*`classes`, where given",
+    ),
     ("timn:resnet18", {}, r"Did you mean timm:resnet18\?"),
     ("HF:{}/vit", {}, r"Did you mean hf:"),
     ("resized(default, size=0)", {}, r"resized\(size=\): must be at least 1; got 0"),

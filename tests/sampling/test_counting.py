@@ -93,7 +93,7 @@ def network(channels: int) -> nn.Module:
         (3, (4, 8, 8), r"take 3 channels where 4 come\. Leave out the fourth channel"),
         (3, (5, 8, 8), r"take 3 channels where 5 come\. Give inputs of 3 channels, or a network for 5"),
         (3, (3, 9, 9), r"a layer for 72 numbers where pictures of this size give 98\. Give `size`.*resized\("),
-        (3, (8, 8), r"a network for pictures.*x\[:, None\] adds a channel"),
+        (3, (8, 8), r"a network for pictures.*x\[None\] is a batch of a single picture, x\[:, None\] adds a channel"),
         (1, (64,), r"a network for pictures.*x\.reshape"),
     ],
 )

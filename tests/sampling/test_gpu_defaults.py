@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -64,9 +66,16 @@ def test_nor_by_a_plan_that_a_gpu_left_in_the_folder_or_sent_along() -> None:
 def test_tf32_is_on_only_while_a_forward_that_says_so_runs(
     monkeypatch: pytest.MonkeyPatch, precision: Any, while_it_runs: bool
 ) -> None:
-    state: list[bool] = [True]  # what a user may have set
-    monkeypatch.setattr(forward, "_use_tf32", lambda device, use: state.append(use))
+    state: list[bool] = []
     seen: list[bool] = []
+
+    @contextmanager
+    def arithmetic(device: torch.device, tf32: bool) -> Iterator[None]:
+        state.append(tf32)
+        yield
+        state.pop()
+
+    monkeypatch.setattr(forward, "arithmetic", arithmetic)
 
     class Watched(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -76,22 +85,57 @@ def test_tf32_is_on_only_while_a_forward_that_says_so_runs(
             return x.flatten(1)[:, :3]
 
     made = forward.Forward(Watched(), ForwardPlan(2, precision), CPU, 3)
-    assert state[-1] is False
     made(torch.rand(2, *SHAPE))
     with pytest.raises(ClassifierError, match="broken"):
         made(torch.rand(2, *SHAPE))
     assert seen == [while_it_runs] * 2
-    assert state[-1] is False, "also after an error"
 
 
-def test_the_flags_are_those_of_products_and_convolutions() -> None:
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    try:
-        for use in (True, False):
-            forward._use_tf32(CUDA, use)
-            assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (use, use)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+def flags() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+@pytest.fixture
+def kept_flags() -> Iterator[None]:
+    before = flags()
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def test_the_flags_are_those_of_products_and_convolutions(kept_flags: None) -> None:
+    torch.backends.cudnn.allow_tf32 = True  # what a user may have set
+    for use in (False, True, False):
+        with forward.arithmetic(CUDA, tf32=use):
+            assert flags() == (use, use)
+        assert flags() == (False, False)
+    with pytest.raises(ValueError, match="broken"), forward.arithmetic(CUDA, tf32=True):
+        raise ValueError("broken")
+    assert flags() == (False, False), "also after an error"
+
+
+def test_models_that_are_served_side_by_side_keep_their_arithmetic(kept_flags: None) -> None:
+    """The flags are the whole process's: one in float32 waits for those in TF32, and one that ends leaves them on."""
+    begun, ending, done = threading.Event(), threading.Event(), list[tuple[str, tuple[bool, bool]]]()
+
+    def run(name: str, tf32: bool, until: threading.Event | None = None) -> None:
+        with forward.arithmetic(CUDA, tf32=tf32):
+            begun.set()
+            if until is not None:
+                until.wait()
+            done.append((name, flags()))
+
+    first = threading.Thread(target=run, args=("first", True, ending), daemon=True)
+    first.start()
+    begun.wait()
+    other = threading.Thread(target=run, args=("other", False), daemon=True)
+    other.start()
+    run("beside", True)
+    assert done == [("beside", (True, True))]
+    assert flags() == (True, True)
+    ending.set()
+    first.join()
+    other.join()
+    assert done[1:] == [("first", (True, True)), ("other", (False, False))]
 
 
 @pytest.mark.parametrize(
@@ -112,42 +156,6 @@ def test_a_network_is_compiled_where_the_run_is_long_enough(
     plan = probe.fastest_plan(_net(), SHAPE, 3, device, "fp32", asked, draws=draws)
     assert plan.compile is compiled
     assert plan.precision == "fp32"
-
-
-MEASURED = {256: 150e3, 1024: 578e3, 2048: 900e3, 4096: 1_193e3, 8192: 1_220e3}
-"""Rows a second by the size of a batch, of a small network, which takes 1.7 ms for however few."""
-
-
-@pytest.mark.parametrize(
-    ("draws", "rate", "rows"),
-    [
-        (0, MEASURED.get, 4096),  # 2 % more is not worth a padding twice as large
-        (4_000_000, MEASURED.get, 8192),
-        (8_800, MEASURED.get, 4096),  # in three batches, if most of the last one is padding
-        (1_000, MEASURED.get, 1024),
-        (10**6, lambda rows: 20e3, 1024),  # a large network is as fast at any size
-        (8_800, lambda rows: 20e3, 256),
-        (0, lambda rows: 20e3, 1024),
-    ],
-)
-def test_the_batch_is_the_one_that_a_run_ends_with_first(
-    monkeypatch: pytest.MonkeyPatch, draws: int, rate: Callable[[int], float], rows: int
-) -> None:
-    """Its first batch, of the few draws that choose a class, and its last are padded: they may not be half of it."""
-    monkeypatch.setattr(probe, "ENOUGH_SECONDS", 10.0)
-    monkeypatch.setattr(probe, "_fitting", lambda classifier, plan, *rest: (plan, rate(plan.batch)))
-    assert probe.fastest_plan(_net(), (3, 32, 32), 3, CUDA, "tf32", False, draws=draws).batch == rows
-
-
-@pytest.mark.parametrize(
-    ("draws", "shape", "rows"),
-    [(0, 32, 8192), (1, 32, 1024), (8_800, 32, 1024), (65_536, 32, 2048), (10**9, 32, 8192), (1, 224, 664)],
-)
-def test_a_compiled_network_has_many_batches_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, draws: int, shape: int, rows: int
-) -> None:
-    monkeypatch.setattr(probe, "_takes_long", lambda *rest: False)
-    assert probe.fastest_plan(_net(), (3, shape, shape), 3, CUDA, "tf32", True, draws=draws).batch == rows
 
 
 def test_plan_and_reason_are_told_in_a_line() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from ringfence.errors import ArgumentError
 from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey, certificate_wrong
 from ringfence.serve.guards import check_address, read_tokens
+from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Limits
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
@@ -199,6 +202,39 @@ def test_jobs_are_answered_in_order(asker: Any, digits: list[Tensor]) -> None:
     assert asker.post("/v1/jobs", content=many, headers=batch["headers"]).status_code == 422
 
 
+def test_a_job_that_ends_while_its_stream_begins_is_told_whole(
+    serve: Callable[..., Served], digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last answer is written after those on the disk were read, and before anybody asks whether it is done."""
+    held, read = threading.Event(), threading.Event()
+    tell, answers, finish = Jobs._tell, Jobs.answers, Jobs._finish
+
+    def answers_and_then_more(self: Jobs, *parts: Any) -> list[str | None]:
+        found = answers(self, *parts)
+        held.set()
+        read.wait(0.5)
+        return found
+
+    def finish_once_it_was_read(self: Jobs, rows: Any) -> Any:
+        held.wait()
+        return finish(self, rows)
+
+    def tell_late(self: Jobs, job: str, event: Any) -> None:
+        if event[0] != "bounds":
+            read.set()
+            time.sleep(0.2)
+        tell(self, job, event)
+
+    monkeypatch.setattr(Jobs, "answers", answers_and_then_more)
+    monkeypatch.setattr(Jobs, "_finish", finish_once_it_was_read)
+    monkeypatch.setattr(Jobs, "_tell", tell_late)
+    batch = {"content": npy(digits[0][None].numpy()), "headers": {"Content-Type": "application/x-npy"}}
+    with TestClient(create_app([serve()], jobs=tmp_path)) as client:
+        job = client.post("/v1/jobs?radius=0", **batch).json()["id"]
+        told = [name for name, _ in events_of(client.get(f"/v1/jobs/{job}/events").text)]
+    assert [name for name in told if name != "bounds"] == ["answer", "done"]
+
+
 def test_what_there_is_and_how_it_fares(asker: Any) -> None:
     assert asker.get("/healthz").text == asker.get("/readyz").text == "ok\n"
     (model,) = asker.get("/v1/model").json()["models"]
@@ -217,8 +253,10 @@ def test_headers_let_a_browser_do_nothing_but_the_page(asker: Any) -> None:
     assert "unsafe" not in reply.headers["content-security-policy"]
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert not [name for name in reply.headers if name.startswith("access-control")]
-    refused = asker.get("/v1/model", headers={"Host": "rebound.example:8000"})
-    assert refused.status_code == 421
+    for host in ("rebound.example:8000", "rebound.example", "127.0.0.1.rebound.example", ""):
+        assert asker.get("/v1/model", headers={"Host": host}).status_code == 421, host
+    for host in ("localhost:8000", "127.9.9.9:8000", "[::1]:8000", "[::1]", "LOCALHOST"):  # what may be listened at
+        assert asker.get("/v1/model", headers={"Host": host}).status_code == 200, host
 
 
 def test_tokens_are_needed_where_there_are_any(served: Served) -> None:
@@ -312,13 +350,16 @@ def test_a_broken_model_is_not_ready(serve: Callable[..., Served], digits: list[
 
 def test_several_models_are_told_apart(serve: Callable[..., Served], digits: list[Tensor]) -> None:
     first, second = serve(), serve(rf.Certification("default:1", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=100)))
-    second.name = "quiet"
+    second.name, second.limits = "quiet", Limits(most_alpha=0.01)
     client = TestClient(create_app([first, second]))
     ask = {"content": npy(digits[0].numpy()), "headers": {"Content-Type": "application/x-npy"}}
     answers = [Answer.model_validate(client.post(f"/v1/predict{q}", **ask).json()) for q in ("", "?model=quiet")]
     assert [one.model for one in answers] == ["default", "quiet"]
     assert [one.claim.noise.sigma for one in answers] == [0.5, 0.25]
     assert len({one.config_hash for one in answers}) == 2
+    assert [one["most_alpha"] for one in client.get("/v1/model").json()["models"]] == [0.05, 0.01]
+    replies = [client.post(f"/v1/predict?alpha=0.05{also}", **ask) for also in ("", "&model=quiet")]
+    assert [one.status_code for one in replies] == [200, 422], "each within its own limits"
 
 
 class Lying:

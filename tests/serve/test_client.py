@@ -14,6 +14,7 @@ import torch
 from fastapi import testclient
 from torch import Tensor
 
+from ringfence.errors import DataError
 from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.client import AnswerError, Client
@@ -75,6 +76,18 @@ def test_answers_about_other_inputs_of_a_job_are_refused(server: Any, digits: li
     job = other.submit(torch.stack(digits[:2]), radius=0.0)
     assert len(other.wait(job, every=0.05)) == 2
     assert len(client_of(server, swapped).wait(job)) == 2, "who did not send them cannot know"
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.uint8])
+def test_tensors_of_every_kind_are_sent(server: Any, digits: list[Tensor], kind: torch.dtype) -> None:
+    x = (digits[0] * 255).round().to(kind) if kind == torch.uint8 else digits[0].to(kind)
+    assert client_of(server).predict(x).prediction == 7
+
+
+def test_files_that_cannot_be_sent_are_told_by_name(server: Any, tmp_path: Path) -> None:
+    for file, rule in [("none.png", "must be readable"), ("x.gif", "must end in one of")]:
+        with pytest.raises(DataError, match=rule):
+            client_of(server).certify(tmp_path / file)
 
 
 def test_a_job_is_heard_of_while_it_is_answered(server: Any, digits: list[Tensor]) -> None:
@@ -164,3 +177,36 @@ def test_an_entry_that_stands_twice_is_refused(server: Any, digits: list[Tensor]
     path.write_text('{"answer": ' + json.dumps(forged) + "," + json.dumps(signed)[1:])
     with pytest.raises(StoreError, match="stands twice"):
         read_document(path)
+
+
+def test_a_server_that_is_not_there_is_told_of_with_its_address(digits: list[Tensor]) -> None:
+    def nobody(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    client = Client("http://127.0.0.1:1", token="with a line end\n", transport=httpx.MockTransport(nobody))
+    for ask in (lambda: client.certify(digits[0]), lambda: list(client.events(digits[0])), client.models):
+        with pytest.raises(AnswerError, match=r"http://127\.0\.0\.1:1/? \(Connection refused\).*ringfence serve"):
+            ask()
+    with pytest.raises(AnswerError, match="Begin it with http://"):
+        Client("127.0.0.1:8000").models()
+
+
+def test_a_token_read_from_a_file_may_end_its_line() -> None:
+    def told(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(
+            403,
+            json={
+                "error": dict.fromkeys(("argument", "rule", "remedy"), "-")
+                | {"received": request.headers["Authorization"]}
+            },
+        )
+
+    with pytest.raises(AnswerError, match=r"got Bearer secret\."):
+        Client("http://127.0.0.1", token="secret\n", transport=httpx.MockTransport(told)).models()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"eight\.png: must be readable"):
+        Client("http://127.0.0.1").certify(tmp_path / "eight.png")
+    with pytest.raises(DataError, match="must end in one of"):
+        Client("http://127.0.0.1").certify(tmp_path / "eight.webp")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,9 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
+from ringfence.cli.serve import name_and_path
 from ringfence.errors import StoreError
+from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Limits, Question
@@ -40,6 +45,7 @@ def run(*words: str) -> tuple[int, str]:
         (["--limit", "seconds=-1"], "seconds"),
         (["--key", "job.yaml"], "Ed25519"),
         (["job.yaml"], "names of their own"),
+        (["runs/misspelt"], "runs/misspelt: must be a run folder or a job file; got nothing there"),
         (["--tokens", "job.yaml"], "at least 16 characters"),
     ],
 )
@@ -51,6 +57,49 @@ def test_what_is_wrong_is_told_before_the_server_starts(
     code, said = run("serve", "job.yaml", *words)
     assert code == 2
     assert told in said
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("noise: {sigma: 0.5}\nseed: 1\n")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = str(other.getsockname()[1])
+        code, said = run("serve", "job.yaml", "--port", taken, "--batch", "16")
+    assert code == 2
+    assert f"127.0.0.1:{taken}" in said
+    assert "Choose another --port" in said
+
+
+def test_models_are_named_after_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sweeps name them: with a number at the end, and with an =."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("gaussian-0.25", "sigma=0.5"):
+        Path(folder).mkdir()
+    assert name_and_path("gaussian-0.25") == ("gaussian-0.25", Path("gaussian-0.25"))
+    assert name_and_path("sigma=0.5") == ("sigma=0.5", Path("sigma=0.5"))
+    assert name_and_path("quiet=sigma=0.5") == ("quiet", Path("sigma=0.5"))
+    assert name_and_path("jobs/one.yaml") == ("one", Path("jobs/one.yaml"))
+    assert name_and_path(".") == (tmp_path.name, Path("."))
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        ("uvicorn", "app(['serve', 'runs/x'])"),
+        ("fastapi", "app(['serve', 'runs/x'])"),
+        ("cryptography", "app(['keygen', 'key'])"),
+        ("httpx", "rf.Client"),
+    ],
+)
+def test_without_the_extra_its_name_is_told(module: str, code: str) -> None:
+    program = (
+        f"import sys; sys.modules[{module!r}] = None\nimport ringfence as rf\nfrom ringfence.cli import app\n{code}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode != 0
+    told = " ".join(done.stderr.split())
+    assert f"serve: needs {module}; got not installed. Install it: pip install 'ringfence[serve]'." in told
+    assert code == "rf.Client" or "Traceback" not in told
 
 
 def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
@@ -65,7 +114,7 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
     jobs = Jobs(tmp_path, {"default": served}, Limits(job_inputs=3, kept_jobs=2))
     try:
         with pytest.raises(StoreError, match="one writer"):
-            Jobs(tmp_path, {"default": served}, Limits())
+            create_app([served], jobs=tmp_path)  # not only when it is asked to listen
         with pytest.raises(Busy, match="of at most 3"):
             jobs.submit("default", torch.stack(digits[:4]), Question(0.001, 0.0), "me")
         kept = []
@@ -80,6 +129,13 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
         assert [jobs.state(one, "me") is None for one in kept] == [True, False, False, False], "the oldest is dropped"
     finally:
         jobs.close()
+
+
+def test_another_file_in_the_place_of_the_queue_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "jobs.sqlite").write_text("no database, " * 100)
+    for _ in range(2):  # and the folder is free again
+        with pytest.raises(StoreError, match="must be a queue of jobs"):
+            Jobs(tmp_path, {}, Limits())
 
 
 def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
@@ -130,6 +186,21 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert state.answered == 2
 
 
+def test_an_error_of_the_server_costs_one_input_and_no_other(
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Answer.of
+    monkeypatch.setattr(Answer, "of", lambda *parts: 1 / 0 if torch.equal(parts[1].x, digits[0]) else answer(*parts))
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
+        time.sleep(0.01)
+    jobs.close()
+    assert state is not None
+    assert (state.state, state.answered, list(state.failed)) == ("done", 1, [0])
+    assert "an error of its own" in state.failed[0]
+
+
 def test_who_listens_to_a_job_holds_none_of_its_answers(
     serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +249,7 @@ def test_a_job_of_a_model_that_is_gone_ends(serve: Serve, digits: list[Tensor], 
 def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     served = serve()
     jobs = Jobs(tmp_path, {"default": served}, Limits())
-    served.broken = "so that it waits"
+    served.close()  # so that it waits
     job = jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
     jobs.close()
     other = serve(rf.Certification("default:1", noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100)))

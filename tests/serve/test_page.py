@@ -115,6 +115,41 @@ def test_what_is_no_image_is_told(browser: Any, urls: tuple[str, str], tmp_path:
     opened.page.context.close()
 
 
+@pytest.mark.parametrize("how", ["no image", "refused", "another model"])
+def test_an_answer_does_not_stay_beside_what_it_is_not_about(
+    browser: Any, urls: tuple[str, str], picture: Path, tmp_path: Path, how: str
+) -> None:
+    opened = Opened(browser, urls[0])
+    page = opened.page
+    page.set_input_files("#file", picture)
+    opened.wait("done")
+    assert float(page.inner_text("#radius")) > 0.3
+    (tmp_path / "text.png").write_text("no image")
+    told = {"error": dict.fromkeys(("argument", "rule", "received", "remedy"), "busy")}
+    page.route("**/v1/certify*", lambda route: route.fulfill(status=429, json=told))
+    if how == "another model":
+        page.select_option("#model", "quiet")
+        assert page.inner_text("#decision") == "Nothing asked yet."
+    else:
+        page.click("#again") if how == "refused" else page.set_input_files("#file", tmp_path / "text.png")
+        page.locator("#decision.bad").wait_for()
+    assert page.inner_text("#radius") == "-"
+    assert page.inner_text("#evidence") == ""
+    assert page.locator("#counts tr").count() == 0
+    assert not page.is_visible("#save")
+    assert page.is_disabled("#again") == (how != "refused"), "the same picture may be asked about again"
+    page.context.close()
+
+
+def test_a_wrong_token_is_told(browser: Any, urls: tuple[str, str]) -> None:
+    opened = Opened(browser, urls[1], state="locked")
+    opened.page.fill("#token", "another token of some length")
+    opened.page.locator("#token").blur()
+    opened.page.locator("#decision.bad").wait_for()
+    assert opened.page.inner_text("#decision") == "This is no token of this server."
+    opened.page.context.close()
+
+
 def test_it_fits_a_phone_and_the_dark(browser: Any, urls: tuple[str, str], picture: Path) -> None:
     colours = []
     for scheme in ("light", "dark"):

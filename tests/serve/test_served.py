@@ -262,7 +262,7 @@ def test_each_request_has_its_own_settings_and_stops_when_it_is_decided(served: 
 
 def test_a_budget_ends_at_a_look_that_is_stored(serve: Serve) -> None:
     gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=10_000_000)
-    asked = served.ask(inputs(1)[0], Question(0.001, None, 0.2))
+    asked = served.ask(inputs(1)[0], Question(0.001, None, 1.0))
     answer = answer_of(served, asked)
     assert answer.stopped == "deadline"
     assert 75 <= answer.draws < 10_000_000
@@ -314,10 +314,26 @@ def test_a_request_whose_time_is_over_before_its_turn_gets_no_answer(serve: Serv
         second.answer.result(60)
 
 
+def test_leaving_before_its_turn_harms_nobody_else(serve: Serve) -> None:
+    """Also without a budget, which only programs that ask by themselves can leave out."""
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    gate.armed = True
+    first = served.ask(inputs(1)[0], Question(0.001, 0.0))
+    assert gate.reached.wait(60)
+    second = served.ask(inputs(1)[0], Question(0.001, 0.0))
+    second.leave()
+    gate.opened.set()
+    assert first.answer.result(60).prediction == 1
+    with pytest.raises(Gone, match="no time left"):
+        second.answer.result(60)
+    assert served.broken is None
+
+
 def test_a_model_that_changes_answers_nobody(serve: Serve) -> None:
     gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
     gate.armed = True
-    asked = [served.ask(x, Question(0.001, 0.0, 600.0)) for x in inputs(3)]
+    first, *others = inputs(3)
+    asked = [served.ask(x, Question(0.001, 0.0, 600.0)) for x in (first, first, *others)]
     assert gate.reached.wait(60)
     gate.change = 50.0
     gate.opened.set()

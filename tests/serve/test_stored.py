@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import ringfence as rf
 from ringfence.errors import DataError, StoreError
@@ -69,3 +70,15 @@ def test_a_job_file_is_checked_as_before_a_run(tmp_path: Path) -> None:
         certification_at(job)
     job.write_text(told.replace("true", "false"))
     assert certification_at(job).noise.law.scale == 0.5
+
+
+def test_a_job_file_without_a_precision_gets_that_of_the_device_it_is_served_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with a GPU, `--device cpu` was refused: TF32 is arithmetic of the other."""
+    job = tmp_path / "job.yaml"
+    job.write_text("classifier: default\nnoise: {sigma: 0.5}\nexecution: {check: false}\n")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert certification_at(job).precision == "tf32"
+    assert certification_at(job, device="cpu").precision == "fp32"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, final, get_type_hints
 
@@ -13,6 +14,7 @@ import typer
 import typer.main
 
 from ringfence.cli.help import HelpfulCommand, completing
+from ringfence.errors import Collected
 from ringfence.extending import load_plugins
 
 if TYPE_CHECKING:
@@ -121,6 +123,13 @@ class ProcedureCommand(DerivedCommand):
             *_parameters(PROCEDURES),
         ]
 
+    def wrong_fields(self, given: Mapping[str, Any]) -> list[str]:
+        """Settings of the procedure, which are numbers or words as it says."""
+        wrong = Collected()
+        for meant, text in _given(given):
+            wrong.ask(partial(meant.check, meant.parse(text)))
+        return [one.told({one.argument: f"--{one.argument.replace('_', '-')}"}) for one in wrong.problems]
+
 
 @final
 class PredictCommand(DerivedCommand):
@@ -137,11 +146,16 @@ def given_settings(ctx: typer.Context) -> dict[str, Any]:
     """What was given on the command line, as numbers where those are meant; None where an option was left out."""
     from ringfence.procedures import PROCEDURES
 
-    found = {}
-    for name, each in _declared(PROCEDURES).items():
-        text, meant = ctx.obj.get(name), each.get(ctx.obj.get("procedure") or "", next(iter(each.values())))
-        found[name] = None if text is None else meant.parse(text)
-    return found
+    return dict.fromkeys(_declared(PROCEDURES)) | {one.name: one.parse(text) for one, text in _given(ctx.obj)}
+
+
+def _given(options: Mapping[str, Any]) -> list[tuple[Setting, str]]:
+    """The settings that were given, each as the procedure that was named means it, and the text that they got."""
+    from ringfence.procedures import PROCEDURES
+
+    named = {name: each for name, each in _declared(PROCEDURES).items() if options.get(name) is not None}
+    meant = [each.get(options.get("procedure") or "", next(iter(each.values()))) for each in named.values()]
+    return [(one, options[name]) for name, one in zip(named, meant, strict=True)]
 
 
 def _declared(procedures: Iterable[str]) -> dict[str, dict[str, Setting]]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from textwrap import TextWrapper
 from typing import Annotated, Any, ClassVar
@@ -93,6 +93,10 @@ class HelpfulCommand(TyperCommand):
             raise UsageError("\n".join(wrong), ctx)
         return super().parse_args(ctx, args)
 
+    def wrong_fields(self, given: Mapping[str, Any]) -> list[str]:
+        """What is wrong with options that are checked later, when the others are right."""
+        return []
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the everyday options."""
         formatter.write(self.explained(ctx, everyday=True))
@@ -141,7 +145,7 @@ def _wrong_options(command: Any, ctx: Any, words: list[str]) -> list[str]:
                 meant = without_comma(given[one.name], {"N": int, "X": float}.get(_metavar(one), str))
                 remedy = f" Write {meant}." if meant else ""
                 wrong.append(f"{error.format_message().removesuffix('.')}; got {given[one.name]!r}.{remedy}")
-    return wrong
+    return [*wrong, *command.wrong_fields(given)] if wrong else []
 
 
 def _help_all() -> Any:

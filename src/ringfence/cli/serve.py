@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
+from socket import AF_INET, AF_INET6, create_server, socket
 from typing import Annotated, Any
 
 import typer
@@ -39,12 +41,12 @@ def serve_command(
 ) -> None:
     """Answer requests over HTTP: predictions with certificates, by exactly what a run or a job file certified."""
     with friendly():
-        import logging
-        import socket
+        from ringfence.serve import extra
 
-        import uvicorn
+        with extra():
+            import uvicorn
 
-        from ringfence.serve.app import create_app
+            from ringfence.serve.app import create_app
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
         from ringfence.serve.served import read_secret
@@ -58,7 +60,7 @@ def serve_command(
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = _listening(host, port)
         if not quiet:
             name = f"[{host}]" if ":" in host else host
             remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{listening.getsockname()[1]}/")
@@ -76,6 +78,19 @@ def serve_command(
         uvicorn.Server(config).run(sockets=[listening])
 
 
+def _listening(host: str, port: int) -> socket:
+    """A socket at the address, or why there is none."""
+    from ringfence.errors import ArgumentError
+
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address, which is told already
+        rule, received = "must be an address of this machine that is free", f"{host}:{port} ({why})"
+        remedy = "Choose another --port (0 takes one that is free), or stop what listens there."
+        raise ArgumentError("host, port", rule, received, remedy) from error
+
+
 def served_models(
     specs: list[str], trust: bool, secret: bytes, limits: Any, device: str, batch: str | None
 ) -> list[Any]:
@@ -90,21 +105,20 @@ def served_models(
     execution = execution_of({"device": devices[0] if devices else "auto", "batch": batch or "auto"})
     if pick_device(execution.device).type == "cuda":
         execution = replace(execution, compile=True)  # which pays for whoever runs as long as a server
-    named = [(name, path) if at else ("", name) for name, at, path in (one.partition("=") for one in specs)]
-    names = [name or Path(path).stem for name, path in named]
+    named = [name_and_path(one) for one in specs]
+    names = [name for name, _ in named]
     if len(set(names)) < len(names):
         raise ArgumentError("certifications", "must have names of their own", names, "Write NAME=PATH.")
-    return [
-        Served(
-            certification_at(path, trust),
-            secret,
-            name=name,
-            limits=limits,
-            execution=execution,
-            devices=devices,
-        )
-        for name, (_, path) in zip(names, named, strict=True)
-    ]
+    said = None if device == "auto" else execution.device
+    how: dict[str, Any] = {"limits": limits, "execution": execution, "devices": devices}
+    return [Served(certification_at(path, trust, said), secret, name=name, **how) for name, path in named]
+
+
+def name_and_path(spec: str) -> tuple[str, Path]:
+    """Of ``NAME=PATH``, or of a path, whose own name may have an = and a folder's a dot: runs/sigma=0.25."""
+    name, _, place = ("", "", spec) if Path(spec).exists() or "=" not in spec else spec.partition("=")
+    path = Path(place)
+    return name or (path.resolve().name if path.is_dir() else path.stem), path
 
 
 def limits_of(told: list[str]) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from ringfence.data.dataset import Input, refuse_range
+from ringfence.data.dataset import Input, refuse_range, tensor_of
 from ringfence.data.images import is_image, mode_of, open_image, pixels_of
 from ringfence.errors import DataError
 
@@ -97,7 +97,8 @@ def _pair(x: Any, y: Any) -> bool:
     """Whether they can only be inputs and their labels, if perhaps not as many: whole numbers are no input."""
     inputs = x.ndim >= 2 if isinstance(x, Tensor | np.ndarray) else isinstance(x, list) and all(map(_is_input, x))
     if isinstance(y, Tensor | np.ndarray):
-        return inputs and y.ndim == 1 and str(y.dtype).removeprefix("torch.").startswith("int")
+        one_hot = y.ndim == 2 and isinstance(x, Tensor | np.ndarray) and x.ndim == 4  # told of where labels are read
+        return inputs and (one_hot or (y.ndim == 1 and str(y.dtype).removeprefix("torch.").startswith("int")))
     return inputs and isinstance(y, list | tuple) and all(isinstance(one, int | np.integer | None) for one in y)
 
 
@@ -196,7 +197,7 @@ def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
         x = _array(where, x)
     if not isinstance(x, Tensor | np.ndarray):
         raise DataError(where, "must be a tensor, an array or a picture", type(x).__name__, "Convert it.")
-    values = torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) and x.dtype.kind in "uif" else x
+    values = tensor_of(x) if isinstance(x, np.ndarray) and x.dtype.kind in "uif" else x
     if not isinstance(values, Tensor) or not (values.dtype == torch.uint8 or values.is_floating_point()):
         rule = "must be uint8 (0 to 255) or floating (0 to 1)"
         raise DataError(where, rule, f"dtype {x.dtype}", "Convert it: x.byte() of pixels, x.float() of features.")

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last, warn_of_range
+from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last, tensor_of, warn_of_range
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import DataError
 
@@ -86,7 +85,7 @@ def dataset_from_arrays(
         raise DataError(name, "index must hold whole numbers of at most 64 bits", index.dtype, "Save it as integers.")
 
     def read(position: int) -> Tensor:
-        values = torch.from_numpy(np.array(x[position]))
+        values = tensor_of(x[position])
         return values.float() / 255 if x.dtype == np.uint8 else values.float()
 
     def name_of(position: int) -> str:

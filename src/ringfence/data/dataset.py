@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ringfence.digests import hashed
@@ -32,9 +34,9 @@ class InputRangeWarning(UserWarning):
     """Inputs outside [0, 1]: sigma and radii are then not in the usual pixel units."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Input:
-    """One input: x is float32 of shape (C, H, W), in [0, 1] unless a warning said otherwise.
+    """One input: x is float32 of shape (C, H, W), in [0, 1] unless a warning said otherwise; equal to itself alone.
 
     range_told: whoever made it has looked at its range already, or means it to be what it is. eight_bit: it was given
     as bytes or as a picture of such, and so is in whole steps of 1/255.
@@ -141,6 +143,12 @@ class Dataset:
     def check_labels(self, num_classes: int) -> None:
         """Refuses labels outside 0 .. num_classes - 1."""
         refuse_labels(self.name, zip(self.ids, self.labels, strict=True), num_classes)
+
+
+def tensor_of(values: np.ndarray[Any, Any]) -> Tensor:
+    """A copy as a tensor; torch knows neither the byte order of other machines nor floats of more than 64 bits."""
+    wide = values.dtype.kind == "f" and values.dtype.itemsize > 8
+    return torch.from_numpy(np.array(values, np.float64 if wide else values.dtype.newbyteorder("=")))
 
 
 def split_among(split: str, there: Collection[str]) -> str | None:

@@ -32,6 +32,10 @@ MOST_PIXELS = 2**26
 """Of an image, as stored and as resized; larger ones would fill the memory before anyone noticed."""
 
 
+class LayoutWarning(UserWarning):
+    """A folder with pictures that nobody reads, or with a class that has none."""
+
+
 @dataclass(frozen=True)
 class Framing:
     """Shorter side resized to ``resize`` (bilinear), then the central ``crop`` x ``crop`` pixels."""
@@ -120,8 +124,23 @@ def _listing(path: Path) -> tuple[list[Path], list[int | None], list[str]]:
     if not folders:
         files = _images(path)
         return files, [None] * len(files), []
-    pairs = [(file, number) for number, folder in enumerate(folders) for file in _images(folder, within=True)]
+    of_class = [_images(folder, within=True) for folder in folders]
+    _warn_of_layout(path, [folder for folder, found in zip(folders, of_class, strict=True) if not found])
+    pairs = [(file, number) for number, found in enumerate(of_class) for file in found]
     return [file for file, _ in pairs], [number for _, number in pairs], [folder.name for folder in folders]
+
+
+def _warn_of_layout(path: Path, without: list[Path]) -> None:
+    """without: folders of classes that hold no picture; empty ones may stand there to keep a number."""
+    filled = [folder.name for folder in without if any(not one.name.startswith(".") for one in folder.iterdir())]
+    if filled:
+        told = f"{path}: {', '.join(filled[:3])}{' ...' if filled[3:] else ''} counts as a class, and holds no picture"
+        warnings.warn(f"{told}; move it away if it is none.", LayoutWarning, stacklevel=2)
+    if loose := _images(path):
+        told = (
+            f"{path}: {loose[0].name}{f' and {len(loose) - 1} more' if loose[1:] else ''} beside the folders of classes"
+        )
+        warnings.warn(f"{told}: not read; move it into the folder of its class.", LayoutWarning, stacklevel=2)
 
 
 def _images(folder: Path, within: bool = False) -> list[Path]:
@@ -184,6 +203,7 @@ def open_image(file: BinaryIO, where: str, turned: bool = False) -> Image:
     and torchvision does not with folders."""
     try:
         from PIL import Image as pillow
+        from PIL import UnidentifiedImageError
         from PIL.ImageOps import exif_transpose
     except ImportError as error:
         remedy = "Install it: pip install 'ringfence[images]'."
@@ -203,7 +223,8 @@ def open_image(file: BinaryIO, where: str, turned: bool = False) -> Image:
             raise
         except Exception as error:  # a damaged or hostile file can raise nearly anything
             rule = f"must be a readable {KINDS} image"
-            raise DataError(where, rule, error, "Replace or remove it.") from error
+            received = "other bytes" if isinstance(error, UnidentifiedImageError) else error
+            raise DataError(where, rule, received, "Replace or remove it.") from error
 
 
 def _refuse_several(where: str, image: Image) -> None:
@@ -279,7 +300,7 @@ def _digest(
 
     def contents() -> Iterator[bytes]:
         for file, name in zip(files, relative, strict=True):
-            content = file.read_bytes()
+            content = _content(file)
             identified[file] = hashed([content])
             yield f"{len(name)} {len(content)} {name}".encode("utf-8", "surrogateescape")
             yield content

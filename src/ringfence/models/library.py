@@ -142,7 +142,7 @@ class Timm(_ByName):
 
     @property
     def _timm(self) -> Any:
-        return needed("timm", "timm", f"{self.name}:")
+        return needed("timm", "timm", self.name)
 
     def _with_configuration(self, module: nn.Module, trained: bool) -> tuple[nn.Module, Preprocessing]:
         told: dict[str, Any] = module.pretrained_cfg  # type: ignore[assignment]
@@ -187,7 +187,7 @@ class Torchvision(_ByName):
 
     @property
     def _models(self) -> Any:
-        return needed("torchvision.models", "timm", f"{self.name}:")
+        return needed("torchvision.models", "timm", self.name)
 
     def _preprocessing(self, told: Any, trained: bool) -> Preprocessing:
         size = (told.crop_size[0],) * 2

@@ -68,8 +68,8 @@ class OnnxFile(Library):
             raise ModelError(spec, "must be an existing file", "no such file", "Check the path of the graph.")
         session = _session(spec, path)
         inputs, outputs = session.get_inputs(), session.get_outputs()
-        if len(inputs) != 1 or inputs[0].type not in FLOATS:
-            received = ", ".join(f"{one.name}: {one.type}" for one in inputs)
+        if len(inputs) != 1 or inputs[0].type not in FLOATS or not inputs[0].shape:
+            received = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in inputs)
             raise ModelError(spec, "must take one batch of floating-point inputs", received, "Export it so.")
         asked = _scores(spec, outputs, num_classes)
         shape = inputs[0].shape

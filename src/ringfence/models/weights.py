@@ -153,7 +153,8 @@ def fit_weights(module: nn.Module, state: Mapping[str, Tensor], source: str) -> 
     if twice:
         difference = f"weights twice, with and without '{prefix or _COMPILED}' before their names"
     if difference is not None:
-        raise ModelError(source, "must fit the model", difference, "Choose the architecture these weights belong to.")
+        remedy = "Choose the architecture these weights belong to; `classes`, where given, must be theirs too."
+        raise ModelError(source, "must fit the model", difference, remedy)
     ours = {_plain(key): key for key in module.state_dict()}
     module.load_state_dict({ours[key]: value for key, value in inner.items()}, strict=False)
     return Fitted("1" in prefix.split(".") or stored is not None, stored)

@@ -8,7 +8,10 @@ computes the module is a claim, and check.py tests it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import unwrap
 from typing import Any, final
 
@@ -148,16 +151,15 @@ class Forward:
     """Noisy float32 batches (B, *shape) -> float32 scores (B, lanes, K), always at plan.batch rows.
 
     The noise was added in float32; the cast to the network's precision happens here, because it belongs
-    to the classifier being certified. TF32 is on in a plan that says so, while it runs, and off elsewhere: a flag of
-    the whole process, which another forward may have left otherwise. ``lanes`` is what the first answer had, and stays
-    so.
+    to the classifier being certified. TF32 is on in a plan that says so, while it runs, and off elsewhere.
+    ``lanes`` is what the first answer had, and stays so.
     """
 
     def __init__(self, classifier: nn.Module, plan: ForwardPlan, device: torch.device, num_classes: int) -> None:
         self.plan, self.device, self.num_classes, self.dtype = plan, device, num_classes, plan.dtype
         self.lanes: int | None = None
-        _use_tf32(device, False)
-        self._run = prepared(classifier, plan, device)
+        with arithmetic(device, tf32=False):
+            self._run = prepared(classifier, plan, device)
         self._merge = None if plan.compile else _merge
 
     def _layout_of(self, dimensions: int) -> torch.memory_format:
@@ -184,9 +186,9 @@ class Forward:
     def __call__(self, noisy: Tensor) -> Scored:
         """Scores (B, lanes, K) and work of one batch."""
         ready = noisy.to(dtype=self.dtype, memory_format=self._layout_of(noisy.dim()))
-        _use_tf32(self.device, self.plan.precision == "tf32")
         try:
-            scores, work = self._run(ready)
+            with arithmetic(self.device, tf32=self.plan.precision == "tf32"):
+                scores, work = self._run(ready)
         except (SystemExit, GeneratorExit) as error:  # these would end the program
             raise left_early(error) from error
         except Exception as error:  # typer.Exit and StopIteration too: they would end the program, or a loop of ours
@@ -194,8 +196,6 @@ class Forward:
                 raise
             rule, received = "must answer every batch", f"{type(error).__name__}: {error}"
             raise ClassifierError("classifier", rule, received, "Mend what the model raises while it runs.") from error
-        finally:
-            _use_tf32(self.device, False)
         return self._of_one_shape(scores, work, len(noisy))
 
     def _of_one_shape(self, scores: Tensor, work: Tensor | int, rows: int) -> Scored:
@@ -218,10 +218,36 @@ class Forward:
         return ClassifierError("classifier", rule, received, "Check `num_classes` and the model's last layer.")
 
 
-def _use_tf32(device: torch.device, use: bool) -> None:
-    """Whether products on the device may round their factors; read when a kernel is launched or a graph is traced."""
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = use
+_RUNNING: Counter[bool] = Counter()
+_CHANGED = threading.Condition()
+"""Forwards of this process that run now, by whether they are in TF32, and their word that one has ended."""
+
+
+@contextmanager
+def arithmetic(device: torch.device, tf32: bool) -> Iterator[None]:
+    """Compute with TF32 or without, whatever the threads of other devices and models do: it is a flag of the whole
+    process, so that forwards of one kind run side by side, and those of the other wait for them."""
+    if device.type != "cuda":
+        yield
+        return
+    with _CHANGED:
+        while _RUNNING[not tf32]:
+            _CHANGED.wait()
+        _RUNNING[tf32] += 1
+        _use_tf32(tf32)
+    try:
+        yield
+    finally:
+        with _CHANGED:
+            _RUNNING[tf32] -= 1
+            if not _RUNNING[tf32]:
+                _use_tf32(False)
+                _CHANGED.notify_all()
+
+
+def _use_tf32(use: bool) -> None:
+    """Whether products may round their factors; read when a kernel is launched or a graph is traced."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = use
 
 
 def left_early(error: BaseException) -> ClassifierError:

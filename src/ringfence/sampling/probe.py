@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -29,12 +28,6 @@ from ringfence.sampling.plan import (
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
-FEW_ROWS = 256
-"""Tried too where all draws of a run on CUDA would be fewer batches than 64 of the usual size."""
-PADDED = 2
-"""Batches of a run that are mostly padding: the first, of the few draws that choose classes, and the last."""
-USUAL_DRAWS = 300_000
-"""Of a run whose draws are not known."""
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
 AUTOTUNE_SECONDS = 600.0
@@ -104,7 +97,10 @@ def _misfit(error: Exception, shape: Sequence[int]) -> tuple[str, str]:
     """What was found and what to do, where a layer's complaint tells that it sees other channels or sizes."""
     told = str(error)
     if len(shape) < 4 and _PICTURES.search(told):
-        remedy = "Give inputs (N, C, H, W): x[:, None] adds a channel, x.reshape(-1, 1, 28, 28) makes pictures of rows."
+        remedy = (
+            "Give inputs (N, C, H, W): x[None] is a batch of a single picture, x[:, None] adds a channel,"
+            " x.reshape(-1, 1, 28, 28) makes pictures of rows."
+        )
         return "a network for pictures, which have channels, height and width", remedy
     if _BATCH.search(told):
         remedy = "Give it running statistics (track_running_stats=True), or a norm that needs none of the batch's."
@@ -156,9 +152,7 @@ def fastest_plan(
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
-        sizes = _sizes(device, shape)
-        # Not measured: large, but so that padded batches are no more than a few in a hundred.
-        size = batch or max((one for one in sizes if not draws or 16 * PADDED * one <= draws), default=min(sizes))
+        size = batch or max(_sizes(device, shape))
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
         # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
         # network the next batch's noise fills it.
@@ -173,10 +167,10 @@ def fastest_plan(
         joined = fold and precision == "bf16" and not fused
         return replace(plan, parts=parts, fused=fused, joined=joined, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else _sizes(device, shape, draws):
+    for size in (batch,) if batch else _sizes(device, shape):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
-        if _seconds_of_all(best.batch, best_rate, draws) > _seconds_of_all(plan.batch, rate, draws):
+        if rate > best_rate:
             best, best_rate = plan, rate
         # Larger batches stop paying, memory is full, or a forward is long enough already.
         if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
@@ -243,19 +237,13 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def _sizes(device: torch.device, shape: tuple[int, ...], draws: int = 0) -> list[int]:
-    """Rows of a forward to try, ascending; draws: those expected of the run, 0 where nobody knows."""
+def _sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
     if device.type == "cpu":
-        return list(CPU_BATCHES)
+        yield from CPU_BATCHES
+        return
     # Keep a float32 batch of inputs below about 400 MB.
     largest = max(32, min(CUDA_BATCHES[-1], 100_000_000 // int(torch.Size(shape).numel())))
-    few = [FEW_ROWS] if 0 < draws < 64 * CUDA_BATCHES[0] else []
-    return [*(size for size in (*few, *CUDA_BATCHES) if size < largest), largest]
-
-
-def _seconds_of_all(batch: int, rate: float, draws: int) -> float:
-    """What a run takes with batches of so many rows, at so many rows a second: padding is drawn like the rest."""
-    return ((draws or USUAL_DRAWS) + PADDED * batch) / rate if rate else math.inf
+    yield from (*(size for size in CUDA_BATCHES if size < largest), largest)
 
 
 def _fitting(

@@ -7,11 +7,12 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
@@ -21,16 +22,16 @@ from starlette.responses import Response
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
-from ringfence.serve.asking import Certifying, Predicting, asked_by, described
+from ringfence.serve.asking import Certifying, Predicting, Submitting, asked_by, described
 from ringfence.serve.bell import heard
 from ringfence.serve.certificates import Certificate, SigningKey
-from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_unknown, told
+from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_parameters, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
 from ringfence.serve.jobs import Event, Jobs
-from ringfence.serve.limits import Limits, Question
+from ringfence.serve.limits import Limits, NotFound, Question
 from ringfence.serve.schemas import Answer, BoundsEvent, JobState, ModelInfo, Models, Refused
 from ringfence.serve.served import Served
-from ringfence.serve.service import NotFound, Service
+from ringfence.serve.service import Service
 from ringfence.serve.sharing import Asked, Bounds
 from ringfence.types import ABSTAIN
 from ringfence.version import __version__
@@ -40,10 +41,6 @@ SMALL = 2**16
 """Bytes that are decoded sooner than a thread would begin with them."""
 PAGE = 100
 """Answers of a job that are read at once for a stream."""
-Model = Annotated[str | None, Query(description="Which model; the first where none is named.", max_length=100)]
-Alpha = Annotated[float | None, Query(gt=0, lt=1, description="Probability that the answer is wrong, at most.")]
-Radius = Annotated[float | None, Query(ge=0, description="Decide about this radius; none: the largest in time.")]
-Seconds = Annotated[float | None, Query(gt=0, description="Time budget: the answer is what was proved by then.")]
 
 _BINARY = {"type": "string", "format": "binary"}
 _NUMBERS = {"type": "array", "items": {}, "description": "Numbers from 0 to 1, nested as the shape is."}
@@ -83,7 +80,10 @@ def create_app(
     key: SigningKey | None = None,
     loopback: bool = True,
 ) -> FastAPI:
-    """The application; loopback: it is asked from this machine only, so that other names for it are refused."""
+    """The application; loopback: it is asked from this machine only, so that other names for it are refused.
+
+    limits: of bodies, rates and jobs, the first model's where none are given; a question is within those of its model.
+    """
     service = Service(models, limits or models[0].limits, jobs, key)
     app = FastAPI(
         title="Ringfence",
@@ -95,13 +95,11 @@ def create_app(
     )
     app.include_router(_questions(service))
     app.include_router(_about(service))
-    if jobs is not None:
-        app.include_router(_jobs(service))
+    if service.jobs is not None:
+        app.include_router(_jobs(service, service.jobs))
 
     @app.exception_handler(RingfenceError)
     async def _refused(request: Request, error: RingfenceError) -> Response:
-        if isinstance(error, NotFound):
-            return told(404, error.argument, error.rule, str(error.received), error.remedy)
         return refusal(error)
 
     @app.exception_handler(RequestValidationError)
@@ -122,13 +120,12 @@ def _questions(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1", responses=_ERRORS)
 
     async def answered(request: Request, wanted: Predicting, radius: float | None) -> Any:
-        question, signed = Question.within(service.limits, wanted.alpha, radius, wanted.seconds), wanted.signed
-        served = service.model(wanted.model)
+        served, signed = service.model(wanted.model), wanted.signed
+        question = Question.within(served.limits, wanted.alpha, radius, wanted.seconds)
         service.check_signed(signed)
-        content = await body_of(request, service.limits)
+        content, kind = await body_of(request, service.limits)
         came = request.state.came
         served.check_room(question, came)  # before anything is decoded
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         parts = (content, kind, served.shape)
         x = read_input(*parts) if len(content) < SMALL else await run_in_threadpool(read_input, *parts)
         if STREAM in request.headers.get("accept", ""):
@@ -226,76 +223,83 @@ def _streamed(service: Service, served: Served, x: Any, question: Question, sign
     return StreamingResponse(events(), media_type=STREAM)
 
 
-def _jobs(service: Service) -> APIRouter:
+def _jobs(service: Service, jobs: Jobs) -> APIRouter:
     """Asking about many inputs, and coming back for the answers."""
-    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS, dependencies=[Depends(refuse_unknown)])
+    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
+    alone = [Depends(refuse_parameters)]
 
     def state_of(job: str, request: Request) -> JobState:
-        assert service.jobs is not None
-        found = service.jobs.state(job, request.state.client)
+        found = jobs.state(job, request.state.client)
         if found is None:
             raise NotFound("job", "must be one of yours", job[:80], "Its id is what POST /v1/jobs answered.")
         return found
 
-    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs"))
-    async def submit(
-        request: Request, model: Model = None, alpha: Alpha = None, radius: Radius = None, seconds: Seconds = None
-    ) -> Any:
+    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs") | described(Submitting))
+    async def submit(request: Request) -> Any:
         """Keep a batch, an array (N, *shape), and answer it when there is time; it survives a restart."""
-        assert service.jobs is not None
-        served, limits = service.model(model), service.limits
-        question = Question.within(limits, alpha, radius, seconds, job=True)
-        content = await body_of(request, limits)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        wanted, limits = asked_by(request, Submitting), service.limits
+        served = service.model(wanted.model)
+        question = Question.within(served.limits, wanted.alpha, wanted.radius, wanted.seconds, job=True)
+        content, kind = await body_of(request, limits)
         inputs = await run_in_threadpool(read_inputs, content, kind, served.shape, limits.job_inputs)
-        job = await run_in_threadpool(service.jobs.submit, served.name, inputs, question, request.state.client)
-        return state_of(job, request)
+        job = await run_in_threadpool(jobs.submit, served.name, inputs, question, request.state.client)
+        return await run_in_threadpool(state_of, job, request)
 
-    @routes.get("/{job}", response_model=JobState)
+    @routes.get("/{job}", response_model=JobState, dependencies=alone)
     async def state(request: Request, job: str) -> Any:
         """How far it is, with the answers there are."""
 
         def told() -> str:
-            assert service.jobs is not None
             head = state_of(job, request).model_dump_json(exclude={"answers"})
-            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in service.jobs.answers(job))}]}}'
+            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in jobs.answers(job))}]}}'
 
         return Response(await run_in_threadpool(told), media_type=JSON)
 
-    @routes.get("/{job}/events", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
+    @routes.get(
+        "/{job}/events",
+        response_class=StreamingResponse,
+        responses={200: {"content": {STREAM: {}}}},
+        dependencies=alone,
+    )
     async def events(request: Request, job: str) -> Any:
         """Bounds of its inputs as they grow, and answers as they come; ends when all are there."""
-        now = await run_in_threadpool(state_of, job, request)
-        return StreamingResponse(_job_events(service.jobs, now, request), media_type=STREAM)
+        await run_in_threadpool(state_of, job, request)  # refused before a stream is begun
+        return StreamingResponse(_job_events(jobs, job, partial(state_of, job, request)), media_type=STREAM)
 
     return routes
 
 
-async def _job_events(jobs: Jobs | None, before: JobState, request: Request) -> AsyncIterator[str]:
-    assert jobs is not None
+async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> AsyncIterator[str]:
+    """What there is, and then what comes. Listening begins before the state is asked for, and answers are read after
+    it: of a job that was done then all of them are on the disk, of another one its end will be heard."""
     heard = asyncio.Queue[Event]()
     put = _from_threads(heard)
-    leave = jobs.listen(before.id, lambda event: put(event) if event[0] != "bounds" or heard.qsize() < PAGE else None)
+    leave = jobs.listen(job, lambda event: put(event) if event[0] != "bounds" or heard.qsize() < PAGE else None)
     told: set[int] = set()
     try:
-        for start in range(0, before.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
-            for place, answer in enumerate(await run_in_threadpool(jobs.answers, before.id, start, PAGE), start):
+        now = await run_in_threadpool(state)
+        for start in range(0, now.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
+            for place, answer in enumerate(await run_in_threadpool(jobs.answers, job, start, PAGE), start):
                 if answer is not None:
                     told.add(place)
                     yield _answer_event(place, answer)
-        now = await run_in_threadpool(jobs.state, before.id, request.state.client)
-        while now is not None and (now.state != "done" or not heard.empty()):
+        for place, why in now.failed.items():
+            told.add(place)
+            yield _event("failed", json.dumps({"place": place, "why": why}))
+        while now.state != "done":
             name, place, what = await heard.get()
+            if name == "done":
+                break
+            if place in told:
+                continue
             if isinstance(what, Bounds):
                 yield _bounds(what, place)
-            elif name == "done":
-                break
-            elif name != "answer":
-                yield _event(name, json.dumps({"place": place, "why": what}))
-            elif place not in told:
-                (answer,) = await run_in_threadpool(jobs.answers, before.id, place, 1)
+            elif name == "answer":
+                (answer,) = await run_in_threadpool(jobs.answers, job, place, 1)
                 yield _answer_event(place, answer or "null")
-        yield _event("done", json.dumps({"id": before.id}))
+            else:
+                yield _event(name, json.dumps({"place": place, "why": what}))
+        yield _event("done", json.dumps({"id": job}))
     finally:
         leave()
 
@@ -312,7 +316,7 @@ def _about(service: Service) -> APIRouter:
     async def model() -> Any:
         """The models, what they take and promise."""
         key = service.key.id if service.key else None
-        return Models(models=[ModelInfo.of(one, service.limits, key) for one in service.models.values()])
+        return Models(models=[ModelInfo.of(one, key) for one in service.models.values()])
 
     @routes.get("/healthz", response_class=PlainTextResponse)
     async def healthy() -> str:
@@ -326,7 +330,7 @@ def _about(service: Service) -> APIRouter:
         return told(503, "model", "must stay as it was", ", ".join(broken), "Start anew.") if broken else "ok\n"
 
     @routes.get("/metrics", response_class=PlainTextResponse, responses={401: _ERRORS[401], 429: _ERRORS[429]})
-    async def metrics() -> Any:
+    def metrics() -> Any:  # in a thread: those of jobs are read from the disk
         """Figures for Prometheus."""
         return PlainTextResponse(generate_latest(service.registry))
 

@@ -1,4 +1,4 @@
-"""Asking: the parameters of a request about one input, read at once.
+"""Asking: the parameters of a request, read at once.
 
 The framework could read them too, one by one, and would take longer for it than for all else it does for a request.
 """
@@ -14,23 +14,32 @@ from starlette.requests import Request
 from ringfence.serve.guards import refuse_others
 
 
-class Predicting(BaseModel):
-    """Of a request for the class alone."""
+class Asking(BaseModel):
+    """Of every request about inputs."""
 
     model_config = ConfigDict(frozen=True)
     model: str | None = Field(None, description="Which model; the first where none is named.", max_length=100)
     alpha: float | None = Field(None, description="Probability that the answer is wrong, at most.", gt=0, lt=1)
     seconds: float | None = Field(None, description="Time budget: the answer is what was proved by then.", gt=0)
+
+
+class Predicting(Asking):
+    """Of a request for the class alone."""
+
     signed: bool = Field(False, description="Answer with a signed certificate.")
 
 
-class Certifying(Predicting):
-    """Of a request for a radius."""
+class Submitting(Asking):
+    """Of a job."""
 
     radius: float | None = Field(None, description="Decide about this radius; none: the largest in time.", ge=0)
 
 
-T = TypeVar("T", bound=Predicting)
+class Certifying(Submitting, Predicting):
+    """Of a request for a radius."""
+
+
+T = TypeVar("T", bound=Asking)
 
 
 def asked_by(request: Request, kind: type[T]) -> T:
@@ -42,7 +51,7 @@ def asked_by(request: Request, kind: type[T]) -> T:
         raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from error
 
 
-def described(kind: type[Predicting]) -> dict[str, Any]:
+def described(kind: type[Asking]) -> dict[str, Any]:
     """The parameters, for the description of the interface."""
     told = kind.model_json_schema()["properties"].items()
     shared: dict[str, Any] = {"in": "query", "required": False}

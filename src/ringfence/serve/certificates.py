@@ -15,19 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-    load_pem_public_key,
-)
 from pydantic import ValidationError
 
 from ringfence.errors import ArgumentError, StoreError
+from ringfence.serve import extra
 from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import read_input_file
 from ringfence.serve.schemas import Answer
@@ -35,6 +26,18 @@ from ringfence.store import RunFolder
 from ringfence.store.atomic import json_bytes, read_file, write_atomically, writing_errors
 from ringfence.store.manifest import MANIFEST
 from ringfence.verification import verify
+
+with extra():
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+        load_pem_private_key,
+        load_pem_public_key,
+    )
 
 CERTIFICATE, SEAL = "ringfence certificate 1", "ringfence seal 1"
 SEAL_FILE = "seal.json"

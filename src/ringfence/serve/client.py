@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, TypeVar, final
 
-import httpx
 import numpy as np
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
+from ringfence.serve import extra
 from ringfence.serve.claim import Wire
-from ringfence.serve.inputs import NPY, SUFFIXES, read_input_file
+from ringfence.serve.inputs import NPY, file_content, read_input_file
 from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models
 from ringfence.serve.served import input_hash
+
+with extra():
+    import httpx
 
 T = TypeVar("T", bound=Wire)
 Asked = Tensor | np.ndarray[Any, Any] | str | Path
@@ -52,7 +56,7 @@ class Client:
         patience: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         self._model, self._config_hash, self._patience = model, config_hash, patience
         self._sent: dict[str, tuple[list[str], dict[str, Any]]] = {}  # job -> hashes of its inputs, what was asked
@@ -117,7 +121,8 @@ class Client:
         content, kind = _packed(x)
         headers = {"Content-Type": kind, "Accept": "text/event-stream"}
         told = self._settings(settings)
-        with self._http.stream("POST", "/v1/certify", params=told, content=content, headers=headers) as reply:
+        asked = self._http.stream("POST", "/v1/certify", params=told, content=content, headers=headers)
+        with self._reached(), asked as reply:
             if reply.status_code != 200:
                 reply.read()
                 raise _refused(reply)
@@ -151,7 +156,8 @@ class Client:
         """The reply; while the server is busy the same is asked again, which costs nothing: its draws are the same."""
         until = time.monotonic() + self._patience
         while True:
-            reply = self._http.request(method, path, **request)
+            with self._reached():
+                reply = self._http.request(method, path, **request)
             told = reply.headers.get("Retry-After", "")
             wait = float(told) if told.isdecimal() else 1.0  # proxies may name a date instead
             if reply.status_code not in (429, 503) or time.monotonic() + wait > until:
@@ -160,6 +166,16 @@ class Client:
         if reply.is_success:
             return reply
         raise _refused(reply)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Nobody there, or a connection that broke, is an error of this library's too."""
+        try:
+            yield
+        except httpx.TransportError as error:
+            rule, received = "must be that of a server that answers", f"{self._http.base_url} ({error})"
+            remedy = "Begin it with http:// or https://, check name and port, and that `ringfence serve` runs there."
+            raise AnswerError("url", rule, received, remedy) from error
 
     def _checked(self, answer: Answer, wrong: list[str], settings: Mapping[str, Any]) -> Answer:
         """The answer, if nothing was found wrong with it and it is the one to what was asked."""
@@ -213,7 +229,9 @@ def _refused(reply: httpx.Response) -> AnswerError:
 
 def _tensor(x: Any) -> Tensor:
     """As the server will read it."""
-    array = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
+    if isinstance(x, Tensor):  # of which NumPy does not know every kind
+        x = (x if x.dtype == torch.uint8 else x.float()).detach().cpu()
+    array = np.asarray(x)
     array = array.astype(np.float32) / 255 if array.dtype == np.uint8 else array.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(array))
 
@@ -221,8 +239,7 @@ def _tensor(x: Any) -> Tensor:
 def _packed(x: Asked) -> tuple[bytes, str]:
     """The bytes of an input and what kind they are."""
     if isinstance(x, str | Path):
-        path = Path(x)
-        return path.read_bytes(), SUFFIXES.get(path.suffix.lower(), "application/octet-stream")
+        return file_content(Path(x))
     file = BytesIO()
     np.save(file, _tensor(x).numpy())
     return file.getvalue(), NPY

@@ -6,6 +6,8 @@ import asyncio
 import hmac
 import json
 import logging
+import math
+import re
 import secrets
 import time
 from collections.abc import Collection, Sequence
@@ -23,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.serve.inputs import UnknownKind
-from ringfence.serve.limits import Busy, Gone, Limits
+from ringfence.serve.limits import Busy, Gone, Limits, NotFound
 from ringfence.serve.schemas import Problem, Refused
 from ringfence.store.atomic import read_file
 
@@ -62,24 +64,27 @@ def read_tokens(file: Path | None, environment: str | None) -> tuple[bytes, ...]
     return found
 
 
+def is_loopback(host: str) -> bool:
+    """Whether that is this machine, whoever asks."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def check_address(host: str, tokens: Sequence[bytes]) -> None:
     """Whoever can be reached from elsewhere needs tokens."""
-    try:
-        local = host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local and not tokens:
+    if not is_loopback(host) and not tokens:
         rule = "needs bearer tokens where it is not a loopback address"
         raise ArgumentError("host", rule, host, "Give --tokens FILE, or stay at 127.0.0.1.")
 
 
 def refusal(error: RingfenceError) -> Response:
     """An error as its body and status."""
-    problem = Problem(argument=error.argument, rule=error.rule, received=str(error.received), remedy=error.remedy)
-    status = {Busy: 429, Gone: 503, TooLarge: 413, UnknownKind: 415}.get(type(error), 422)
-    headers = {"Retry-After": str(max(1, round(error.after)))} if isinstance(error, Busy) else {}
-    headers |= {"Retry-After": "1"} if status == 503 else {}
-    return JSONResponse(Refused(error=problem).model_dump(), status, headers)
+    status = {NotFound: 404, TooLarge: 413, UnknownKind: 415, Busy: 429, Gone: 503}.get(type(error), 422)
+    after = math.ceil(error.after) if isinstance(error, Busy) else 1  # sooner, it would be refused once more
+    headers = {"Retry-After": str(max(1, after))} if status in (429, 503) else {}
+    return told(status, error.argument, error.rule, str(error.received), error.remedy, **headers)
 
 
 def told(status: int, argument: str, rule: str, received: str, remedy: str, **headers: str) -> Response:
@@ -88,8 +93,8 @@ def told(status: int, argument: str, rule: str, received: str, remedy: str, **he
     return JSONResponse(Refused(error=problem).model_dump(), status, headers)
 
 
-async def body_of(request: Request, limits: Limits) -> bytes:
-    """The whole body, if it is no longer than allowed and comes in time."""
+async def body_of(request: Request, limits: Limits) -> tuple[bytes, str]:
+    """The whole body, if it is no longer than allowed and comes in time, and what kind it is said to be."""
     content = bytearray()
     try:
         async with asyncio.timeout(limits.body_seconds):
@@ -100,7 +105,7 @@ async def body_of(request: Request, limits: Limits) -> bytes:
     except TimeoutError as error:
         rule = f"must have come within {limits.body_seconds:g} s"
         raise TooLarge("body", rule, f"{len(content)} bytes by then", "Send it faster.") from error
-    return bytes(content)
+    return bytes(content), request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @final
@@ -163,8 +168,8 @@ class Guard:
         if scope["path"] in OPEN:
             return client, None
         if not self._tokens:
-            host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-            if self._loopback and host not in ("localhost", "127.0.0.1", "::1"):
+            host = re.sub(r":\d*$", "", headers.get("host", "")) if self._loopback else "localhost"
+            if not is_loopback(host.strip("[]").lower()):
                 # A page of somebody else's, whose name leads here, would otherwise be let in by the browser.
                 return client, told(421, "Host", "must be this machine", host[:80], "Ask 127.0.0.1.")
         else:
@@ -205,9 +210,9 @@ def problem_of(errors: Sequence[Any]) -> RingfenceError:
     return ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
 
 
-async def refuse_unknown(request: Request) -> None:
-    """Refuse parameters that the route does not read; asynchronous, or a thread would be asked to do it."""
-    refuse_others(request, [one.alias for one in request.scope["route"].dependant.query_params])
+async def refuse_parameters(request: Request) -> None:
+    """Refuse all of them; asynchronous, or a thread would be asked to do it."""
+    refuse_others(request, ())
 
 
 def refuse_others(request: Request, known: Collection[str]) -> None:

@@ -54,14 +54,18 @@ def read_inputs(content: bytes, kind: str, shape: tuple[int, ...], most: int) ->
 
 def read_input_file(path: Path, shape: tuple[int, ...]) -> Tensor:
     """The input that a file holds, by its ending."""
+    return read_input(*file_content(path), shape)
+
+
+def file_content(path: Path) -> tuple[bytes, str]:
+    """The bytes of a file, and their kind by its ending."""
     kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise DataError(str(path), f"must end in one of {', '.join(SUFFIXES)}", path.suffix or "nothing", "Rename it.")
     try:
-        content = path.read_bytes()
+        return path.read_bytes(), kind
     except OSError as error:
         raise DataError(str(path), "must be readable", error.strerror, "Check the path.") from error
-    return read_input(content, kind, shape)
 
 
 def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
@@ -91,7 +95,8 @@ def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.nd
         return _npy(content, shape)
     if kind == JSON:
         return _json(content, shape, key)
-    raise UnknownKind("Content-Type", f"must be one of {', '.join(KINDS)}", kind or "nothing", "Name what you send.")
+    remedy = "Send the file itself, no form, and name its kind: -H 'Content-Type: image/png' --data-binary @FILE."
+    raise UnknownKind("Content-Type", f"must be one of {', '.join(KINDS)}", kind or "nothing", remedy)
 
 
 def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

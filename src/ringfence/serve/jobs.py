@@ -6,7 +6,6 @@ folder. What a kill interrupts is drawn again, from the same draws.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import sqlite3
@@ -14,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer, JobState, Settings
@@ -39,6 +38,7 @@ CREATE TABLE IF NOT EXISTS items(job TEXT, place INTEGER, input BLOB, answer TEX
   PRIMARY KEY(job, place));
 CREATE INDEX IF NOT EXISTS undone ON items(job, place) WHERE answer IS NULL AND failed IS NULL;
 """
+FILE = "jobs.sqlite"
 RETRY = 1.0
 """Seconds until what the disk did not take is tried again."""
 log = logging.getLogger("ringfence.serve")
@@ -58,13 +58,11 @@ class Jobs:
 
     def __init__(self, folder: Path, models: Mapping[str, Served], limits: Limits) -> None:
         self._models, self._limits = models, limits
-        self._open = ExitStack()
-        self._open.enter_context(locked(folder, unlocked=False))
         self._lock, self._more, self._heard = threading.RLock(), threading.Condition(), threading.Lock()
-        self._base = sqlite3.connect(folder / "jobs.sqlite", check_same_thread=False, isolation_level=None)
-        self._base.execute("PRAGMA journal_mode=WAL")
-        self._base.execute("PRAGMA synchronous=FULL")
-        self._base.executescript(TABLES)
+        with ExitStack() as opened:
+            opened.enter_context(locked(folder, unlocked=False))
+            self._base = opened.enter_context(_database(folder / FILE))
+            self._open = opened.pop_all()
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
         self._in_hand: dict[tuple[str, int], str] = {}
         self._done: list[tuple[str, int, Callable[[], Answer]]] = []
@@ -79,8 +77,7 @@ class Jobs:
             self._more.notify_all()
         self._thread.join()
         with self._lock:
-            self._base.close()
-        self._open.close()
+            self._open.close()
 
     # Asking
 
@@ -182,7 +179,7 @@ class Jobs:
                 done, self._done = self._done, []
                 if self._stopping and not done:
                     return
-            self._finish([(job, place, make().model_dump_json(), None) for job, place, make in done])
+            self._finish([_row(*one) for one in done])
             for row in found:
                 self._begin(*row)
 
@@ -284,7 +281,7 @@ class Jobs:
         for heard in listeners:
             heard(event)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._base.execute("BEGIN IMMEDIATE")
         try:
@@ -294,3 +291,24 @@ class Jobs:
             if self._base.in_transaction:  # a full disk may have ended it already
                 self._base.execute("ROLLBACK")
             raise
+
+
+def _row(job: str, place: int, make: Callable[[], Answer]) -> Row:
+    """The answer; an error of the server's is that of one input, as it is of one request: all jobs wait for this."""
+    try:
+        return job, place, make().model_dump_json(), None
+    except Exception:
+        log.exception("%s", json.dumps({"job": job, "place": place, "error": "internal"}))
+        return job, place, None, "the server met an error of its own; tell the operator"
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    """The tables of a file, which is made where there is none."""
+    try:
+        with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as base:
+            base.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
+            yield base
+    except sqlite3.Error as error:
+        rule, remedy = "must be a queue of jobs that this server may write", "Restore it, or choose another folder."
+        raise StoreError(str(path), rule, error, remedy) from error

@@ -24,6 +24,10 @@ class Gone(RingfenceError):
         super().__init__("request", rule, received, remedy)
 
 
+class NotFound(RingfenceError):
+    """There is nothing of that name."""
+
+
 @final
 @dataclass(frozen=True)
 class Limits:

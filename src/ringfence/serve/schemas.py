@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ringfence.record import Record, StageTally
 from ringfence.serve.claim import Claim, Wire
-from ringfence.serve.limits import Limits, Question
+from ringfence.serve.limits import Question
 from ringfence.serve.served import Served, input_hash
 from ringfence.serve.sharing import Asked
 from ringfence.store.config import NoiseConfig, ProcedureConfig
@@ -19,6 +19,8 @@ from ringfence.verification import contradicted
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+SHARED = ("radius", "norm", "alpha", "p_a", "p_b", "sound", "draws", "forwards", "seconds", "lift_norm")
+"""Fields that an answer and its record have alike."""
 
 
 class Settings(Wire):
@@ -82,7 +84,6 @@ class Answer(Wire):
             )
             for one in record.stages
         ]
-        shared = ("radius", "norm", "alpha", "p_a", "p_b", "sound", "draws", "forwards", "seconds", "lift_norm")
         return cls(
             model=served.name,
             prediction=top,
@@ -96,13 +97,12 @@ class Answer(Wire):
             config_hash=served.config_hash,
             noise_key=f"{asked.id & (2**64 - 1):016x}",
             claim=served.claim(asked.test),
-            **{name: getattr(record, name) for name in shared},
+            **{name: getattr(record, name) for name in SHARED},
         )
 
     def record(self) -> Record:
         """The record that it was made of."""
         key = int(self.noise_key, 16)
-        shared = ("radius", "norm", "alpha", "p_a", "p_b", "sound", "draws", "forwards", "seconds", "lift_norm")
         return Record(
             input_id=key - 2**64 if key >= 2**63 else key,
             lane="main",
@@ -117,7 +117,7 @@ class Answer(Wire):
                 for one in self.stages
             ),
             config_hash=self.config_hash,
-            **{name: getattr(self, name) for name in shared},
+            **{name: getattr(self, name) for name in SHARED},
         )
 
     def wrong(self, x: Tensor | None = None) -> list[str]:
@@ -158,8 +158,9 @@ class ModelInfo(Wire):
     key_id: str | None = None
 
     @classmethod
-    def of(cls, served: Served, limits: Limits, key_id: str | None) -> ModelInfo:
+    def of(cls, served: Served, key_id: str | None) -> ModelInfo:
         """Of a model under service."""
+        limits = served.limits
         test = served.test(Question(limits.alpha))
         return cls(
             name=served.name,

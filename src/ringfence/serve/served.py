@@ -110,7 +110,7 @@ class Waiting:
             asked = self._urgent.popleft()
             if time.monotonic() + needed < asked.deadline and not asked.course.left:
                 return asked
-            asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds:g} s"))
+            asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds} s"))
         return self._background.popleft() if self._background and background() else None
 
     def close(self) -> None:

@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.errors import ArgumentError
 from ringfence.record import Record
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.jobs import Jobs
-from ringfence.serve.limits import Limits
+from ringfence.serve.limits import Limits, NotFound
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
 from ringfence.serve.sharing import Asked
@@ -28,16 +28,13 @@ def own_process() -> None:
     """Called once everything is loaded, where a process does nothing but serve.
 
     What was loaded stays for ever: whoever looks for garbage need not go through it, while requests and the device
-    wait. And requests must not wait while a model's thread counts.
+    wait. And the loop and a model's thread give up the interpreter at every call of the system or of torch: each must
+    have it back soon, or batches come late.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
-    sys.setswitchinterval(0.0005)
-
-
-class NotFound(RingfenceError):
-    """There is nothing of that name."""
+    sys.setswitchinterval(0.0001)
 
 
 class Service:
@@ -47,16 +44,15 @@ class Service:
         self, models: Sequence[Served], limits: Limits, jobs: Path | None = None, key: SigningKey | None = None
     ) -> None:
         self.models = {one.name: one for one in models}
-        self.limits, self.key, self._folder = limits, key, jobs
-        self.jobs: Jobs | None = None
+        self.limits, self.key = limits, key
+        # At once, not when the server starts: a folder that another one has is refused before anything is served.
+        self.jobs = None if jobs is None else Jobs(jobs, self.models, limits)
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
-        """Jobs begin with the server; at its end models answer what they took, and then nothing is in work."""
-        if self._folder is not None:
-            self.jobs = Jobs(self._folder, self.models, self.limits)
+        """At the end of the server models answer what they took, and then nothing is in work."""
         yield
         for one in self.models.values():
             await asyncio.to_thread(one.close)

@@ -13,23 +13,26 @@ from ringfence.data import Dataset
 from ringfence.driver import CHECKED_ON
 from ringfence.engines.into_folder import THUMBNAIL
 from ringfence.errors import StoreError
-from ringfence.job_file import Job, read_job
+from ringfence.job_file import Job, merged, read_job
 from ringfence.models.source import refuse_foreign_code
 from ringfence.store import RunFolder, StoreWarning
 from ringfence.store.config import shape_in
 from ringfence.store.manifest import CONFIG
 
 
-def certification_at(path: str | Path, trust: bool = False) -> Certification:
-    """What a job file describes, or what a run folder was made of; trust: run the code that such a folder names.
+def certification_at(path: str | Path, trust: bool = False, device: str | None = None) -> Certification:
+    """What a job file describes, or what a run folder was made of; trust: run the code that such a folder names;
+    device: instead of a job file's own, which decides what precision it means by none.
 
     A folder's model must be the one that was certified; its data are not needed, and not looked at.
     """
     path = Path(path)
+    if not path.exists():
+        raise StoreError(str(path), "must be a run folder or a job file", "nothing there", "Check the path.")
     if not path.is_dir():
-        job = Job.of(read_job(path))
+        job = Job.of(merged(read_job(path), {"execution": {"device": device}}))
         if job.execution.check:  # nobody has certified with it yet
-            job.certification.load().check()
+            job.certification.load(job.execution.device).check(job.execution.device)
         return job.certification
     run = RunFolder.open(path)
     with warnings.catch_warnings():

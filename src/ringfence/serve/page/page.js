@@ -24,17 +24,35 @@ function tell(text, bad = false) {
   at("decision").classList.toggle("bad", bad);
 }
 
+/* An answer stands beside its own picture only. */
+function forget() {
+  if (running) running.abort();
+  at("radius").textContent = "-";
+  for (const id of ["norm", "evidence", "most", "draws"]) at(id).textContent = "";
+  at("line").setAttribute("points", "");
+  at("counts").tBodies[0].replaceChildren();
+  at("save").hidden = true;
+}
+
+/* Nothing to ask about. */
+function drop() {
+  forget();
+  pixels = null;
+  at("again").disabled = true;
+  at("picture").width = at("picture").width;  // which clears it
+}
+
 async function load() {
   const reply = await fetch("v1/model", { headers: headers() });
   at("token-row").hidden = reply.status !== 401;
   if (!reply.ok) {
-    tell(reply.status === 401 ? "This server asks for a token." : "The server does not answer.", reply.status !== 401);
+    const other = at("token").value ? "This is no token of this server." : "This server asks for a token.";
+    tell(reply.status === 401 ? other : "The server does not answer.", reply.status !== 401 || at("token").value !== "");
     return state("locked");
   }
   models = (await reply.json()).models;
   at("model").replaceChildren(...models.map((one) => new Option(one.name)));
   chosen();
-  tell("Nothing asked yet.");
   state("ready");
 }
 
@@ -42,8 +60,8 @@ function chosen() {
   const one = model();
   at("alpha").value = place(one.least_alpha, one.most_alpha, one.usual_alpha);
   at("seconds").value = place(shortest(), one.most_seconds, one.usual_seconds);
-  pixels = null;
-  at("again").disabled = true;
+  drop();
+  tell("Nothing asked yet.");
   moved();
 }
 
@@ -57,7 +75,7 @@ async function take(file) {
   const [channels, height, width] = model().shape;
   if (model().shape.length !== 3 || ![1, 3].includes(channels)) return tell("This model takes no images.", true);
   const image = await createImageBitmap(file).catch(() => null);
-  if (!image) return tell("This is no image that the browser can read.", true);
+  if (!image) return drop(), tell("This is no image that the browser can read.", true);
   const canvas = at("picture"), pen = canvas.getContext("2d", { willReadFrequently: true });
   [canvas.width, canvas.height] = [width, height];
   const scale = Math.max(width / image.width, height / image.height);
@@ -87,10 +105,8 @@ function packed() {
 }
 
 async function certify() {
-  if (running) running.abort();
+  forget();
   const mine = running = new AbortController(), course = [];
-  at("save").hidden = true;
-  at("counts").tBodies[0].replaceChildren();
   tell("Drawing ...");
   state("drawing");
   const query = new URLSearchParams({ model: model().name, alpha: alpha(), seconds: seconds() });
@@ -108,6 +124,7 @@ async function certify() {
     }
   } catch (error) {
     if (mine.signal.aborted) return;
+    forget();
     tell(error.rule ? `${error.argument} ${error.rule}. ${error.remedy}` : "The server does not answer.", true);
     state("error");
   }
