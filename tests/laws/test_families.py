@@ -108,12 +108,8 @@ def test_a_mechanism_of_another_noise_or_norm_is_refused(rule: Mechanism, family
         lambda: rule.probability_for(0.1, NoiseLaw(family, SIGMA)),
         lambda: Given(2, NoiseLaw(family, SIGMA), rule),
     ):
-<<<<<<< HEAD
         wanted = f"{rule.spelled} is a proof about .* noise; got {family} noise of sigma"
         with pytest.raises(ArgumentError, match=wanted):
-=======
-        with pytest.raises(ArgumentError, match=f"{rule.spelled} is a proof about .* noise; got {family} noise of"):
->>>>>>> intake
             ask()
 
 
