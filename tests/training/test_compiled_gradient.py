@@ -68,6 +68,20 @@ def test_compiled_gradients_that_are_not_the_plain_ones_are_refused(monkeypatch:
         compiled_gradient._fast(network(), *inputs(), margin_over_runner_up)
 
 
+def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise RuntimeError("no such graph")
+
+    monkeypatch.setattr(compiled_gradient, "_FAST", {})
+    monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: fails)
+    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    x, y = inputs()
+    with pytest.warns(UserWarning, match="uncompiled: RuntimeError: no such graph"):
+        first = compiled_gradient._fast(network(), x, y, loss_of_rows)
+    for one, two in zip(first, compiled_gradient._fast(network(), x, y, loss_of_rows), strict=True):
+        torch.testing.assert_close(one, two)
+
+
 def test_convolutions_of_few_channels_are_exchanged_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(narrow, "_placed", lambda image: True)
     member = network().eval().to(memory_format=torch.channels_last)

@@ -7,6 +7,7 @@ compiled: to the compiler it is a part of the forward, and everything between co
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ringfence.errors import ArgumentError
 from ringfence.sampling.forward import compiled
 from ringfence.training.compared import check_gradients
 from ringfence.training.narrow import narrow_options
@@ -54,7 +56,7 @@ def _plain(network: Callable[[Tensor], Tensor], noisy: Tensor, labels: Tensor, v
 
 
 _FAST: dict[tuple[Any, ...], Any] = {}
-"""Compiled code by what it is for: members of one architecture share it."""
+"""Compiled code by what it is for: members of one architecture share it; None: it cannot be compiled."""
 
 
 def _fast(network: nn.Module, noisy: Tensor, labels: Tensor, values: Values) -> Differentiated:
@@ -69,7 +71,16 @@ def _fast(network: nn.Module, noisy: Tensor, labels: Tensor, values: Values) -> 
 
     if first:
         plain = partial(_plain, network, labels=labels, values=values)
-        check_gradients(network, lambda x: _joined(plain(x)), lambda x: _joined(run(x)), noisy)
+        try:
+            check_gradients(network, lambda x: _joined(plain(x)), lambda x: _joined(run(x)), noisy)
+        except ArgumentError:
+            raise
+        except Exception as error:  # compilers fail in many ways
+            told = f"gradients of gradients run uncompiled: {type(error).__name__}: {str(error)[:200]}"
+            warnings.warn(told, stacklevel=2)
+            _FAST[kind] = None
+    if _FAST[kind] is None:
+        return _plain(network, noisy, labels, values)
     return run(noisy)
 
 
