@@ -10,8 +10,10 @@ import pytest
 import torch
 from configs import altered, small_config
 from toys import Buckets
+from typer.testing import CliRunner
 
 import ringfence as rf
+from ringfence.cli import app
 from ringfence.errors import StoreError
 from ringfence.lift import Lift
 from ringfence.mechanisms import mechanisms_named
@@ -194,6 +196,15 @@ def test_a_run_that_is_not_whole_is_a_finding_unless_it_is_known(tmp_path: Path)
         (40, "failed", "cannot be decoded", "a record"),
     ]
     assert rf.verify(run, partial=True) == []
+
+
+def test_the_command_says_of_an_unfinished_run_how_to_go_on(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run", rf.Fixed(n=800), records(rf.Fixed(n=800)))
+    run.note_inputs(11, {})
+    told = CliRunner().invoke(app, ["verify", str(run.path)])
+    assert told.exit_code == 1
+    assert "9 of 11 inputs, not finished: run its command again" in told.output
+    assert "claims do not follow" not in told.output
 
 
 def test_ids_and_labels_are_those_of_the_inputs(tmp_path: Path) -> None:

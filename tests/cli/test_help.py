@@ -58,6 +58,11 @@ def test_everyday_options_fit_one_screen_and_the_rest_is_one_word_away(call: Cal
     assert all(names[0] in whole for names in hidden)
 
 
+def test_help_is_a_letter_away(call: Call) -> None:
+    for words in (("certify",), ("zoo", "list")):
+        assert call(*words, "-h").output == call(*words, "--help").output
+
+
 def test_certify_has_its_panels_in_order_and_examples_last(call: Call) -> None:
     lines = call("certify", "--help").stdout.splitlines()
     places = [lines.index(panel) for panel in ("What", "How", "Where", "Output", "Examples")]

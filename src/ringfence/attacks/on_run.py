@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, final
@@ -19,7 +19,7 @@ from ringfence.attacks.through_noise import ORDERS
 from ringfence.certifying import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.classifiers.fused.gradient import COMPARED, fuse_gradients
-from ringfence.data import Input
+from ringfence.data import Dataset, Input
 from ringfence.driver import on_lattice
 from ringfence.errors import Collected, DataError, StoreError
 from ringfence.named_parts import noise_of
@@ -72,11 +72,8 @@ def run_attack(
     Also returns the attacked points (*shape) of broken certificates, by input id.
     """
     run = RunFolder.open(job.run)
-    test, noise, lane = (
-        attacked_procedure(run),
-        noise_of(run.config.noise.model_dump()),
-        one_lane(run.config.classifier.names, job.lane),
-    )
+    test, noise = attacked_procedure(run), noise_of(run.config.noise.model_dump())
+    lane = one_lane(run.config.classifier.names, job.lane)
     named: Any = chosen_attack(job, run).name
     job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
@@ -89,13 +86,7 @@ def run_attack(
     device = pick_device(job.device)
     classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
-    known = (item for item in dataset if item.id in records)
-    lattice = noise.law.lattice  # what was certified lies on it, where the noise is exact
-    chosen = list(islice(known if lattice is None else on_lattice(known, lattice), job.limit))
-    if not chosen:
-        raise StoreError(str(job.run), "must hold records of this data", "none", "Check the data.")
-    if any(item.label is None for item in chosen):
-        raise DataError("data", "needs labels to measure accuracy", "inputs without one", "Use labelled data.")
+    chosen = _recorded(job, dataset, records, noise)
     seen = _as_seen(run, classifier, chosen, noise, device, tell)
     right = [item for item in chosen if records[item.id].correct]
     standing = {item.id for item in right}
@@ -130,6 +121,18 @@ def run_attack(
         broken=tuple(one for one, _ in broken),
     )
     return found, {one.input_id: point.numpy() for one, point in broken}
+
+
+def _recorded(job: AttackJob, dataset: Dataset, records: Mapping[int, Record], noise: Noise) -> list[Input]:
+    """The inputs that the run has records of, labelled, as they were certified."""
+    known = (item for item in dataset if item.id in records)
+    lattice = noise.law.lattice  # what was certified lies on it, where the noise is exact
+    chosen = list(islice(known if lattice is None else on_lattice(known, lattice), job.limit))
+    if not chosen:
+        raise StoreError(str(job.run), "must hold records of this data", "none", "Check the data.")
+    if any(item.label is None for item in chosen):
+        raise DataError("data", "needs labels to measure accuracy", "inputs without one", "Use labelled data.")
+    return chosen
 
 
 def _as_seen(

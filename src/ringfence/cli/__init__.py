@@ -31,6 +31,7 @@ from ringfence.signals import stopped_cleanly
 from ringfence.version import __version__
 
 app = typer.Typer(
+    context_settings={"help_option_names": ["--help", "-h"]},
     name="ringfence",
     help="Certified robustness for PyTorch: every prediction with a proof that no smaller perturbation changes it.",
     no_args_is_help=True,

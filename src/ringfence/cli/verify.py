@@ -106,6 +106,8 @@ def _print(answer: dict[str, Any]) -> None:
     count = f"{answer['inputs']} of {answer['expected_inputs'] or '?'} inputs"
     if not answer["records"]:
         verdict = "no record, so nothing was verified"
+    elif [one["what"] for one in wrong] == ["inputs"]:
+        verdict = "not finished: run its command again, or verify what is there with --partial"
     elif wrong:
         verdict = f"{len(wrong)} claims do not follow from their counts or their files"
     else:

@@ -136,23 +136,17 @@ def _questions(service: Service) -> APIRouter:
         # Itself, not for the framework to check and to encode once more.
         return Response(service.said(served, asked, record, signed).model_dump_json(), media_type=JSON)
 
-    @routes.post(
-        "/certify",
-        response_model=Answer | Certificate,
-        responses=_answers(),
-        openapi_extra=_body("input") | described(Certifying),
-    )
+    def about_an_input(path: str, kind: type[Predicting]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        extra = _body("input") | described(kind)
+        return routes.post(path, response_model=Answer | Certificate, responses=_answers(), openapi_extra=extra)
+
+    @about_an_input("/certify", Certifying)
     async def certify(request: Request) -> Any:
         """The class and the radius within which it cannot change; Accept: text/event-stream also shows it grow."""
         asked = asked_by(request, Certifying)
         return await answered(request, asked, asked.radius)
 
-    @routes.post(
-        "/predict",
-        response_model=Answer | Certificate,
-        responses=_answers(),
-        openapi_extra=_body("input") | described(Predicting),
-    )
+    @about_an_input("/predict", Predicting)
     async def predict(request: Request) -> Any:
         """The class alone: certify with the radius 0, which takes the fewest draws."""
         return await answered(request, asked_by(request, Predicting), 0.0)
