@@ -34,7 +34,7 @@ from ringfence.lift import noise_place
 from ringfence.operators import Crops
 from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
-from ringfence.sampling.probe import CONSENSUS_PARTS
+from ringfence.sampling.probe import CONSENSUS_PARTS, consensus_parts
 
 LOOP_TIMES = {110: 5.5, 20: 3.8}
 """Least times the per-image loop, by depth, of the fastest form."""
@@ -72,7 +72,8 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
     thetas = [round(0.01 * k, 2) for k in range(101)]
     aces = Aces(member, EntropySelector(thetas), twins[1])
     size = whole_waves(plan.batch, torch.device(device)) if plan.fused else plan.batch  # as plans of ensembles have it
-    parts = ForwardPlan(**{**plan.settings(), "batch": size * CONSENSUS_PARTS, "parts": CONSENSUS_PARTS})
+    several = CONSENSUS_PARTS if plan.fused else consensus_parts(size, SHAPE, torch.device(device), 500 * 100_000)
+    parts = ForwardPlan(**{**plan.settings(), "batch": size * several, "parts": several})
     smaller = ForwardPlan(**{**plan.settings(), "batch": plan.batch // 4})
     # With the forwards of a draw, roughly, so that all take as long.
     cases: dict[str, tuple[nn.Module, ForwardPlan, float, dict[str, Any]]] = {

@@ -35,8 +35,8 @@ from torch._inductor import config as inductor_config
 
 from ringfence.classifiers.architectures.resnet import Block
 from ringfence.sampling.forward import compiled
+from ringfence.training.compared import algorithms_tried
 from ringfence.training.data import augment
-from ringfence.training.fabric import algorithms_tried
 from ringfence.training.loop import train
 from ringfence.training.objectives import Gaussian, Objective, build_objective
 

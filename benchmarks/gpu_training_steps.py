@@ -16,8 +16,9 @@ from torch.nn.functional import cross_entropy, relu
 
 from ringfence.classifiers.architectures import build_architecture
 from ringfence.training import DeviceData, TrainingJob
+from ringfence.training.compared import algorithms_tried
 from ringfence.training.data import augment
-from ringfence.training.fabric import algorithms_tried, make_fabric
+from ringfence.training.fabric import make_fabric
 from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.objectives import Gaussian, Objective
 from ringfence.training.stepper import steps_of

@@ -12,7 +12,7 @@ from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan, pick_device, probe
 from ringfence.sampling.plan import out_of_memory, smaller
-from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES
+from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, LONG_PARTS, LONG_RUN, consensus_parts
 
 CPU = torch.device("cpu")
 
@@ -109,3 +109,13 @@ def test_a_gpu_that_lacks_cupy_alone_is_told(monkeypatch: pytest.MonkeyPatch) ->
         assert not plan().fused
     monkeypatch.setattr(probe, "why_not", lambda device: "an older GPU")
     assert not plan().fused
+
+
+def test_long_runs_of_a_compiled_consensus_take_more_batches_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "free_memory", lambda device: 10**11)
+    cuda, shape, long = torch.device("cuda"), (3, 32, 32), LONG_RUN * LONG_PARTS * 8192
+    assert consensus_parts(8192, shape, cuda, long) == LONG_PARTS
+    assert consensus_parts(8192, shape, cuda, long - 1) == CONSENSUS_PARTS
+    assert consensus_parts(8192, shape, torch.device("cpu"), long) == CONSENSUS_PARTS
+    monkeypatch.setattr(probe, "free_memory", lambda device: 10**9)
+    assert consensus_parts(8192, shape, cuda, long) == CONSENSUS_PARTS

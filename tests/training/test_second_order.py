@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from contextlib import nullcontext
 from typing import Any
 
@@ -39,16 +38,15 @@ def test_a_convolution_may_be_differentiated_twice_in_everything(how: dict[str, 
     assert torch.autograd.gradgradcheck(convolved, given)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-@pytest.mark.parametrize(("shape", "fused"), [((5, 3), False), ((4, 3, 2, 5), False), ((4, 3, 2, 2), True)])
-def test_a_batch_norm_may_be_differentiated_twice_in_everything(shape: tuple[int, ...], fused: bool) -> None:
+@pytest.mark.parametrize("shape", [(5, 3), (4, 3, 2, 5)])
+def test_a_batch_norm_may_be_differentiated_twice_in_everything(shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(3)
 
     def drawn(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        with SecondOrder(everywhere=True, fused=fused):
+        with SecondOrder(everywhere=True):
             found: Tensor = batch_norm(x, None, None, weight, bias, training=True).sin()
         return found
 
@@ -91,24 +89,6 @@ def test_a_batch_norm_counts_and_evaluates_as_torchs_own(momentum: float | None)
     with SecondOrder(everywhere=True):
         assert torch.equal(ours.eval()(x), theirs.eval()(x))
         assert torch.equal(nn.BatchNorm2d(3, affine=False)(x), nn.BatchNorm2d(3, affine=False)(x))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-def test_what_compiled_code_differentiates_may_run_in_another_thread() -> None:
-    """torch differentiates on a GPU in a thread of its own, where the second derivatives are compiled then."""
-    slopes: list[Tensor] = []
-    for fused in (False, True):
-        torch.manual_seed(0)
-        member, x = nn.BatchNorm2d(3), torch.rand(4, 3, 6, 6).requires_grad_()
-        with SecondOrder(everywhere=True, fused=fused) as second:
-            total = member(x).sin().sum()
-        slope = second.gradient(total, x)
-        worker = threading.Thread(target=slope.norm().backward)
-        worker.start()
-        worker.join()
-        assert member.weight.grad is not None
-        slopes.append(member.weight.grad)
-    assert torch.allclose(*slopes)
 
 
 def steepness(member: nn.Module, x: Tensor, second: bool) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from torch import nn
 from torch.fx import GraphModule, Node, symbolic_trace
@@ -14,27 +15,28 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def fold_batch_norm(module: nn.Module) -> nn.Module:
+def fold_batch_norm(module: nn.Module, joined: bool = False) -> nn.Module:
     """A copy in which every plain network has its batch norms folded; networks that cannot be traced stay as they are.
 
+    joined: what follows a convolution is joined to it, too (joining.py).
     A convolution or a norm that is called twice, or read elsewhere, keeps its weights: folding for one call would
     change the other. That the copy computes what the network does is checked where it is used (sampling/check.py).
     w' = w g / sqrt(v + eps), b' = (b - m) g / sqrt(v + eps) + c for a norm with mean m, variance v, scale g, shift c.
     """
-    return with_networks(module, _folded)
+    return with_networks(module, partial(_folded, joined=joined))
 
 
-def _folded(module: nn.Module) -> nn.Module | None:
+def _folded(module: nn.Module, joined: bool) -> nn.Module | None:
     composed = isinstance(module, Classifier | nn.ModuleList)
     if composed or not any(isinstance(part, NORMS) for part in module.modules()) or not runs_its_code_alone(module):
         return None
     try:
-        return _fold_traced(symbolic_trace(module))
+        return _fold_traced(symbolic_trace(module), joined)
     except Exception:  # control flow, data-dependent shapes: tracing may fail in any way, and nothing is lost
         return None
 
 
-def _fold_traced(traced: GraphModule) -> GraphModule:
+def _fold_traced(traced: GraphModule, joined: bool) -> GraphModule:
     modules, graph = dict(traced.named_modules()), traced.graph
     uses = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
     # Weights that are read by themselves: conv.weight names the convolution "conv".
@@ -51,6 +53,10 @@ def _fold_traced(traced: GraphModule) -> GraphModule:
         traced.set_submodule(str(before.target), fuse_conv_bn_eval(convolution, norm))
         node.replace_all_uses_with(before)
         graph.erase_node(node)
+    if joined:
+        from ringfence.classifiers.joining import join  # has an operator, which other runs need not wait for
+
+        join(traced)
     traced.delete_all_unused_submodules()
     graph.lint()
     traced.recompile()

@@ -11,8 +11,8 @@ import torch
 
 
 @lru_cache(maxsize=16)
-def checked_kernel(name: str, device: torch.device) -> Any:
-    """The module of a Triton kernel, after its ``is_right(device)`` held; None elsewhere, with a warning if it failed.
+def checked_kernel(name: str, device: torch.device, *what: str) -> Any:
+    """The module of a Triton kernel, after ``is_right(device, *what)`` held; None elsewhere, warned of if it failed.
 
     Triton comes with torch for CUDA; without it there is nothing to warn about.
     """
@@ -20,7 +20,7 @@ def checked_kernel(name: str, device: torch.device) -> Any:
         return None
     try:
         kernel = import_module(name)
-        if kernel.is_right(device):
+        if kernel.is_right(device, *what):
             return kernel
         problem = "its results are wrong"
     except ImportError:

@@ -214,7 +214,7 @@ def inside(point: Tensor, centre: Tensor, radius: float, lattice: int, order: in
 def fill_steps(out: Tensor, key: int, law: Law) -> None:
     """Overwrite out (rows, *shape), float32 and contiguous, with the integers of this 64-bit key."""
     flat = out.view(len(out), -1)
-    kernel = _kernel(out.device)
+    kernel = _kernel(out.device, law)
     if out.device.type == "cpu":
         fill_integers(flat, key, law)
     elif kernel is None:  # slow, and the same integers
@@ -230,11 +230,12 @@ def fill_steps(out: Tensor, key: int, law: Law) -> None:
 
 def add_steps(out: Tensor, clean: Tensor, table: Tensor, law: Law) -> bool:
     """Noise.add in one kernel: clean (slots, *shape) in steps, out in input units; False where there is no kernel."""
-    kernel = _kernel(out.device)
+    kernel = _kernel(out.device, law)
     if kernel is not None:
         kernel.add_integers(out, clean, table, law)
     return kernel is not None
 
 
-def _kernel(device: torch.device) -> Any:
-    return checked_kernel("ringfence.noise.exact_kernel", device)
+def _kernel(device: torch.device, law: Law) -> Any:
+    """Checked for the family of this law alone: every other takes a fraction of a second of a start."""
+    return checked_kernel("ringfence.noise.exact_kernel", device, law.family)

@@ -179,6 +179,6 @@ def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: exact_noise.Law
     )
 
 
-def is_right(device: torch.device) -> bool:
-    """Whether draws of every family on this device are the integers of the CPU, bit by bit."""
-    return all(exact_noise.are_drawn_by(add_integers, device, family) for family in FAMILIES)
+def is_right(device: torch.device, family: str) -> bool:
+    """Whether draws of a family on this device are the integers of the CPU, bit by bit."""
+    return exact_noise.are_drawn_by(add_integers, device, family)

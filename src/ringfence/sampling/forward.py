@@ -31,7 +31,11 @@ Run = Callable[[Tensor], Scored]
 def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> Run:
     """The classifier in the plan's form: a batch of the plan's precision and layout -> scores and work."""
     module = fuse_resnets(classifier, device) if plan.fused else classifier
-    module = fold_batch_norm(module) if plan.fold else module
+    if plan.joined:
+        from ringfence.classifiers.joining import cut_as_products  # has an operator, as the fused ones have
+
+        module = cut_as_products(module)
+    module = fold_batch_norm(module, plan.joined) if plan.fold else module
     if module is classifier:
         module = on_device(classifier, device, plan.dtype, plan.layout)
     else:
@@ -122,13 +126,13 @@ def _after_one_row(run: Run, fast: Run) -> Run:
 RECOMPILATIONS = 64
 
 
-def compiled(run: Any, mode: str | None = None) -> Any:
-    """A function or a network, compiled for fixed shapes.
+def compiled(run: Any, mode: str | None = None, options: dict[str, Any] | None = None) -> Any:
+    """A function or a network, compiled for fixed shapes; mode or options: of torch.compile.
 
     torch's compiler is loaded here and no earlier: that takes longer than all the rest.
     """
     prepare_compiler()
-    return torch.compile(run, dynamic=False, mode=mode)
+    return torch.compile(run, dynamic=False, mode=mode, options=options)
 
 
 def prepare_compiler() -> None:

@@ -27,6 +27,7 @@ class ForwardPlan:
 
     parts: slices of the batch that the first members of a K-consensus see one after the other.
     fused: CIFAR ResNets run as one kernel each, whose activations stay on the chip (bf16).
+    joined: convolutions in forms for GPUs, joined with what follows them (classifiers/joining.py).
     refused: the forms that were wanted and did not compute the classifier, each with the reason.
     """
 
@@ -39,6 +40,7 @@ class ForwardPlan:
     autotune: bool = False
     parts: int = 1
     fused: bool = False
+    joined: bool = False
     refused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class ForwardPlan:
     def in_words(self) -> str:
         """The form in a line: precision, rows, and what is done to the network."""
         done = {"channels last": self.channels_last, "compiled": self.compile, "fused": self.fused}
-        done |= {"autotuned": self.autotune, "stacked": self.stacked}
+        done |= {"joined": self.joined, "autotuned": self.autotune, "stacked": self.stacked}
         return ", ".join(
             [self.precision, f"{self.batch:,} rows a forward", *(name for name, is_so in done.items() if is_so)]
         )
@@ -89,6 +91,7 @@ class ForwardPlan:
 def plainer(plan: ForwardPlan) -> Iterator[tuple[str, ForwardPlan]]:
     """Ever plainer forms, each with the name of what is left out, down to the network called as it is."""
     for name, rest in (
+        ("joined", {"joined": False}),
         ("fused", {"fused": False}),
         ("fold", {"fold": False}),
         ("stacked", {"stacked": False}),

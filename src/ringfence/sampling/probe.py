@@ -16,7 +16,15 @@ from ringfence.classifiers.base import is_classifier
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
 from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
 from ringfence.sampling.forward import Forward, left_early, on_device
-from ringfence.sampling.plan import ForwardPlan, Precision, check_memory, out_of_memory, smaller
+from ringfence.sampling.plan import (
+    BATCHES_IN_MEMORY,
+    ForwardPlan,
+    Precision,
+    check_memory,
+    free_memory,
+    out_of_memory,
+    smaller,
+)
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
@@ -26,8 +34,11 @@ AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
 COMPILE_SECONDS = 180.0
 """Compiling takes up to a minute and about halves the time: it pays if a run, uncompiled, would take this long."""
-CONSENSUS_PARTS = 4
-"""Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward."""
+CONSENSUS_PARTS, LONG_PARTS = 4, 16
+"""Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward. Compiled,
+their forwards have one shape, and what pads the last one costs least where there are many; so in a long run."""
+LONG_RUN = 64
+"""Batches of so many parts that make a run long: five of them are asked before it, and the last one is not full."""
 
 _CHANNELS = (
     re.compile(r"to have (?P<wanted>\d+) channels, but got (?P<given>\d+)"),
@@ -147,11 +158,14 @@ def fastest_plan(
         # network the next batch's noise fills it.
         if fused and batch is None and count_resnets(classifier) > 1:
             size = whole_waves(size, device)
+        if consensus and not fused:
+            parts = consensus_parts(size, shape, device, draws)
         plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         if autotune is None:  # on a GPU, for a run that is long, where the time is not spent in our own kernel
             worth_it = draws > 0 and fold and not fused
             autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws)
-        return replace(plan, parts=parts, fused=fused, autotune=autotune)
+        joined = fold and precision == "bf16" and not fused
+        return replace(plan, parts=parts, fused=fused, joined=joined, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
     for size in (batch,) if batch else _sizes(device, shape):
         wanted = replace(best, batch=size)
@@ -175,6 +189,14 @@ def fastest_plan(
     if consensus:
         best, _ = _fitting(classifier, replace(best, batch=parts * best.batch, parts=parts), shape, num_classes, device)
     return best
+
+
+def consensus_parts(size: int, shape: tuple[int, ...], device: torch.device, draws: int) -> int:
+    """Batches of this size that a K-consensus of compiled members handles at a time, in a run of so many draws."""
+    free, rows = free_memory(device), LONG_PARTS * size
+    each = 4 * BATCHES_IN_MEMORY * torch.Size(shape).numel()
+    room = free is not None and device.type == "cuda" and 4 * rows * each < free  # the network needs some, too
+    return LONG_PARTS if room and draws >= LONG_RUN * rows else CONSENSUS_PARTS
 
 
 def forward_rate(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,8 @@ from ringfence.classifiers.fused.gradient import FusedGradients, fused_gradients
 from ringfence.errors import ArgumentError
 from ringfence.sampling import pick_device
 from ringfence.sampling.forward import compiled
-from ringfence.training.checkpoints import undone
+from ringfence.training.compared import check_gradients
+from ringfence.training.narrow import narrow_options
 from ringfence.training.objectives.base import Attackable
 
 
@@ -57,33 +57,13 @@ def average_gradients(fabric: Any, parameters: list[torch.nn.Parameter]) -> None
         gradient.copy_(mean.view_as(gradient))
 
 
-LARGEST_DRIFT = 0.2
-"""Share of a gradient's length by which a compiled network's may differ, beyond what rounding explains."""
-
-
-@contextmanager
-def algorithms_tried(tried: bool = True) -> Iterator[None]:
-    """Let cuDNN try its algorithms for every shape: a training has few, and its small channels suit none by default.
-
-    torch keeps the algorithm that it first took for a shape, tried or not.
-    """
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = tried
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
-def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any) -> list[nn.Module]:
-    """Every member compiled, checked at the inputs x (B, *shape)."""
-    found: list[Any] = [compiled(one) for one in members]
+def compile_members(members: Sequence[nn.Module], x: Tensor, fabric: Any, recorded: bool = False) -> list[nn.Module]:
+    """Every member compiled, checked at the inputs x (B, *shape); recorded: launches cost nothing, nor do operators."""
+    options = narrow_options() if recorded else None
+    found: list[Any] = [compiled(one, options=options) for one in members]
     for plain, fast in zip(members, found, strict=True):
-        drift = gradient_drift(plain, fast, x, fabric)
-        if drift > LARGEST_DRIFT:
-            rule = "a compiled network must have the gradients of the plain one"
-            remedy = f"Leave it out: torch {torch.__version__} miscompiles this network here."
-            raise ArgumentError("compile", rule, f"a gradient that is {drift:.0%} off", remedy)
+        with fabric.autocast():
+            check_gradients(plain, plain, fast, x)
     return found
 
 
@@ -94,36 +74,3 @@ def attackable(members: Sequence[nn.Module], run: Sequence[nn.Module], x: Tensor
         rule = "needs CIFAR ResNets, a GPU of compute capability 8.0 or later, and CuPy"
         raise ArgumentError("fused", rule, problems[0], "Leave it out: attacks then use autograd.")
     return [Attackable(one, form) for one, form in zip(run, found, strict=True) if isinstance(form, FusedGradients)]
-
-
-def gradient_drift(plain: nn.Module, fast: nn.Module, x: Tensor, fabric: Any) -> float:
-    """Largest difference of a parameter's gradient between the two, as a share of its length, beyond rounding.
-
-    Compilers err: torch 2.13 drops the gradients of LeNet's convolutions on a CPU, and training would go on
-    without them. Gradients shorter than a thousandth of the longest count as that long. Rounding is what the plain
-    network in the training's precision differs from itself in float32: in bf16, 60% in the first layers of a fresh
-    ResNet-20. Differences count from twice that on, unless the gradient is gone: shorter than a tenth.
-    """
-    parameters = [one for one in plain.parameters() if one.requires_grad]
-    with undone([plain]):  # batch norms count batches
-        with fabric.autocast():
-            slow, quick = (mixed_gradients(run(x), parameters) for run in (plain, fast))
-        with algorithms_tried(False):  # no step needs these shapes in float32, unless they were tried above
-            exact = mixed_gradients(plain(x), parameters)
-    full = torch.stack([one.norm() for one in slow])
-    lengths = full.clamp_min(float(full.max()) / 1000 + 1e-12)
-    rounding = torch.stack([(one - other).norm() for one, other in zip(slow, exact, strict=True)])
-    drifts = torch.stack([(one - other).norm() for one, other in zip(slow, quick, strict=True)])
-    gone = torch.stack([one.norm() for one in quick]) < 0.1 * full
-    return float((torch.where(gone, drifts, (drifts - 2 * rounding).clamp_min(0)) / lengths).max())
-
-
-def mixed_gradients(answers: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of a sum of the answers (B, *) with fixed weights.
-
-    Every row has other weights: what rows share, batch norms subtract, and rounding alone would be left of it.
-    """
-    weights = torch.arange(answers.numel(), device=answers.device).cos().view_as(answers)
-    total = (answers.float() * weights).sum()
-    found = torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True)
-    return [one.float() for one in found]

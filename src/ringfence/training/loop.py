@@ -14,8 +14,9 @@ from torch import nn
 
 from ringfence.errors import ArgumentError, DataError
 from ringfence.training.checkpoints import Checkpoints, Status, restore_modules
+from ringfence.training.compared import algorithms_tried
 from ringfence.training.data import DeviceData
-from ringfence.training.fabric import algorithms_tried, make_fabric
+from ringfence.training.fabric import make_fabric
 from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.job import TrainingJob
 from ringfence.training.stepper import steps_of

@@ -48,7 +48,7 @@ class Stepper:
             fused=cuda or None,
         )
         self.averaged = copy.deepcopy(members) if job.ema is not None else None
-        self._run = compile_members(members, self._example(), fabric) if job.compile else members
+        self._run = compile_members(members, self._example(), fabric, self.recordable) if job.compile else members
         if job.fused:
             self._run = attackable(members, self._run, self._example())
         reached, attack = (torch.ones((), device=self.device) for _ in range(2))

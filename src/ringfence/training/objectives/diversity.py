@@ -20,8 +20,6 @@ from ringfence.training.objectives.base import (
     LossTerms,
     Members,
     Objective,
-    as_trained,
-    eager,
     entropy,
     logits_of,
     masked_mean,
@@ -30,8 +28,8 @@ from ringfence.training.objectives.base import (
     safe_norm,
     share_right,
 )
+from ringfence.training.objectives.compiled_gradient import Branches, Differentiated, differentiated
 from ringfence.training.objectives.gaussian import Gaussian
-from ringfence.training.objectives.second_order import SecondOrder
 
 OFFSET = 1e-6
 """Added to the Gram matrix's diagonal: members that agree span no volume, and log 0 has no gradient."""
@@ -110,21 +108,26 @@ class Gal(Objective):
     def loss(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """All members on the same noise; a vanishing gradient counts as cosine 0."""
         noisy, labels = batch.under(noise.draw(batch, self.copies, generator)), batch.labels(self.copies)
-        noisy.requires_grad_()
         losses, gradients, right = [], [], []
-        for member in members:
-            with SecondOrder(fused=eager(member) is not as_trained(member)) as second:
-                scores = eager(member)(noisy)
-            each = cross_entropy(scores, labels, reduction="none")
-            gradients.append(second.gradient(each.sum(), noisy))
-            losses.append(each.mean())
-            right.append(share_right(scores, labels))
+        with Branches(noisy) as branches:
+            for member in members:
+                with branches.next():
+                    scores, each, gradient = differentiated(member, noisy, labels, loss_of_rows)
+                    losses.append(each.mean())
+                    right.append(share_right(scores, labels))
+                branches.leave(gradient, losses[-1], right[-1])
+                gradients.append(gradient)
         cosines = torch.stack([cosine(gradients[i], gradients[j]) for i, j in combinations(range(len(members)), 2)])
         terms = {
             "cross_entropy": torch.stack(losses).sum(),
             "alignment": self.weight * torch.logsumexp(cosines, 0).mean(),
         }
         return LossTerms(terms, torch.stack(right).mean())
+
+
+def loss_of_rows(scores: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy (B,)."""
+    return cross_entropy(scores, labels, reduction="none")
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -177,22 +180,22 @@ class Drt(Objective):
     def loss(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """All members on the same noise, the earlier ones first."""
         draws = noise.draw(batch, self.copies, generator)
-        labels, noisy = batch.labels(self.copies), batch.under(draws).requires_grad_()
+        labels, noisy = batch.labels(self.copies), batch.under(draws)
         standard, gradients, margins, right = [], [], [], []
         for member in self.earlier:
             margin, gradient, good = _fixed_margin(logits_of(member), noisy, labels)
             margins.append(margin)
             gradients.append(gradient)
             right.append(good)
-        for member in members:
-            with SecondOrder(fused=eager(member) is not as_trained(member)) as second:
-                scores = eager(member)(noisy)
-            standard.append(self._standard(member, scores, batch, draws, noise))
-            margin = margin_over_runner_up(scores, labels)
-            if self.rho1:
-                gradients.append(second.gradient(margin.sum(), noisy))
-            margins.append(margin)
-            right.append(scores.detach().argmax(1) == labels)
+        with Branches(noisy) as branches:
+            for member in members:
+                with branches.next():
+                    scores, margin, gradient = self._differentiated(member, noisy, labels)
+                    standard.append(self._standard(member, scores, batch, draws, noise))
+                    right.append(scores.detach().argmax(1) == labels)
+                branches.leave(margin, gradient, standard[-1], right[-1])
+                margins.append(margin)
+                gradients.append(gradient)
         first, zero = len(right) == 1, noisy.new_zeros(())  # of those trained one by one: it has no pair
         terms = {
             "cross_entropy": torch.stack(standard).sum(),
@@ -200,6 +203,12 @@ class Drt(Objective):
             "margin": zero if first else self.rho2 * self._margin(margins, right),
         }
         return LossTerms(terms, torch.stack(right[len(self.earlier) :]).float().mean())
+
+    def _differentiated(self, member: nn.Module, noisy: Tensor, labels: Tensor) -> Differentiated:
+        if self.rho1:
+            return differentiated(member, noisy, labels, margin_over_runner_up)
+        scores = member(noisy)
+        return Differentiated(scores, margin_over_runner_up(scores, labels), noisy)
 
     def _standard(self, member: nn.Module, scores: Tensor, batch: Batch, draws: Tensor, noise: TrainingNoise) -> Tensor:
         if isinstance(self.base, SmoothAdv):
@@ -251,6 +260,7 @@ def margin_over_runner_up(scores: Tensor, y: Tensor) -> Tensor:
 
 def _fixed_margin(member: nn.Module, noisy: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Margin (rows,), its gradient in the input and whether the row is right, of a member that is not trained."""
+    noisy = noisy.detach().requires_grad_()
     scores = member(noisy)
     margin = margin_over_runner_up(scores, labels)
     gradient = torch.autograd.grad(margin.sum(), noisy)[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, final
 
 import torch
@@ -18,23 +17,19 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import batch_norm
 
-from ringfence.sampling.forward import compiled
-
 
 @final
 @dataclass(frozen=True)
 class NormPlace:
     """Where a network normalises x (B, C, *): running statistics, which a forward moves on, and the small number.
 
-    weights_wanted: asked at each backward, whether weight and bias need gradients, too. fused: compile second
-    derivatives.
+    weights_wanted: asked at each backward, whether weight and bias need gradients, too.
     """
 
     running: tuple[Tensor | None, Tensor | None]
     momentum: float
     eps: float
     weights_wanted: Callable[[], bool]
-    fused: bool
 
     def normed(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """As ``torch.nn.functional.batch_norm`` in training."""
@@ -80,9 +75,7 @@ class _Back(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, u: Tensor) -> Any:
-        run = _fused() if ctx.place.fused else second_derivatives
-        # Compilers look at where a tensor comes from, which is of no interest here.
-        return *run(*(one.detach() for one in (u, *ctx.saved_tensors))), None, None, None
+        return *second_derivatives(u, *ctx.saved_tensors), None, None, None
 
 
 def _first(
@@ -98,11 +91,6 @@ def _first(
 def _layout(x: Tensor) -> torch.memory_format:
     last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
-
-
-@cache
-def _fused() -> Any:
-    return compiled(second_derivatives)
 
 
 def second_derivatives(

@@ -22,12 +22,12 @@ class SecondOrder(TorchFunctionMode):
     A convolution is bilinear in input and weight; it and its two adjoints are each other's derivatives. torch knows
     that for the first derivative only: for the second it runs a convolution whose kernel is as large as the image.
     On a CPU that is fast, and torch's own is used unless ``everywhere``. Batch norms are differentiated in fewer
-    passes, too (``second_norm.py``); fused: by compiled code.
+    passes, too (``second_norm.py``).
     """
 
-    def __init__(self, everywhere: bool = False, fused: bool = False) -> None:
+    def __init__(self, everywhere: bool = False) -> None:
         super().__init__()
-        self.everywhere, self.fused, self.weights_wanted = everywhere, fused, True
+        self.everywhere, self.weights_wanted = everywhere, True
         self._ours = {torch.conv2d: self._convolved, batch_norm: self._normed}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -77,7 +77,7 @@ class SecondOrder(TorchFunctionMode):
         if not training or weight is None or bias is None:
             return batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
         running = running_mean, running_var
-        return NormPlace(running, momentum, eps, lambda: self.weights_wanted, self.fused).normed(x, weight, bias)
+        return NormPlace(running, momentum, eps, lambda: self.weights_wanted).normed(x, weight, bias)
 
 
 @final

@@ -1,0 +1,141 @@
+"""Values of a network and their gradient in its input, as one compiled function whose own derivative is compiled too.
+
+torch.compile has no derivative of a compiled network's backward. Here the gradient is taken within the function that is
+compiled: to the compiler it is a part of the forward, and everything between convolutions becomes a few kernels.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ringfence.errors import ArgumentError
+from ringfence.sampling.forward import compiled
+from ringfence.training.compared import check_gradients
+from ringfence.training.narrow import narrow_options
+from ringfence.training.objectives.base import as_trained, eager
+from ringfence.training.objectives.second_order import SecondOrder
+
+Values = Callable[[Tensor, Tensor], Tensor]
+"""Scores (B, K) and labels (B,) -> what is differentiated (B,)."""
+
+
+class Differentiated(NamedTuple):
+    """Scores (B, K), values (B,), and the gradient of the values' sum in the input (B, *shape)."""
+
+    scores: Tensor
+    values: Tensor
+    gradient: Tensor
+
+
+def differentiated(member: nn.Module, noisy: Tensor, labels: Tensor, values: Values) -> Differentiated:
+    """Of a member at noisy inputs; all three can be differentiated once more, by the member's weights.
+
+    By compiled code on CUDA where the member is compiled.
+    """
+    network = eager(member)
+    if network is as_trained(member) or not noisy.is_cuda:
+        return _plain(network, noisy, labels, values)
+    return _fast(network, noisy, labels, values)
+
+
+def _plain(network: Callable[[Tensor], Tensor], noisy: Tensor, labels: Tensor, values: Values) -> Differentiated:
+    noisy = noisy.detach().requires_grad_()
+    with SecondOrder() as second:
+        scores = network(noisy)
+    found = values(scores, labels)
+    return Differentiated(scores, found, second.gradient(found.sum(), noisy))
+
+
+_FAST: dict[tuple[Any, ...], Any] = {}
+"""Compiled code by what it is for: members of one architecture share it; None: it cannot be compiled."""
+
+
+def _fast(network: nn.Module, noisy: Tensor, labels: Tensor, values: Values) -> Differentiated:
+    tensors = dict([*network.named_parameters(), *network.named_buffers()])
+    kind = (str(network), tuple((name, one.shape) for name, one in tensors.items()), noisy.shape, values)
+    first = kind not in _FAST
+    if first:
+        _FAST[kind] = compiled(_of_tensors(network, tuple(tensors), values), options=narrow_options())
+
+    def run(x: Tensor) -> Differentiated:
+        return Differentiated(*_FAST[kind](list(_FAST).index(kind), x, labels, *tensors.values()))
+
+    if first:
+        plain = partial(_plain, network, labels=labels, values=values)
+        try:
+            check_gradients(network, lambda x: _joined(plain(x)), lambda x: _joined(run(x)), noisy)
+        except ArgumentError:
+            raise
+        except Exception as error:  # compilers fail in many ways
+            told = f"gradients of gradients run uncompiled: {type(error).__name__}: {str(error)[:200]}"
+            warnings.warn(told, stacklevel=2)
+            _FAST[kind] = None
+    if _FAST[kind] is None:
+        return _plain(network, noisy, labels, values)
+    return run(noisy)
+
+
+def _joined(found: Differentiated) -> Tensor:
+    """All of it in a row, each part at length 1."""
+    return torch.cat([one.flatten().float() / one.detach().float().norm().clamp_min(1e-12) for one in found])
+
+
+def _of_tensors(network: nn.Module, names: Sequence[str], values: Values) -> Any:
+    """A function of tensors alone; the compiler differentiates through it without having read it."""
+    shell = copy.deepcopy(network).to("meta")  # its own tensors are never used
+
+    def whole(noisy: Tensor, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(names, tensors, strict=True))
+        return tuple(_plain(lambda x: functional_call(shell, given, (x,)), noisy, labels, values))
+
+    as_one = torch.compiler.allow_in_graph(whole)  # type: ignore[no-untyped-call]
+
+    def numbered(number: int, *tensors: Tensor) -> Any:
+        # Compilers keep what they made by the code and by what it reads: not by whom it calls, but by a number.
+        return as_one(*tensors) if number >= 0 else None
+
+    return numbered
+
+
+class Branches:
+    """``with Branches(x) as branches:`` members work on x beside each other, each ``with branches.next():``.
+
+    On CUDA each has a stream of its own; what one has made is told by ``leave``. torch differentiates on the streams
+    where it computed.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self._x, self._streams = x, list[Any]()
+        self._main: Any = torch.cuda.current_stream(x.device) if x.is_cuda else None
+        self._begun: Any = self._main.record_event() if self._main is not None else None
+
+    def __enter__(self) -> Branches:
+        return self
+
+    def next(self) -> Any:
+        """Another one, which begins where the main one was."""
+        if self._main is None:
+            return nullcontext()
+        stream: Any = torch.cuda.Stream(self._x.device)  # type: ignore[no-untyped-call]
+        stream.wait_event(self._begun)
+        self._x.record_stream(stream)
+        self._streams.append(stream)
+        return torch.cuda.stream(stream)
+
+    def leave(self, *tensors: Tensor) -> None:
+        """What was made on a branch and will be used on the main one."""
+        for one in tensors if self._main is not None else ():
+            one.record_stream(self._main)
+
+    def __exit__(self, *told: object) -> None:
+        for stream in self._streams:
+            self._main.wait_stream(stream)

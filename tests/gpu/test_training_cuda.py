@@ -1,0 +1,103 @@
+"""Kernels and compiled code of training on a GPU, against float64 and against torch op by op."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.classifiers import fold_batch_norm
+from ringfence.classifiers.architectures import resnet
+from ringfence.sampling.forward import compiled
+from ringfence.training.fabric import compile_members, make_fabric
+from ringfence.training.objectives.compiled_gradient import Differentiated, differentiated
+from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is visible"),
+]
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(("before", "after", "side", "rows"), [(16, 16, 32, 37), (32, 32, 16, 64), (16, 16, 8, 5)])
+def test_convolutions_of_few_channels_are_those_of_float64(before: int, after: int, side: int, rows: int) -> None:
+    from ringfence.training import narrow_kernel
+
+    torch.manual_seed(rows)
+    x, weight, gradient = drawn(rows, before, side, side), drawn(after, before, 3, 3), drawn(rows, after, side, side)
+    exact = [one.double().requires_grad_() for one in (x, weight)]
+    out = torch.conv2d(*exact, padding=1)
+    wanted = (out, *torch.autograd.grad(out, exact, gradient.double()))
+    found = [
+        (narrow_kernel.convolved(x, weight), narrow_kernel.convolved(gradient, weight, back=True)),
+        (narrow_kernel.to_weight(x, gradient),),
+    ]
+    for ours, exactly in zip([one for part in found for one in part], wanted, strict=True):
+        assert (ours.double() - exactly).norm() <= 5e-3 * exactly.norm()
+    again = narrow_kernel.to_weight(x, gradient)
+    assert torch.equal(again, found[1][0])
+
+
+def test_a_compiled_member_uses_them_and_has_the_plain_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ringfence.training import narrow_kernel
+
+    calls: list[str] = []
+    for name in ("convolved", "to_weight"):
+        real = getattr(narrow_kernel, name)
+        monkeypatch.setattr(
+            narrow_kernel, name, lambda *given, name=name, real=real, **more: calls.append(name) or real(*given, **more)
+        )
+    torch.manual_seed(0)
+    member = resnet(8).train().to("cuda", memory_format=torch.channels_last)
+    x = torch.rand(64, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+    compile_members(
+        [member], x, make_fabric("cuda", 1, "bf16"), recorded=True
+    )  # refuses gradients that are not the plain network's
+    assert calls.count("convolved") == 4
+    assert calls.count("to_weight") == 3
+
+
+@pytest.mark.parametrize("values", [margin_over_runner_up, loss_of_rows])
+def test_compiled_gradients_of_gradients_are_those_of_torch(values: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.manual_seed(0)
+    member = resnet(8).train().to("cuda", memory_format=torch.channels_last)
+    other = copy.deepcopy(member)
+    x, y = torch.rand(32, 3, 32, 32, device="cuda"), torch.arange(32, device="cuda") % 10
+
+    def of(found: Differentiated, network: nn.Module) -> tuple[Tensor, ...]:
+        total = found.scores.square().mean() + found.values.sum() + found.gradient.flatten(1).norm(dim=1).sum()
+        return torch.autograd.grad(total, list(network.parameters()))
+
+    fast = differentiated(compiled(member), x, y, values)  # type: ignore[arg-type]
+    plain = differentiated(other, x, y, values)  # type: ignore[arg-type]
+    for one, two in zip((*fast, *of(fast, member)), (*plain, *of(plain, other)), strict=True):
+        assert (one - two).norm() <= 1e-2 * two.norm() + 1e-3
+    for one, two in zip(member.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
+
+
+def test_convolutions_joined_with_what_follows_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    member = resnet(8).eval().cuda()
+    for part in member.modules():
+        if isinstance(part, nn.BatchNorm2d):  # biases other than zero
+            nn.init.normal_(part.bias, 0, 0.2)
+    x = torch.rand(64, 3, 32, 32, device="cuda")
+    joined, plain = (
+        fold_batch_norm(member, joined=one).to(torch.bfloat16).to(memory_format=torch.channels_last)
+        for one in (True, False)
+    )
+    narrow = x.bfloat16().contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        exact, ours, theirs = member(x), joined(narrow).float(), plain(narrow).float()
+        fast = compiled(joined)(narrow).float()
+    assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm() + 1e-3
+    assert (fast - ours).norm() <= 1e-2 * ours.norm()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ringfence.classifiers.architectures import resnet
+from ringfence.errors import ArgumentError
+from ringfence.training import narrow
+from ringfence.training.objectives import compiled_gradient
+from ringfence.training.objectives.compiled_gradient import Differentiated, differentiated
+from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
+
+ROWS = 6
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.rand(ROWS, 3, 32, 32), torch.arange(ROWS) % 10
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return resnet(8).train()
+
+
+def weights_gradient(found: Differentiated, member: nn.Module) -> list[Tensor]:
+    total = found.scores.square().mean() + found.values.sum() + 9 * found.gradient.flatten(1).norm(dim=1).sum()
+    return list(torch.autograd.grad(total, list(member.parameters())))
+
+
+@pytest.mark.parametrize("values", [margin_over_runner_up, loss_of_rows])
+def test_what_is_compiled_is_the_plain_function_of_each_members_own_tensors(
+    values: compiled_gradient.Values, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of one architecture share the code; their weights and statistics are their own."""
+    made: list[object] = []
+    monkeypatch.setattr(compiled_gradient, "_FAST", {})
+    monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: made.append(run) or run)
+    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    x, y = inputs()
+    for seed in range(2):
+        member, other = network(seed), network(seed)
+        fast = compiled_gradient._fast(member, x, y, values)
+        plain = differentiated(other, x, y, values)
+        for one, two in zip(fast, plain, strict=True):
+            torch.testing.assert_close(one, two)
+        for one, two in zip(weights_gradient(fast, member), weights_gradient(plain, other), strict=True):
+            torch.testing.assert_close(one, two)
+        for name, value in member.state_dict().items():  # the check before the first use leaves no trace
+            torch.testing.assert_close(value, other.state_dict()[name])
+    assert len(made) == 1
+
+
+def test_compiled_gradients_that_are_not_the_plain_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(run: object, **more: object) -> object:
+        def without(number: int, x: Tensor, y: Tensor, first: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+            found: tuple[Tensor, ...] = run(number, x, y, first.detach(), *rest)  # type: ignore[operator]
+            return found
+
+        return without
+
+    monkeypatch.setattr(compiled_gradient, "_FAST", {})
+    monkeypatch.setattr(compiled_gradient, "compiled", forgetful)
+    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    with pytest.raises(ArgumentError, match=r"compile: a compiled network must have the gradients"):
+        compiled_gradient._fast(network(), *inputs(), margin_over_runner_up)
+
+
+def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise RuntimeError("no such graph")
+
+    monkeypatch.setattr(compiled_gradient, "_FAST", {})
+    monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: fails)
+    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    x, y = inputs()
+    with pytest.warns(UserWarning, match="uncompiled: RuntimeError: no such graph"):
+        first = compiled_gradient._fast(network(), x, y, loss_of_rows)
+    for one, two in zip(first, compiled_gradient._fast(network(), x, y, loss_of_rows), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_convolutions_of_few_channels_are_exchanged_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    member = network().eval().to(memory_format=torch.channels_last)
+    x = inputs()[0].contiguous(memory_format=torch.channels_last)
+    names, values = zip(*member.named_parameters(), strict=True)
+
+    def gradients(x: Tensor, *given: Tensor) -> list[Tensor]:
+        out = torch.func.functional_call(member, dict(zip(names, given, strict=True)), (x,))
+        return list(torch.autograd.grad(out.square().sum(), given))
+
+    graph = make_fx(gradients)(x, *values)
+    plain = graph(x, *values)
+    narrow.exchange(graph.graph)
+    graph.recompile()
+    calls = [str(node.target) for node in graph.graph.nodes if "ringfence" in str(node.target)]
+    # Two convolutions of 16 channels, of one of 32 the gradient; those of 3, of 64 and of stride 2 are torch's.
+    assert calls.count("ringfence.narrow_convolved.default") == 4
+    assert calls.count("ringfence.narrow_to_weight.default") == 3
+    for one, other in zip(graph(x, *values), plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_other_convolutions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+
+    def several(x: Tensor, w: Tensor) -> Tensor:
+        wide = torch.conv2d(x, w, stride=2, padding=1)
+        apart = torch.conv2d(x, w[:, :1].expand(16, 1, 3, 3), padding=1, groups=16)
+        shifted = torch.conv2d(x, w, torch.ones(16), padding=1)
+        return wide.sum() + apart.sum() + shifted.sum() + torch.conv2d(x, w).sum()
+
+    x = torch.rand(2, 16, 8, 8).contiguous(memory_format=torch.channels_last)
+    graph = make_fx(several)(x, torch.rand(16, 16, 3, 3))
+    narrow.exchange(graph.graph)
+    assert not any("ringfence" in str(node.target) for node in graph.graph.nodes)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_the_compiler_tells_functions_of_one_code_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps what it compiled by the code: gradients of another value would have been taken for these."""
+    monkeypatch.setattr(compiled_gradient, "_FAST", {})
+    aot = {"dynamic": False, "backend": "aot_eager"}
+    monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: torch.compile(run, **aot))
+    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10)]
+    member, (x, y) = nn.Sequential(*layers).train(), inputs()
+    for values in (margin_over_runner_up, loss_of_rows):
+        for one, two in zip(
+            compiled_gradient._fast(member, x, y, values), differentiated(member, x, y, values), strict=True
+        ):
+            torch.testing.assert_close(one, two)
