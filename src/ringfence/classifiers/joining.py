@@ -1,9 +1,9 @@
-"""Convolutions for GPUs: joined with the bias, ReLU and shortcut that follow, or as the matrix product that they are.
+"""Convolutions for GPUs: joined with the bias, ReLU and shortcut that follow, or in the shape that GPUs multiply well.
 
 At ImageNet's sizes a residual network is bound by memory: what follows a convolution reads and writes all that it has
-just written. cuDNN has one kernel for all of it. And what cuts an image into patches, as vision transformers begin, is
-a product, for which cuDNN takes ten times as long. Sums are rounded at other places: another form of the network,
-checked as all are.
+just written. cuDNN has one kernel for all of it. What cuts an image into patches, as vision transformers begin, is a
+product, for which cuDNN takes ten times as long; and three channels leave most of a tensor core idle. Sums are rounded
+at other places: another form of the network, checked as all are.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
-from torch.nn.functional import linear, relu
+from torch.nn.functional import linear, pad, relu
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
 
 RELUS = (torch.relu, relu)
 SUMS = (operator.add, torch.add)
+FEW = 4
+"""Channels of an input for which cuDNN pads: four times as many are a multiple of its sixteen, or nearly."""
 
 
 @final
@@ -45,11 +47,21 @@ def _joined(
 ) -> Tensor:  # fmt: skip
     """cuDNN's on CUDA, elsewhere one after the other."""
     how = (stride, padding, dilation, groups)
-    if not x.is_cuda:
+    if not x.is_cuda or not all(_placed_as_its_output(one, x, weight, *how[:3]) for one in shortcut):
         return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, *how)))
     if shortcut:
         return torch.cudnn_convolution_add_relu(x, weight, shortcut[0], 1, bias, *how)
     return torch.cudnn_convolution_relu(x, weight, bias, *how)
+
+
+def _placed_as_its_output(
+    shortcut: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int]
+) -> bool:
+    """Whether a shortcut has the shape and type of a convolution's output; cuDNN's kernel is for those, and torch does
+    not ask."""
+    each = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    pixels = [(size + 2 * around - by * (taps - 1) - 1) // step + 1 for size, taps, step, around, by in each]
+    return shortcut.dtype == x.dtype and shortcut.shape == (len(x), len(weight), *pixels)
 
 
 @_joined.register_fake
@@ -57,7 +69,7 @@ def _(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
     stride: list[int], padding: list[int], dilation: list[int], groups: int,
 ) -> Tensor:  # fmt: skip
-    return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, stride, padding, dilation, groups)))
 
 
 @final
@@ -72,35 +84,74 @@ class Cut(nn.Module):
         """(B, C, H, W) -> (B, K, H / h, W / w); what is left at the edges is not read."""
         high, wide = self.weight.shape[2:]
         down, across = x.shape[2] // high, x.shape[3] // wide
-        cut = x[:, :, : down * high, : across * wide].reshape(len(x), -1, down, high, across, wide)
-        rows = cut.permute(0, 2, 4, 1, 3, 5).reshape(len(x), down * across, -1)
-        return linear(rows, self.weight.flatten(1), self.bias).transpose(1, 2).reshape(len(x), -1, down, across)
+        cut = x[:, :, : down * high, : across * wide].reshape(x.shape[0], -1, down, high, across, wide)
+        rows = cut.permute(0, 2, 4, 1, 3, 5).reshape(x.shape[0], down * across, -1)
+        return linear(rows, self.weight.flatten(1), self.bias).transpose(1, 2).reshape(x.shape[0], -1, down, across)
 
 
-def cut_as_products(module: nn.Module) -> nn.Module:
-    """A copy in which convolutions that cut their input into patches are products."""
+@final
+class Halved(nn.Module):
+    """A convolution of stride 2 and few channels as one of stride 1: two by two pixels are the channels of one.
+
+    y[o] = sum_t w[t] x[2 o + t - p] reads, counted from an even place, 2 o + u with u = t + p % 2: pixel u % 2 of pair
+    o + u // 2. The same products, and zeros for a u that is no tap, and in channels up to a multiple of eight.
+    """
+
+    def __init__(self, convolution: nn.Conv2d) -> None:
+        super().__init__()
+        weight, outputs = convolution.weight.detach(), convolution.out_channels
+        self.size, self.before = convolution.kernel_size, tuple(int(one) for one in convolution.padding)
+        self.taps = tuple((size + before % 2 + 1) // 2 for size, before in zip(self.size, self.before, strict=True))
+        (high, wide), (up, left) = self.taps, (before % 2 for before in self.before)
+        every = pad(weight, (left, 2 * wide - self.size[1] - left, up, 2 * high - self.size[0] - up))
+        parts = every.reshape(outputs, -1, high, 2, wide, 2).permute(0, 3, 5, 1, 2, 4)
+        self.spare = -4 * weight.shape[1] % 8
+        self.convolution = nn.Conv2d(4 * weight.shape[1] + self.spare, outputs, self.taps, bias=False)
+        filled = pad(parts.reshape(outputs, -1, high, wide), (0, 0, 0, 0, 0, self.spare))
+        self.convolution.weight, self.convolution.bias = nn.Parameter(filled), convolution.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, K, H', W')."""
+        high, wide = (self._pairs(x.shape[2 + axis], axis) for axis in (0, 1))
+        up, left = (before + before % 2 for before in self.before)
+        whole = pad(x, (left, 2 * wide - left - x.shape[3], up, 2 * high - up - x.shape[2]))
+        parts = whole.reshape(x.shape[0], x.shape[1], high, 2, wide, 2).permute(0, 2, 4, 3, 5, 1)
+        pairs = pad(parts.reshape(x.shape[0], high, wide, 4 * x.shape[1]), (0, self.spare))
+        found: Tensor = self.convolution(pairs.permute(0, 3, 1, 2))
+        return found
+
+    def _pairs(self, pixels: int, axis: int) -> int:
+        """As many as all outputs read."""
+        outputs = (pixels + 2 * self.before[axis] - self.size[axis]) // 2 + 1
+        return outputs + self.taps[axis] - 1
+
+
+def reshaped(module: nn.Module) -> nn.Module:
+    """A copy in which convolutions that cut their input into patches are products, and others of few channels wider."""
 
     def changed(part: nn.Module) -> nn.Module | None:
         if isinstance(part, Classifier | nn.ModuleList) or not runs_its_code_alone(part):
             return None
         for name, child in list(part.named_modules()):
-            if type(child) is nn.Conv2d and _cuts(child) and name:
-                part.set_submodule(name, Cut(child))
+            if type(child) is nn.Conv2d and name and (form := _form_of(child)):
+                part.set_submodule(name, form(child))
         return part
 
     return with_networks(module, changed)
 
 
-def _cuts(one: nn.Conv2d) -> bool:
-    plain = set(one.padding) == {0} and set(one.dilation) == {1} and one.groups == 1
-    return plain and one.kernel_size == one.stride and min(one.kernel_size) > 1
+def _form_of(one: nn.Conv2d) -> type[Cut] | type[Halved] | None:
+    if isinstance(one.padding, str) or one.padding_mode != "zeros" or set(one.dilation) != {1} or one.groups != 1:
+        return None
+    if one.kernel_size == one.stride and min(one.kernel_size) > 1 and set(one.padding) == {0}:
+        return Cut
+    return Halved if one.stride == (2, 2) and one.in_channels <= FEW and min(one.kernel_size) > 2 else None
 
 
 def join(traced: GraphModule) -> None:
     """Join what can be joined, in place; a convolution whose sum is read elsewhere, or that is called twice, is not."""
     graph, modules = traced.graph, dict(traced.named_modules())
     _leave_out_identities(traced, modules)
-    places = {node: place for place, node in enumerate(graph.nodes)}
     calls = [node.target for node in graph.nodes if node.op == "call_module"]
 
     def joinable(node: Node) -> bool:
@@ -112,15 +163,18 @@ def join(traced: GraphModule) -> None:
 
     for node in list(graph.nodes):
         before = node.args[0] if _is_relu(node, modules) and node.args else None
-        if not isinstance(before, Node):
+        # It is moved to where the ReLU stands: what comes between might change its input in place.
+        if not isinstance(before, Node) or before is not node.prev:
             continue
         chosen, rest = before, tuple[Any, ...]()
         if before.target in SUMS and len(before.users) == 1 and not before.kwargs:
-            found = [one for one in before.args if isinstance(one, Node) and joinable(one)]
-            if not found or not all(isinstance(one, Node) for one in before.args):
+            added = {one for one in before.args if isinstance(one, Node)}
+            found, chosen = {one for one in added if joinable(one)}, before.prev
+            if chosen not in found or len(added) != 2:
                 continue
-            chosen = max(found, key=places.__getitem__)
-            rest = tuple(one for one in before.args if one is not chosen)
+            rest = tuple(added - {chosen})
+            for other in found - {chosen}:
+                _move_bias(modules[str(other.target)], modules[str(chosen.target)])
         elif not joinable(before):
             continue
         name = str(chosen.target)
@@ -129,6 +183,13 @@ def join(traced: GraphModule) -> None:
             node.replace_all_uses_with(graph.call_module(name, (chosen.args[0], *rest)))
         for old in dict.fromkeys((node, before, chosen)):
             graph.erase_node(old)
+
+
+def _move_bias(of: nn.Module, to: nn.Module) -> None:
+    """Of two convolutions that are added up one adds both: a bias by itself takes a pass over memory."""
+    assert isinstance(of.bias, Tensor)
+    assert isinstance(to.bias, Tensor)
+    to.bias, of.bias = nn.Parameter(to.bias + of.bias, requires_grad=False), None
 
 
 def _leave_out_identities(traced: GraphModule, modules: dict[str, nn.Module]) -> None:
