@@ -7,7 +7,7 @@ from torch import Tensor, fx, nn
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
-from ringfence.classifiers.joining import Cut, Halved, Joined, reshaped
+from ringfence.classifiers.joining import Activated, Cut, Halved, Joined, reshaped
 
 
 def trained_like(depth: int) -> nn.Module:
@@ -166,3 +166,28 @@ def test_a_stem_and_two_convolutions_that_are_added_up_are_joined() -> None:
     assert [name for name, part in found.named_modules() if isinstance(part, Joined)] == ["stem.convolution", "right"]
     assert found.left.bias is None
     torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Mlp(nn.Module):
+    """A layer whose sums are read twice, one that is called twice, and one alone."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.read, self.twice, self.plain, self.act = *(nn.Linear(4, 4) for _ in range(3)), nn.GELU(approximate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = self.read(x)
+        x = self.act(read) + read
+        return self.act(self.plain(self.act(self.twice(self.twice(x)))))
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_a_layer_is_joined_with_its_gelu(approximate: str) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Mlp(approximate)), torch.randn(2, 3, 4)
+    found = reshaped(model)
+    kinds = [type(getattr(found[0], name)) for name in ("read", "twice", "plain")]
+    assert kinds == [nn.Linear, nn.Linear, Activated]
+    torch.testing.assert_close(found(x), model(x))
+    assert not torch.equal(found(x), reshaped(nn.Sequential(Mlp()))(x))
+    assert type(model[0]) is Mlp
