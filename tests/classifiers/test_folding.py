@@ -7,7 +7,8 @@ from torch import Tensor, fx, nn
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
-from ringfence.classifiers.joining import Activated, Cut, Halved, Joined, reshaped
+from ringfence.classifiers.joining import Joined
+from ringfence.classifiers.reshaping import Activated, Cut, Halved, reshaped
 
 
 def trained_like(depth: int) -> nn.Module:
