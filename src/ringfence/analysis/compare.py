@@ -13,9 +13,8 @@ import numpy as np
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
-from ringfence.errors import AlphaError, ArgumentError
+from ringfence.errors import AlphaError, ArgumentError, cell
 from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
-from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
 from ringfence.stats.norms import refuse_mixed
 from ringfence.store import RunConfig

@@ -209,7 +209,7 @@ def certify_folder(
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.cli.progress import show_progress
     from ringfence.loggers import tell_metrics
-    from ringfence.models.normalization import preprocessing_in_words
+    from ringfence.models.architecture import preprocessing_in_words
     from ringfence.progress import all_of
 
     told_on = (lambda told: None) if quiet else remark

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.cli.console import remark, results
-from ringfence.printable import one_line
+from ringfence.errors import one_line
 from ringfence.types import ABSTAIN
 
 if TYPE_CHECKING:
