@@ -10,6 +10,8 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, written_numbers
 from ringfence.cli.help import HelpfulCommand
+from ringfence.cli.tables import points_json, points_of, print_points
+from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -34,7 +36,6 @@ def compose_command(
     with friendly():
         from ringfence.analysis.aces import compose
         from ringfence.analysis.aces_runs import certification_part, core_part, selection_parts
-        from ringfence.cli.tables import points_json, points_of, print_points
 
         asked = written_numbers(radii, "--radii")
         found = compose(certification_part(certification), selection_parts(selection), core_part(core))
@@ -64,8 +65,6 @@ def frontier_command(
         from ringfence.analysis.aces import best_theta
         from ringfence.analysis.aces_runs import AcesRun
         from ringfence.analysis.aces_runs import baseline as baseline_figures
-        from ringfence.cli.tables import points_json, points_of, print_points
-        from ringfence.errors import ArgumentError
         from ringfence.report.aces_drawing import save_pictures
         from ringfence.store import RunFolder
 

@@ -17,7 +17,8 @@ from typing import Any, final
 
 import typer
 
-from ringfence.cli.console import INTERRUPTED, TERMINATED, only_checked
+from ringfence.cli.console import INTERRUPTED, TERMINATED, friendly, only_checked
+from ringfence.cli.progress import show_training
 from ringfence.errors import ArgumentError
 from ringfence.sweep.job import Checked
 
@@ -63,8 +64,6 @@ def run(commands: list[list[str]]) -> int:
 
 def train_together(commands: list[list[str]]) -> int:
     """Each ends with the weights that its own command gives, and goes on where it stopped, whoever ran it before."""
-    from ringfence.cli.console import friendly
-    from ringfence.cli.progress import show_training
     from ringfence.training.side_by_side import run_together
 
     with friendly(), ExitStack() as shown:

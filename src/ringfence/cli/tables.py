@@ -11,13 +11,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ringfence.analysis.metrics import RunMetrics
 from ringfence.cli.console import remark, results
 from ringfence.errors import one_line
-from ringfence.types import ABSTAIN
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import Answers, ThetaMetrics
+    from ringfence.analysis.metrics import RunMetrics
     from ringfence.store import RunFolder
 
 
@@ -143,6 +142,8 @@ def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetric
 
 def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One line per input: what was answered, and within which radius that cannot change."""
+    from ringfence.types import ABSTAIN
+
     lanes = len({row["lane"] for row in rows}) > 1
     headings = [*(["lane"] if lanes else []), "label", "prediction", "radius", "p_a", "draws"]
     cells: list[list[str | Text]] = []
