@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ringfence.analysis.columns import Columns, Source, columns_of
-from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_of, consensus_stats, stage_summary
+from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.stats.norms import InNorm
@@ -142,7 +142,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
 
 def _consensus(one: RunMetrics, run: RunFolder) -> ConsensusStats | None:
     """What the lane saved, where it is a K-consensus."""
-    found = consensus_of(run.config, one.lane or "main")
+    found = run.config.consensus(one.lane or "main")
     return consensus_stats(*found, one.forwards, one.draws) if found and one.draws else None
 
 

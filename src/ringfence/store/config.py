@@ -231,6 +231,17 @@ class RunConfig(_Part):
 
         return composition(self.classifier.tree)
 
+    def consensus(self, lane: str) -> tuple[int, int] | None:
+        """(k, K) of the K-consensus that a lane is; None where it is something else.
+
+        None for denoised members too: two forwards each, and four of them may be two members or four.
+        """
+        members, asked = (list(self.ensemble.get(key, ())) for key in ("members", "consensus"))
+        if not asked or any(spec.startswith(("denoised:", "denoised(")) for spec in members):
+            return None
+        agree = asked[0] if lane == "main" else self.classifier.lane(lane).agree
+        return None if agree is None else (len(members), agree)
+
     @property
     def root(self) -> str:
         """Name of the outermost node of the tree; empty for a single source."""
