@@ -333,8 +333,7 @@ def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
     for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
         able = [run for run in runs if radius in run.certified_accuracy]
         best = max(able, key=lambda run: run.certified_accuracy[radius])
-        name = best.path + (f" [{best.lane}]" if best.lane else "")
-        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], name, best.sound))
+        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], best.name, best.sound))
     return points
 
 

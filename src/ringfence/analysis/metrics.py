@@ -59,6 +59,11 @@ class RunMetrics:
     norm: str = "l2"
     proved: str = "l2"
 
+    @property
+    def name(self) -> str:
+        """Its path, with the lane where a run has several."""
+        return self.path + (f" [{self.lane}]" if self.lane else "")
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``ringfence metrics --json`` prints for this run."""
         named = {} if self.lane is None else {"lane": self.lane}

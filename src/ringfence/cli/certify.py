@@ -23,7 +23,7 @@ from ringfence.cli.console import (
 )
 from ringfence.cli.derived import given_settings, grouped
 from ringfence.cli.progress import show_progress
-from ringfence.cli.tables import metrics_table, points_json, points_of, print_points, show_answers
+from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -288,8 +288,9 @@ def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) 
 
 def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -> None:
     """Figures of every threshold, and what may be done with them."""
+    from ringfence.analysis.aces import measured
 
-    points, out = points_of(run.answers(), None), run.run.path
+    points, out = measured(run.answers()), run.run.path
     if as_json:
         print_json(points_json(points))
         return

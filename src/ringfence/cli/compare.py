@@ -143,7 +143,6 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     """Gains and how sure they are, one column per comparison."""
-
     against = [_short(one.against, found) for one in found]
     rows: list[tuple[str, list[str]]] = [
         ("B", against),

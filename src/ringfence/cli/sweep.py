@@ -139,7 +139,6 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: SweepFolder, as_json:
 
 def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool) -> None:
     """What became of each job, and, once all that can be done is done, the page about all runs with their table."""
-
     work, report = schedule.work, None
     paths = [work.path / job.out for job in sweep.jobs if job.command != "train" and work.done(job)]
     if whole and paths:
