@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import leaky_relu
 
@@ -172,6 +173,18 @@ def test_other_convolutions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_fx(several)(x, torch.rand(16, 16, 3, 3))
     narrow.exchange(graph.graph)
     assert not any("ringfence" in str(node.target) for node in graph.graph.nodes)
+
+
+@pytest.mark.parametrize(("rows", "ours"), [(2**17, 0), (2**17 - 1, 1)])
+def test_tensors_of_more_numbers_than_kernels_can_address_stay_with_torch(
+    rows: int, ours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    with FakeTensorMode():
+        x = torch.empty(rows, 16, 32, 32).contiguous(memory_format=torch.channels_last)
+        graph = make_fx(lambda x, w: torch.conv2d(x, w, padding=1))(x, torch.empty(16, 16, 3, 3))
+    narrow.exchange(graph.graph)
+    assert sum("ringfence" in str(node.target) for node in graph.graph.nodes) == ours
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own

@@ -19,6 +19,8 @@ CONVOLVED, TO_WEIGHT = (16,), (16, 32)
 PLAIN = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 """Stride, padding, dilation, transposed or not, padding of outputs, groups."""
 LAST = torch.channels_last
+ADDRESSES = 2**31
+"""Numbers of a tensor that our kernels can tell apart."""
 
 
 @cache
@@ -72,7 +74,8 @@ def _channels(x: Any, weight: Any, bias: Any, how: Any) -> int:
     """Of the input x and of the output of a convolution that our kernels could take; 0: of any other."""
     image, taps = x.meta["val"], weight.meta["val"]
     plain = bias is None and tuple(how) == PLAIN and tuple(taps.shape[1:]) == (taps.shape[0], 3, 3)
-    return taps.shape[0] if plain and _placed(image) and image.is_contiguous(memory_format=LAST) else 0
+    placed = _placed(image) and image.is_contiguous(memory_format=LAST) and image.numel() < ADDRESSES
+    return taps.shape[0] if plain and placed else 0
 
 
 def _placed(image: Tensor) -> bool:
