@@ -208,6 +208,7 @@ def test_what_gathers_goes_in_one_message() -> None:
     while sum(map(len, heard)) < 100 + len(heard):
         time.sleep(0.01)
     assert len(heard) <= 3, "those that came while the first was held go together"
+    assert all(message[0] == ("news",) for message in heard), "whoever hears that there is no answer may ask why"
     items = [item for message in heard for item in message]
     assert [item for item in items if item != ("news",)] == [("item", number) for number in range(100)]
     here.close()
