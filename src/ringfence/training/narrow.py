@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
+from torch.nn.grad import conv2d_weight
 
 from ringfence.noise.checked import checked_kernel
 
@@ -106,7 +107,7 @@ def _ops() -> dict[str, Any]:
         if kernel := checked_kernel(KERNEL, x.device):
             found: Tensor = kernel.to_weight(x, gradient)
             return found
-        found = torch.nn.grad.conv2d_weight(x, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
+        found = conv2d_weight(x, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
         return found.contiguous(memory_format=LAST)
 
     @convolved.register_fake
