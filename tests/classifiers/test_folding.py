@@ -11,7 +11,8 @@ from torch.nn.functional import hardtanh
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
-from ringfence.classifiers.joining import Cut, Halved, Joined, _placed_as_its_output, reshaped
+from ringfence.classifiers.joining import Joined, _placed_as_its_output
+from ringfence.classifiers.reshaping import Activated, Cut, Halved, reshaped
 
 
 def trained_like(depth: int) -> nn.Module:
@@ -221,3 +222,28 @@ def test_compilers_are_told_what_a_joined_convolution_answers(shape: tuple[int, 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         told = model(*(mode.from_tensor(one) for one in (x, shortcut)))
     assert (told.shape, told.dtype) == (found.shape, found.dtype)
+
+
+class Mlp(nn.Module):
+    """A layer whose sums are read twice, one that is called twice, and one alone."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.read, self.twice, self.plain, self.act = *(nn.Linear(4, 4) for _ in range(3)), nn.GELU(approximate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = self.read(x)
+        x = self.act(read) + read
+        return self.act(self.plain(self.act(self.twice(self.twice(x)))))
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_a_layer_is_joined_with_its_gelu(approximate: str) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Mlp(approximate)), torch.randn(2, 3, 4)
+    found = reshaped(model)
+    kinds = [type(getattr(found[0], name)) for name in ("read", "twice", "plain")]
+    assert kinds == [nn.Linear, nn.Linear, Activated]
+    torch.testing.assert_close(found(x), model(x))
+    assert not torch.equal(found(x), reshaped(nn.Sequential(Mlp()))(x))
+    assert type(model[0]) is Mlp
