@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from inspect import signature
 
 from torch import nn
 from torch.fx import GraphModule, Node, symbolic_trace
@@ -31,9 +32,18 @@ def _folded(module: nn.Module, joined: bool) -> nn.Module | None:
     if composed or not any(isinstance(part, NORMS) for part in module.modules()) or not runs_its_code_alone(module):
         return None
     try:
-        return _fold_traced(symbolic_trace(module), joined)
+        return _fold_traced(traced_alone(module), joined)
     except Exception:  # control flow, data-dependent shapes: tracing may fail in any way, and nothing is lost
         return None
+
+
+def traced_alone(module: nn.Module) -> GraphModule:
+    """The module as it runs on a batch and nothing else.
+
+    A tracer takes every argument for given: it would follow "if mask is not None" where no mask ever comes.
+    """
+    arguments = signature(module.forward).parameters.items()
+    return symbolic_trace(module, {name: one.default for name, one in arguments if one.default is not one.empty})
 
 
 def _fold_traced(traced: GraphModule, joined: bool) -> GraphModule:
