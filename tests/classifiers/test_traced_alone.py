@@ -43,3 +43,29 @@ def test_forms_are_of_what_runs_on_a_batch_alone(norm: bool) -> None:
     found = fold_batch_norm(reshaped(model), joined=True)
     assert any(isinstance(part, Joined if norm else Activated) for part in found.modules())
     torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+class Aliased(nn.Module):
+    """Keeps a second name of what it changes in place."""
+
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.one, self.norm, self.two, self.own = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Conv2d(6, 6, 1), own
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = kept = torch.tanh(self.norm(self.one(x)))
+        inner = self.two(x)
+        if self.own:
+            inner += x
+            return torch.relu(inner) + kept
+        x += inner
+        return torch.relu(x) - 2 * kept
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_changed_in_place_is_changed_under_all_its_names(own: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Aliased(own).eval(), torch.randn(4, 3, 8, 8)
+    found = fold_batch_norm(model, joined=True)
+    assert any(isinstance(part, Joined) for part in found.modules()) == own
+    torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
