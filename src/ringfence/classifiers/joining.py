@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from torch.nn.functional import relu
 
 RELUS = (torch.relu, relu)
-SUMS = (operator.add, torch.add)
+SUMS = (operator.add, operator.iadd, torch.add)
 
 
 @final
@@ -91,6 +91,8 @@ def join(traced: GraphModule) -> None:
             found, chosen = {one for one in added if joinable(one)}, before.prev
             if chosen not in found or len(added) != 2:
                 continue
+            if before.target is operator.iadd and before.args[0] not in found:
+                continue  # someone else may read what is changed here
             rest = tuple(added - {chosen})
             for other in found - {chosen}:
                 _move_bias(modules[str(other.target)], modules[str(chosen.target)])

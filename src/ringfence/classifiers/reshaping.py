@@ -12,10 +12,11 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.fx import Node, symbolic_trace
+from torch.fx import Node
 from torch.nn.functional import gelu, linear, pad
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
+from ringfence.classifiers.folding import NORMS, traced_alone
 
 FEW = 4
 """Channels of an input for which cuDNN pads: four times as many are a multiple of its sixteen, or nearly."""
@@ -112,7 +113,7 @@ def _activate(part: nn.Module) -> nn.Module | None:
     if not {nn.Linear, nn.GELU} <= set(own.values()):
         return None
     try:
-        traced = symbolic_trace(part)
+        traced = traced_alone(part)
     except Exception:  # as in folding.py: tracing may fail in any way, and nothing is lost
         return None
     modules, calls = dict(traced.named_modules()), Counter(node.target for node in traced.graph.nodes)
@@ -124,9 +125,12 @@ def _activate(part: nn.Module) -> nn.Module | None:
         layer = modules[str(before.target)]
         if type(layer) is not nn.Linear or layer.bias is None or calls[before.target] > 1:
             continue
-        traced.set_submodule(str(before.target), Activated(layer, modules[str(node.target)]))
-        node.replace_all_uses_with(before)
+        name = f"{before.target}_activated"  # whoever asks this part for its layer gets the layer
+        traced.add_submodule(name, Activated(layer, modules[str(node.target)]))
+        with traced.graph.inserting_before(node):
+            node.replace_all_uses_with(traced.graph.call_module(name, before.args, before.kwargs))
         traced.graph.erase_node(node)
+        traced.graph.erase_node(before)
         joined = True
     traced.recompile()
     return traced if joined else None
@@ -138,10 +142,11 @@ def reshaped(module: nn.Module) -> nn.Module:
     def changed(part: nn.Module) -> nn.Module | None:
         if isinstance(part, Classifier | nn.ModuleList) or not runs_its_code_alone(part):
             return None
+        folds = any(isinstance(one, NORMS) for one in part.modules())  # which cannot be done around what was traced
         for name, child in list(part.named_modules()):
             if type(child) is nn.Conv2d and name and (form := _form_of(child)):
                 part.set_submodule(name, form(child))
-            elif name and (traced := _activate(child)):
+            elif name and not folds and (traced := _activate(child)):
                 part.set_submodule(name, traced)
         return part
 

@@ -139,7 +139,7 @@ class Started:
         stored = self.run.forward_plans()
         return replace(
             self.execution.expecting(todo, self.loaded.certification.test),
-            plan=ForwardPlan(**stored[-1]) if stored else self.execution.plan,
+            plan=ForwardPlan.stored(stored[-1]) if stored else self.execution.plan,
             on_plan=on_plan,
             on_progress=on_progress,
             on_failed=keep_reason,
