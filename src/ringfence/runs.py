@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final
 
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, cell, one_line
 from ringfence.gate import Demand, Verdict, gate
-from ringfence.printable import cell, one_line
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder
 from ringfence.store.atomic import write_atomically, writing_errors

@@ -17,8 +17,8 @@ from ringfence.classifiers import Normalize, Resized
 from ringfence.cli.certify import framing_in_words
 from ringfence.errors import ModelError
 from ringfence.models import load_model
+from ringfence.models.architecture import preprocessing_in_words
 from ringfence.models.extras import needed
-from ringfence.models.normalization import preprocessing_in_words
 from ringfence.models.source import foreign_code
 
 SMALL = "test_vit"  # timm's own network for tests: 160 x 160, other numbers than ImageNet's

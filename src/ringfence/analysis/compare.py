@@ -13,9 +13,8 @@ import numpy as np
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
-from ringfence.errors import AlphaError, ArgumentError
+from ringfence.errors import AlphaError, ArgumentError, cell
 from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
-from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
 from ringfence.stats.norms import refuse_mixed
 from ringfence.store import RunConfig
@@ -334,8 +333,7 @@ def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
     for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
         able = [run for run in runs if radius in run.certified_accuracy]
         best = max(able, key=lambda run: run.certified_accuracy[radius])
-        name = best.path + (f" [{best.lane}]" if best.lane else "")
-        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], name, best.sound))
+        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], best.name, best.sound))
     return points
 
 

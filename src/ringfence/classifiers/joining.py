@@ -42,11 +42,21 @@ def _joined(
 ) -> Tensor:  # fmt: skip
     """cuDNN's on CUDA, elsewhere one after the other."""
     how = (stride, padding, dilation, groups)
-    if not x.is_cuda:
+    if not x.is_cuda or not all(_placed_as_its_output(one, x, weight, *how[:3]) for one in shortcut):
         return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, *how)))
     if shortcut:
         return torch.cudnn_convolution_add_relu(x, weight, shortcut[0], 1, bias, *how)
     return torch.cudnn_convolution_relu(x, weight, bias, *how)
+
+
+def _placed_as_its_output(
+    shortcut: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int]
+) -> bool:
+    """Whether a shortcut has the shape and type of a convolution's output; cuDNN's kernel is for those, and torch does
+    not ask."""
+    each = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    pixels = [(size + 2 * around - by * (taps - 1) - 1) // step + 1 for size, taps, step, around, by in each]
+    return shortcut.dtype == x.dtype and shortcut.shape == (len(x), len(weight), *pixels)
 
 
 @_joined.register_fake
@@ -54,14 +64,13 @@ def _(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
     stride: list[int], padding: list[int], dilation: list[int], groups: int,
 ) -> Tensor:  # fmt: skip
-    return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, stride, padding, dilation, groups)))
 
 
 def join(traced: GraphModule) -> None:
     """Join what can be joined, in place; a convolution whose sum is read elsewhere, or that is called twice, is not."""
     graph, modules = traced.graph, dict(traced.named_modules())
     _leave_out_identities(traced, modules)
-    places = {node: place for place, node in enumerate(graph.nodes)}
     calls = [node.target for node in graph.nodes if node.op == "call_module"]
 
     def joinable(node: Node) -> bool:
@@ -73,16 +82,17 @@ def join(traced: GraphModule) -> None:
 
     for node in list(graph.nodes):
         before = node.args[0] if _is_relu(node, modules) and node.args else None
-        if not isinstance(before, Node):
+        # It is moved to where the ReLU stands: what comes between might change its input in place.
+        if not isinstance(before, Node) or before is not node.prev:
             continue
         chosen, rest = before, tuple[Any, ...]()
         if before.target in SUMS and len(before.users) == 1 and not before.kwargs:
-            found = [one for one in before.args if isinstance(one, Node) and joinable(one)]
-            if not found or not all(isinstance(one, Node) for one in before.args) or len(set(before.args)) < 2:
+            added = {one for one in before.args if isinstance(one, Node)}
+            found, chosen = {one for one in added if joinable(one)}, before.prev
+            if chosen not in found or len(added) != 2:
                 continue
-            chosen = max(found, key=places.__getitem__)
-            rest = tuple(one for one in before.args if one is not chosen)
-            for other in set(found) - {chosen}:
+            rest = tuple(added - {chosen})
+            for other in found - {chosen}:
                 _move_bias(modules[str(other.target)], modules[str(chosen.target)])
         elif not joinable(before):
             continue

@@ -22,6 +22,8 @@ from ringfence.cli.console import (
     written_numbers,
 )
 from ringfence.cli.derived import given_settings, grouped
+from ringfence.cli.progress import show_progress
+from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -179,7 +181,6 @@ def run_or_save(
     job: Job, given: JobOptions, strict: bool = False, unlocked: bool = False, log: Sequence[str] | None = None
 ) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
-    from ringfence.cli.tables import show_answers
     from ringfence.loggers import logger_named
 
     loggers = [logger_named(name) for name in log or ()]
@@ -207,9 +208,8 @@ def certify_folder(
 ) -> RunFolder:
     """Certify into the folder with progress."""
     from ringfence.analysis.metrics import metrics_by_lane
-    from ringfence.cli.progress import show_progress
     from ringfence.loggers import tell_metrics
-    from ringfence.models.normalization import preprocessing_in_words
+    from ringfence.models.architecture import preprocessing_in_words
     from ringfence.progress import all_of
 
     told_on = (lambda told: None) if quiet else remark
@@ -271,7 +271,6 @@ def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) 
     """The figures of a finished run, and what they mean."""
     from ringfence.analysis.aces_runs import AcesRun
     from ringfence.analysis.metrics import default_radii, metrics_by_lane
-    from ringfence.cli.tables import metrics_table
 
     out = run.path
     if "selection" in value.test.needs:
@@ -289,9 +288,9 @@ def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) 
 
 def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -> None:
     """Figures of every threshold, and what may be done with them."""
-    from ringfence.cli.tables import points_json, points_of, print_points
+    from ringfence.analysis.aces import measured
 
-    points, out = points_of(run.answers(), None), run.run.path
+    points, out = measured(run.answers()), run.run.path
     if as_json:
         print_json(points_json(points))
         return

@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ringfence.errors import ArgumentError, Collected, Problems, RingfenceError
-from ringfence.printable import one_line, printable
+from ringfence.errors import ArgumentError, Collected, Problems, RingfenceError, one_line, printable
 from ringfence.signals import Terminated
 
 
