@@ -232,11 +232,10 @@ def certify_folder(
     test = job.certification.test
     doing, draws = "certifying" if test.claims_radius else "predicting", None if test.stops_early else test.most_draws
     with show_progress(total, done, quiet, doing, draws) as report:
-        for _ in started.records(all_of(report, *(one.progress for one in loggers))):
-            pass
+        run = started.finished(all_of(report, *(one.progress for one in loggers)))
     if loggers:
-        tell_metrics(loggers, metrics_by_lane(started.run, None))
-    return started.run
+        tell_metrics(loggers, metrics_by_lane(run, None))
+    return run
 
 
 def framing_in_words(loaded: Loaded) -> str | None:
