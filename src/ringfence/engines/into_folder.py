@@ -41,7 +41,10 @@ def start(certification: Certification, out: str | Path, execution: Execution | 
         check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))
     if execution.check and not any((Path(out) / "parts").glob("*")):  # a run that has records was checked
         loaded.check(execution.device)
-    return Started(loaded, RunFolder.create_or_resume(out, loaded.config, execution.unlocked), execution)
+    run = RunFolder.create_or_resume(out, loaded.config, execution.unlocked)
+    for told in loaded.remarks:
+        execution.on_remark(told)
+    return Started(loaded, run, execution)
 
 
 def certify_into(
