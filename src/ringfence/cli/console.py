@@ -143,8 +143,11 @@ def as_options(error: RingfenceError) -> str:
     """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
-    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"}
-    return error.told({**known, **_options()})
+    known, options = (
+        {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"},
+        _options(),
+    )
+    return error.told({name: one for name, one in known.items() if one in options.values()} | options)
 
 
 def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
