@@ -227,7 +227,7 @@ def test_compilers_are_told_what_a_joined_convolution_answers(shape: tuple[int, 
 class Mlp(nn.Module):
     """A layer whose sums are read twice, one that is called twice, and one alone."""
 
-    def __init__(self, approximate: str = "none") -> None:
+    def __init__(self, approximate: str) -> None:
         super().__init__()
         self.read, self.twice, self.plain, self.act = *(nn.Linear(4, 4) for _ in range(3)), nn.GELU(approximate)
 
@@ -243,8 +243,7 @@ def test_a_layer_is_joined_with_its_gelu(approximate: str) -> None:
     model, x = nn.Sequential(Mlp(approximate)), torch.randn(2, 3, 4)
     found = reshaped(model)
     joined = [name for name, part in found[0].named_modules() if isinstance(part, Activated)]
-    assert joined == ["plain_activated"]
+    assert joined == (["plain_activated"] if approximate == "tanh" else [])
     assert type(found[0].plain) is nn.Linear  # for whoever calls it by itself
     torch.testing.assert_close(found(x), model(x))
-    assert not torch.equal(found(x), reshaped(nn.Sequential(Mlp()))(x))
     assert type(model[0]) is Mlp

@@ -14,7 +14,7 @@ from ringfence.classifiers.reshaping import Activated, reshaped
 class Mlp(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.act = nn.Linear(6, 6), nn.GELU()
+        self.layer, self.act = nn.Linear(6, 6), nn.GELU("tanh")
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = self.act(self.layer(x))
