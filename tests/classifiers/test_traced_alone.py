@@ -79,15 +79,18 @@ class Added(nn.Module):
         self.stem, self.norm, self.left, self.right = (
             nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Conv2d(6, 6, 1), nn.Conv2d(6, channels, 1)
         )  # fmt: skip
+        self.reads = channels == 6
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(self.stem(x))
         found = torch.relu(self.left(x) + self.right(x))
-        return found * self.right.bias.view(-1, 1, 1) if len(self.right.bias) == 6 else found
+        return found * self.right.bias.view(-1, 1, 1) if self.reads else found
 
 
 @pytest.mark.parametrize("channels", [1, 6])
 def test_a_bias_is_moved_only_where_nobody_sees_it(channels: int) -> None:
     torch.manual_seed(0)
     model, x = Added(channels).eval(), torch.randn(4, 3, 8, 8)
-    torch.testing.assert_close(fold_batch_norm(model, joined=True)(x), model(x), rtol=1e-4, atol=1e-5)
+    found = fold_batch_norm(model, joined=True)
+    assert type(found) is not Added
+    torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
