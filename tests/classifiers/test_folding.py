@@ -12,7 +12,7 @@ from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
 from ringfence.classifiers.joining import Joined, _placed_as_its_output
-from ringfence.classifiers.reshaping import Activated, Cut, Halved, reshaped
+from ringfence.classifiers.reshaping import Cut, Halved, reshaped
 
 
 def trained_like(depth: int) -> nn.Module:
@@ -222,28 +222,3 @@ def test_compilers_are_told_what_a_joined_convolution_answers(shape: tuple[int, 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         told = model(*(mode.from_tensor(one) for one in (x, shortcut)))
     assert (told.shape, told.dtype) == (found.shape, found.dtype)
-
-
-class Mlp(nn.Module):
-    """A layer whose sums are read twice, one that is called twice, and one alone."""
-
-    def __init__(self, approximate: str) -> None:
-        super().__init__()
-        self.read, self.twice, self.plain, self.act = *(nn.Linear(4, 4) for _ in range(3)), nn.GELU(approximate)
-
-    def forward(self, x: Tensor) -> Tensor:
-        read = self.read(x)
-        x = self.act(read) + read
-        return self.act(self.plain(self.act(self.twice(self.twice(x)))))
-
-
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_a_layer_is_joined_with_its_gelu(approximate: str) -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(Mlp(approximate)), torch.randn(2, 3, 4)
-    found = reshaped(model)
-    joined = [name for name, part in found[0].named_modules() if isinstance(part, Activated)]
-    assert joined == (["plain_activated"] if approximate == "tanh" else [])
-    assert type(found[0].plain) is nn.Linear  # for whoever calls it by itself
-    torch.testing.assert_close(found(x), model(x))
-    assert type(model[0]) is Mlp

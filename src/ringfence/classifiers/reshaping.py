@@ -1,22 +1,17 @@
 """Layers in the shape that GPUs multiply well: the same sums, elsewhere rounded.
 
 What cuts an image into patches, as vision transformers begin, is a product, for which cuDNN takes ten times as long;
-three channels leave most of a tensor core idle; and a GELU reads and writes all that the layer before it has just
-written. Another form of the network, checked as all are.
+three channels leave most of a tensor core idle. Another form of the network, checked as all are.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import final
 
-import torch
 from torch import Tensor, nn
-from torch.fx import Node
-from torch.nn.functional import gelu, linear, pad
+from torch.nn.functional import linear, pad
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
-from ringfence.classifiers.folding import NORMS, traced_alone
 
 FEW = 4
 """Channels of an input for which cuDNN pads: four times as many are a multiple of its sixteen, or nearly."""
@@ -76,77 +71,15 @@ class Halved(nn.Module):
         return outputs + self.taps[axis] - 1
 
 
-@final
-class Activated(nn.Module):
-    """gelu(linear), by tanh, as one kernel of cuBLAS has it: erf would be another function."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.weight, self.bias = layer.weight, layer.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., C) -> (..., K)."""
-        found: Tensor = torch.ops.ringfence.activated_linear(x, self.weight, self.bias)
-        return found
-
-
-@torch.library.custom_op("ringfence::activated_linear", mutates_args=())
-def _activated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if not x.is_cuda or x.dtype is not torch.bfloat16:
-        return gelu(linear(x, weight, bias), approximate="tanh")
-    rows = torch._addmm_activation(bias, x.flatten(0, -2), weight.t(), use_gelu=True)
-    return rows.view(*x.shape[:-1], len(weight))
-
-
-@_activated.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-1], len(weight))
-
-
-def _activate(part: nn.Module) -> nn.Module | None:
-    """A part with linear layers and GELUs of its own, each pair as one; None where there is none to join."""
-    if not any(_is_gelu(child) for child in part.children()):
-        return None
-    try:
-        traced = traced_alone(part)
-    except Exception:  # as in folding.py: tracing may fail in any way, and nothing is lost
-        return None
-    modules, calls = dict(traced.named_modules()), Counter(node.target for node in traced.graph.nodes)
-    joined = False
-    for node in list(traced.graph.nodes):
-        before = node.args[0] if node.op == "call_module" and _is_gelu(modules[str(node.target)]) else None
-        if not isinstance(before, Node) or before.op != "call_module" or len(before.users) > 1:
-            continue
-        layer = modules[str(before.target)]
-        if type(layer) is not nn.Linear or layer.bias is None or calls[before.target] > 1:
-            continue
-        name = f"{before.target}_activated"  # whoever asks this part for its layer gets the layer
-        traced.add_submodule(name, Activated(layer))
-        with traced.graph.inserting_before(node):
-            node.replace_all_uses_with(traced.graph.call_module(name, before.args, before.kwargs))
-        traced.graph.erase_node(node)
-        traced.graph.erase_node(before)
-        joined = True
-    traced.recompile()
-    return traced if joined else None
-
-
-def _is_gelu(one: nn.Module) -> bool:
-    return type(one) is nn.GELU and one.approximate == "tanh"
-
-
 def reshaped(module: nn.Module) -> nn.Module:
     """A copy in which convolutions that cut their input into patches are products, and others of few channels wider."""
 
     def changed(part: nn.Module) -> nn.Module | None:
         if isinstance(part, Classifier | nn.ModuleList) or not runs_its_code_alone(part):
             return None
-        folds = any(isinstance(one, NORMS) for one in part.modules())  # which cannot be done around what was traced
         for name, child in list(part.named_modules()):
             if type(child) is nn.Conv2d and name and (form := _form_of(child)):
                 part.set_submodule(name, form(child))
-            elif name and not folds and (traced := _activate(child)):
-                part.set_submodule(name, traced)
         return part
 
     return with_networks(module, changed)

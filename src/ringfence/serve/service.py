@@ -38,9 +38,17 @@ def own_process() -> None:
     sys.setswitchinterval(0.0001)
 
 
-def http_server(app: Any, drain: int) -> Any:
+class _Server(uvicorn.Server):
+    """One that its application hears of before requests are waited for."""
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        self.config.app.state.stopping()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+
+def http_server(app: FastAPI, drain: int) -> uvicorn.Server:
     """As the command has it; drain: seconds that requests have to end."""
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             app,
             log_config=None,
@@ -75,6 +83,11 @@ class Service:
             await asyncio.to_thread(one.close)
         if self.jobs is not None:
             await asyncio.to_thread(self.jobs.close)
+
+    def stopping(self) -> None:
+        """Requests end by themselves; who listens to a job would wait for what nobody will do."""
+        if self.jobs is not None:
+            self.jobs.halt()
 
     def model(self, name: str | None) -> Model:
         """The model of that name, the first where none is named."""
