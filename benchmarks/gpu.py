@@ -34,7 +34,7 @@ from ringfence.lift import noise_place
 from ringfence.operators import Crops
 from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
-from ringfence.sampling.probe import CONSENSUS_PARTS, consensus_parts
+from ringfence.sampling.probe import CONSENSUS_PARTS, LONG_PARTS, LONG_RUN, consensus_parts, sizes
 
 LOOP_TIMES = {110: 5.5, 20: 3.8}
 """Least times the per-image loop, by depth, of the fastest form."""
@@ -74,12 +74,13 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
     size = whole_waves(plan.batch, torch.device(device)) if plan.fused else plan.batch  # as plans of ensembles have it
     several = CONSENSUS_PARTS if plan.fused else consensus_parts(size, SHAPE, torch.device(device), 500 * 100_000)
     parts = ForwardPlan(**{**plan.settings(), "batch": size * several, "parts": several})
-    smaller = ForwardPlan(**{**plan.settings(), "batch": plan.batch // 4})
+    rows = plan.batch // 4 if options.quick else max(sizes(torch.device(device), (4, *SHAPE)))  # as plans have them
+    patched = ForwardPlan(**{**plan.settings(), "batch": rows})
     # With the forwards of a draw, roughly, so that all take as long.
     cases: dict[str, tuple[nn.Module, ForwardPlan, float, dict[str, Any]]] = {
         "K-consensus, 2 of 10": (KConsensus(twins, 2), parts, 2.4, {}),
         "ACES, 101 thresholds": (aces, plan, 1.0, {"lanes": aces.names}),
-        "4 patches": (Patches(member, rest), smaller, 4.0, {"lift": lift}),
+        "4 patches": (Patches(member, rest), patched, 4.0, {"lift": lift}),
     }
     found: dict[str, Any] = {"depth": options.small, "form": form, "cases": {}}
     forward = raw_forward(member, plan, seconds, device)
@@ -88,6 +89,8 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
         for _ in range(options.repetitions):
             raw.append(forward())
             n = draws_each(raw[-1] / work, 2 * seconds, options.inputs)
+            if shape.parts == LONG_PARTS:  # which only a long run has
+                n = LONG_RUN * shape.batch // options.inputs
             procedure: Procedure = AcesCertify(n=n) if model is aces else rf.Fixed(n=n)
             rate, each, _ = engine(model, shape, procedure, options.inputs, device, **more)
             rates.append(rate)

@@ -161,18 +161,26 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def ask(options: argparse.Namespace) -> None:
-    """A process of clients: prints how many answers came in the window, and some of them."""
-    bodies, kept, refused = [], list[Any](), [0]
+    """A process of clients: told when and for which radius, it prints how many answers came in the window, and some."""
+    bodies = []
     for x in pictures(256, options.seed):
         Image.fromarray(x.permute(1, 2, 0).numpy()).save(file := io.BytesIO(), "PNG")
         bodies.append(file.getvalue())
     print("ready", flush=True)
-    window = Window(float(input()), options.seconds)
+    for line in sys.stdin:
+        begin, radius = line.split()
+        window = Window(float(begin), options.seconds)
+        print(json.dumps(asyncio.run(asked(radius, window, bodies, options))), flush=True)
+
+
+async def asked(radius: str, window: Window, bodies: list[bytes], options: argparse.Namespace) -> dict[str, Any]:
+    """Clients of one process, each with a connection that it asks on, one request after the other."""
+    kept, refused = list[Any](), [0]
 
     async def client(number: int) -> None:
         await asyncio.sleep(options.warm / 2 * random.random())  # not all at once
         reader, writer = await asyncio.open_connection("127.0.0.1", options.port)
-        path, going = f"/v1/certify?radius={options.radius}&alpha={ALPHA}&seconds=60", True
+        path, going = f"/v1/certify?radius={radius}&alpha={ALPHA}&seconds=60", True
         while going:
             number += 1
             body = bodies[number % len(bodies)]
@@ -185,56 +193,60 @@ def ask(options: argparse.Namespace) -> None:
             going = window.done() if answered else time.time() < window.end
             if answered and len(kept) < 20:
                 kept.append(json.loads(content))
+        writer.close()
 
-    async def clients() -> None:
-        await asyncio.gather(*(client(k * 7919) for k in range(options.clients // ASKERS)))
+    await asyncio.gather(*(client(k * 7919) for k in range(options.clients // ASKERS)))
+    return {"count": window.count, "refused": refused[0], "kept": kept}
 
-    asyncio.run(clients())
-    print(json.dumps({"count": window.count, "refused": refused[0], "kept": kept}))
+
+def askers(options: argparse.Namespace) -> list[subprocess.Popen[str]]:
+    """All processes of clients, begun while the server loads."""
+    pipe, words = subprocess.PIPE, [*again(options), "--role", "ask", "--seed"]
+    return [subprocess.Popen([*words, str(k)], stdin=pipe, stdout=pipe, text=True) for k in range(10, 10 + ASKERS)]
 
 
 def busy(process: int) -> dict[str, float]:
-    """Seconds that each thread of a process and of those it began has worked."""
+    """Seconds that each thread of a process and of those it began has worked, as PROCESS/THREAD."""
     found = {}
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     for path in (path for one in (process, *children) for path in Path(f"/proc/{one}/task").iterdir()):
         told = (path / "stat").read_text().rpartition(")")[2].split()
-        found[path.name] = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+        found[f"{path.parent.parent.name}/{path.name}"] = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
     return found
 
 
-def figure(name: str, options: argparse.Namespace) -> float:
-    """A figure of the server's own."""
+def figures(options: argparse.Namespace) -> dict[str, float]:
+    """The server's own, of its one model."""
     with urlopen(f"http://127.0.0.1:{options.port}/metrics", timeout=60) as reply:
-        lines = reply.read().decode().splitlines()
-    return next(float(line.split()[-1]) for line in lines if line.startswith(f"ringfence_{name}_total"))
+        lines = [line.partition("{model=") for line in reply.read().decode().splitlines()]
+    return {name.removeprefix("ringfence_"): float(rest.split()[-1]) for name, _, rest in lines if rest}
 
 
-def over_http(radius: float, server: int, options: argparse.Namespace) -> dict[str, Any]:
+def over_http(radius: float, server: int, clients: list[Any], options: argparse.Namespace) -> dict[str, Any]:
     """All processes of clients at once; server: its process, of which is told how busy threads were."""
-    words, pipe = ["--role", "ask", "--radius", repr(radius)], subprocess.PIPE
-    askers = [
-        subprocess.Popen([*again(options), *words, "--seed", str(k)], stdin=pipe, stdout=pipe, text=True)
-        for k in range(10, 10 + ASKERS)
-    ]
-    for one in askers:
-        assert one.stdout is not None
-        while one.stdout.readline().strip() not in ("ready", ""):
-            pass
-    begin, before, batches = time.time(), busy(server), figure("batches", options)
-    told = [one.communicate(f"{begin + options.warm}\n", timeout=300)[0] for one in askers]
+    begin = time.time() + options.warm
+    for one in clients:
+        print(begin, repr(radius), file=one.stdin, flush=True)
+    time.sleep(options.warm)
+    before, seen = busy(server), [figures(options)]
+    while time.time() < begin + options.seconds:
+        time.sleep(options.seconds / 10)
+        seen.append(figures(options))
     after, took = busy(server), time.time() - begin
-    batches = figure("batches", options) - batches
+    told = [json.loads(one.stdout.readline()) for one in clients]
     worked = {k: round((after[k] - before.get(k, 0.0)) / took, 3) for k in after}
-    loop = worked.pop(str(server))  # the main thread, whose number is the process's
-    told = [json.loads(one.splitlines()[-1]) for one in told]
+    loop = worked.pop(f"{server}/{server}")  # the main thread, whose number is the process's
     kept = [answer for one in told for answer in one["kept"]]
+    batches, draws = (seen[-1][name] - seen[0][name] for name in ("batches_total", "draws_total"))
     return {
         "rate": sum(one["count"] for one in told) / options.seconds,
         "refused": sum(one["refused"] for one in told),
         "batches": round(batches / took, 1),
+        "fill": round(draws / max(1, batches * options.batch), 3),
+        "in_work": median(one["in_work"] for one in seen),
+        "waiting": median(one["waiting"] for one in seen),
         "loop_busy": loop,
-        "others_busy": sorted(worked.values(), reverse=True)[:3],
+        "others_busy": dict(sorted(worked.items(), key=lambda one: -one[1])[:5]),
         "draws": median(one["draws"] for one in kept),
         "checked": len(kept),
         "wrong": sum(bool(Answer.model_validate(one).wrong()) for one in kept),
@@ -251,6 +263,7 @@ def again(options: argparse.Namespace) -> list[str]:
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     server = subprocess.Popen([*again(options), "--role", "serve"], stdout=subprocess.PIPE, text=True)
+    clients = askers(options)
     assert server.stdout is not None
     rows: list[dict[str, Any]] = []
     try:
@@ -263,12 +276,17 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 break
         else:
             raise SystemExit(f"the server ended with {server.wait()}")
+        for one in clients:
+            while one.stdout is not None and one.stdout.readline().strip() not in ("ready", ""):
+                pass
         for row in rows:
             row["radius"], row["http"] = radius_for(row["draws"])[0], []
             for _ in range(options.repetitions):
-                row["http"].append(over_http(row["radius"], server.pid, options))
-                print(json.dumps(row["http"][-1]), flush=True)
+                row["http"].append(over_http(row["radius"], server.pid, clients, options))
+                print(json.dumps({"draws": row["draws"], "http": row["http"][-1]}), flush=True)
     finally:
+        for one in clients:
+            one.kill()
         server.terminate()
         server.wait(60)
     return rows
@@ -286,7 +304,6 @@ def main() -> int:
     parser.add_argument("--draws", default="400,850,1850", help="that a certificate takes")
     parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--together", action="store_true", help="one process has the model and reads requests")
-    parser.add_argument("--radius", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
@@ -304,7 +321,7 @@ def main() -> int:
             median(row["served"]),
             median(row["certify"]),
         )
-        shares.append(100 * http / certify)
+        shares.append(100 * http / max(certify, 1e-9))
         taken = f"{row['http'][0]['draws']:.0f}"
         table.append(
             [f"{row['radius']:.3f}", taken, f"{certify:.0f}", f"{served:.0f}", f"{http:.0f}", f"{shares[-1]:.0f}"]
@@ -312,8 +329,9 @@ def main() -> int:
     columns = ["radius", "draws each", "certify()", "server without HTTP", "over HTTP", "HTTP %"]
     grid = Grid(f"Certificates a second at a known radius, ResNet-{options.depth}", columns, table)
     wrong = sum(one["wrong"] for row in rows for one in row["http"])
+    most = options.draws.index(max(options.draws))
     bars = [
-        Bar(f"over HTTP, of certify(), at {table[-1][1]} draws each", "at least", 100 * LEAST, shares[-1], "%"),
+        Bar(f"over HTTP, of certify(), at {table[most][1]} draws each", "at least", 100 * LEAST, shares[most], "%"),
         Bar("answers that do not follow from their counts", "at most", 0.0, float(wrong)),
     ]
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"

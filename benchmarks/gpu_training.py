@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_training.py [--cases plain-resnet110,gaussian-resnet110] [--limit 240] [--cache FOLDER]
     python benchmarks/gpu_training.py --list
-    python benchmarks/gpu_training.py --cases "" --keep EARLIER.json [--logs ZOO/*/member-0/log.csv]
+    python benchmarks/gpu_training.py --cases "" --keep EARLIER.json [LATER.json] [--logs ZOO/*/member-0/log.csv]
 
 First all compiled code is made, in parallel; then every case is measured alone, in a process of its own that was
 started beforehand: cuDNN keeps the algorithms it first chose for a shape, so that cases would share them. Data are
@@ -38,7 +38,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=Path("runs/training-cache"), help="of compiled code")
     parser.add_argument("--profile", default="", help="cases whose kernels are listed")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--keep", type=Path, help="an earlier run's file")
+    parser.add_argument("--keep", type=Path, nargs="+", help="files of earlier runs, the latest last")
     parser.add_argument("--logs", type=Path, nargs="*", default=[], help="log.csv of trainings side by side")
     parser.add_argument("--rate", type=float, default=790.0, help="TFLOP/s of dense bf16 where no row says it")
     parser.add_argument("--note", action="append", default=[], help="a remark below the tables")

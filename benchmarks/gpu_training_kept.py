@@ -19,8 +19,19 @@ class Kept:
     origin: Mapping[str, Any]
 
 
-def kept(path: Path, machine: Path | None) -> Kept:
-    """Rows and where they come from; a file of rows alone has its own date, and the machine of another result."""
+def kept(paths: Sequence[Path], machine: Path | None) -> Kept:
+    """Rows of all files and where the last comes from; a case that a later file has is that one's alone."""
+    rows: list[dict[str, Any]] = []
+    logs: dict[str, Sequence[float]] = {}
+    for one in (_of_file(path, machine) for path in paths):
+        anew = {row["case"] for row in one.rows}
+        rows = [row for row in rows if row["case"] not in anew] + list(one.rows)
+        logs, origin = {**logs, **one.logs}, one.origin
+    return Kept(rows, logs, origin)
+
+
+def _of_file(path: Path, machine: Path | None) -> Kept:
+    """A file of rows alone has its own date, and the machine of another result."""
     content = json.loads(path.read_text())
     if "measurements" in content:
         origin = {"date": content["date"], "environment": content["environment"]}

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from common import Bar, Grid, Report
+from gpu_training_kinds import kinds_grid
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -164,6 +165,7 @@ def report(
     tflops = measured[-1] if measured else settings["rate"]
     whence = "measured in this run" if measured else "measured on such a device in another run"
     notes = [f"100% of bf16 are {tflops:g} TFLOP/s, {whence}; counted are products and convolutions.", *notes]
-    grids = [steps_grid(rows, tflops), attacks_grid(rows, tflops), parts_grid(rows), epochs_grid(rows, logs)]
+    grids = [steps_grid(rows, tflops), kinds_grid(rows), attacks_grid(rows, tflops)]
+    grids += [parts_grid(rows), epochs_grid(rows, logs)]
     raw = {"rows": list(rows), "logs": dict(logs)}
     return Report("gpu_training", settings, [one for one in grids if one.rows], bars(rows), raw, notes)

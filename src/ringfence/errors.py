@@ -1,13 +1,18 @@
-"""One tree of exceptions. Every message names the argument, the rule, the value received and the remedy."""
+"""One tree of exceptions, and text that a terminal shows and does not obey.
+
+Every message names the argument, the rule, the value received and the remedy. Names of files, factories, lanes and
+labels come from elsewhere: wherever they are shown they are made printable here.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ringfence.printable import printable
-
 T = TypeVar("T")
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class RingfenceError(Exception):
@@ -33,9 +38,7 @@ class RingfenceError(Exception):
         """The message for a reader who calls arguments by these names, as the command line does (``--size``)."""
         written = (one.partition(" ") for one in self.argument.split(", "))
         argument = ", ".join(names.get(name, name) + space + value for name, space, value in written)
-        rule, remedy = self.rule, self.remedy
-        for name, other in names.items():
-            rule, remedy = rule.replace(f"`{name}`", other), remedy.replace(f"`{name}`", other)
+        rule, remedy = (renamed(part, names) for part in (self.rule, self.remedy))
         return printable(f"{argument}: {rule}; got {self.received}. {remedy}")
 
 
@@ -105,3 +108,40 @@ class Collected:
         found = list({str(one): one for one in self.problems}.values())
         if found:
             raise found[0] if len(found) == 1 else Problems(found)
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """The text, whose arguments in backticks have other names for its reader."""
+    for name, other in names.items():
+        text = text.replace(f"`{name}`", other)
+    return text
+
+
+def printable(text: str) -> str:
+    """The text with control characters, terminal escapes and direction marks written out (``\\x1b``).
+
+    Line ends stay: messages have several lines. Inside a name they are written out by one_line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if _plain(one) else one.encode("unicode_escape").decode() for one in text)
+
+
+def one_line(text: object) -> str:
+    """The same for a name, which could otherwise bring lines of its own into what is printed."""
+    return printable(str(text)).replace("\n", "\\n")
+
+
+def cell(value: object) -> object:
+    """A value for a CSV file that no spreadsheet takes for a formula: such text gets an apostrophe in front."""
+    if not isinstance(value, str) or len(value) < 2 or not value.startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def _plain(one: str) -> bool:
+    return one == "\n" or one.isprintable() or unicodedata.category(one) == "Zs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from configs import small_config
 
-from ringfence.analysis.stages import consensus_of, consensus_stats
+from ringfence.analysis.stages import consensus_stats
 from ringfence.errors import ArgumentError
 from ringfence.store import RunConfig
 
@@ -44,9 +44,9 @@ def test_lanes_are_known_by_their_run() -> None:
             lanes=["main", "consensus-1", "soft-3"],
         )
 
-    assert consensus_of(config(consensus=[2]), "main") == (3, 2)
-    assert consensus_of(config(consensus=[1, 2]), "consensus-1") == (3, 1)
-    assert consensus_of(config(consensus=[1, 2]), "soft-3") is None
-    assert consensus_of(config(consensus=[]), "main") is None
+    assert config(consensus=[2]).consensus("main") == (3, 2)
+    assert config(consensus=[1, 2]).consensus("consensus-1") == (3, 1)
+    assert config(consensus=[1, 2]).consensus("soft-3") is None
+    assert config(consensus=[]).consensus("main") is None
     denoised = ["default", "denoised:dncnn@d.pt+default", "default:1"]
-    assert consensus_of(config(consensus=[2], members=denoised), "main") is None, "two forwards in one member"
+    assert config(consensus=[2], members=denoised).consensus("main") is None, "two forwards in one member"

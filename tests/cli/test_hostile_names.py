@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from ringfence.errors import DataError
-from ringfence.printable import cell, one_line, printable
+from ringfence.errors import DataError, cell, one_line, printable
 
 Call = Callable[..., Result]
 

@@ -19,7 +19,7 @@ from click.testing import Result
 import ringfence as rf
 from ringfence.cli.sweep_commands import PROGRAM, job_of, settings_of, words_of
 from ringfence.errors import ArgumentError
-from ringfence.sweep.schedule import Worker
+from ringfence.sweep.worker import Worker
 
 Call = Callable[..., Result]
 Start = Callable[..., subprocess.Popen[str]]

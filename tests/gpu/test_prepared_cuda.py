@@ -76,6 +76,36 @@ def test_compiled_and_folded_networks_are_the_networks(plan: ForwardPlan) -> Non
     assert checked(trained_like(20), plan).forward.plan == plan
 
 
+class LikeImageNets(nn.Module):
+    """How networks for ImageNet begin, and a shortcut with a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16)
+        self.left, self.right = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(16, 32, 1)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.stem(x)))
+        found: Tensor = self.head(torch.relu(self.left(x) + self.right(x)).mean((2, 3)))
+        return found
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_joined_networks_are_the_networks(compile: bool) -> None:
+    torch.manual_seed(0)
+    network = LikeImageNets()
+    for _ in range(3):
+        network(torch.rand(32, 3, 32, 32))
+    network.eval()
+    plan = ForwardPlan(256, "bf16", channels_last=True, compile=compile, fold=True, joined=True)
+    found = checked(network, plan)
+    assert found.forward.plan == plan
+    rows, device = found.sample[:64], torch.device(DEVICE)
+    exact, plain = (Forward(network, ForwardPlan(64, one), device, 10)(rows).scores for one in ("fp32", "bf16"))
+    assert (found.answer.scores[:64] - exact).norm() <= 1.5 * (plain - exact).norm()
+
+
 @needs_kernel
 def test_a_fused_network_that_is_another_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     if (problem := why_not(torch.device(DEVICE))) is not None:

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import fold_batch_norm
 from ringfence.classifiers.architectures import resnet
+from ringfence.noise.checked import checked_kernel
 from ringfence.sampling.forward import compiled
 from ringfence.training.fabric import compile_members, make_fabric
+from ringfence.training.narrow import KERNEL
 from ringfence.training.objectives.compiled_gradient import Differentiated, differentiated
 from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
 
@@ -48,6 +50,7 @@ def test_convolutions_of_few_channels_are_those_of_float64(before: int, after: i
 def test_a_compiled_member_uses_them_and_has_the_plain_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     from ringfence.training import narrow_kernel
 
+    assert checked_kernel(KERNEL, torch.device("cuda", torch.cuda.current_device()))  # counts no more, below
     calls: list[str] = []
     for name in ("convolved", "to_weight"):
         real = getattr(narrow_kernel, name)

@@ -13,7 +13,7 @@ from ringfence.classifiers import Denoised, Normalize
 from ringfence.classifiers.architectures import EfficientNetLite0, LeNet
 from ringfence.errors import ModelError
 from ringfence.models import load_model
-from ringfence.models.normalization import normalization_inside
+from ringfence.models.architecture import normalization_inside
 from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.run import build_member
 

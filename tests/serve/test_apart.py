@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from torch import Tensor
 
 import ringfence as rf
 from ringfence.errors import ArgumentError, Problems, RingfenceError, StoreError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.apart import Lost, Office, in_own_process
+from ringfence.serve.app import create_app
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.line import Line
 from ringfence.serve.schemas import Answer, ModelInfo
@@ -84,6 +86,23 @@ def test_a_model_is_described_as_in_one_process(office: Office, here: list[Serve
     for one, other in zip(office.models, here, strict=True):
         assert ModelInfo.of(one, None) == ModelInfo.of(other, None)
         assert one.config_hash == other.config_hash
+
+
+def test_every_route_says_what_it_says_in_one_process(office: Office, here: list[Served], digits: list[Tensor]) -> None:
+    def said(models: list[Any]) -> Iterator[Any]:
+        client = TestClient(create_app(models), base_url="http://127.0.0.1")  # without its end, which is the models'
+        for path in ("openapi.json", "v1/model", "healthz", "readyz", "", "v1/certify", "v1/jobs"):
+            reply = client.get(f"/{path}")
+            yield path, reply.status_code, reply.text
+        yield {line.split("{")[0].split()[0] for line in client.get("/metrics").text.splitlines() if line[0] != "#"}
+        for asked in ("radius=0.1", "radius=99", "alpha=0.5", "seconds=1e-9", "seconds=1e9", "model=x", "signed=true"):
+            reply = client.post(f"/v1/certify?{asked}", json={"input": digits[0].tolist()})
+            yield asked, reply.status_code, {key: one for key, one in reply.json().items() if key != "seconds"}
+
+    apart = list(said(office.models))
+    assert apart == list(said(here))
+    assert [code for _, code, _ in apart[:7]] == [200, 200, 200, 200, 200, 405, 404]
+    assert [code for _, code, _ in apart[8:]] == [200, 422, 422, 503, 422, 404, 422]
 
 
 def test_what_no_model_could_answer_is_refused_at_once(office: Office, digits: list[Tensor]) -> None:
@@ -208,6 +227,7 @@ def test_what_gathers_goes_in_one_message() -> None:
     while sum(map(len, heard)) < 100 + len(heard):
         time.sleep(0.01)
     assert len(heard) <= 3, "those that came while the first was held go together"
+    assert all(message[0] == ("news",) for message in heard), "whoever hears that there is no answer may ask why"
     items = [item for message in heard for item in message]
     assert [item for item in items if item != ("news",)] == [("item", number) for number in range(100)]
     here.close()

@@ -242,6 +242,7 @@ def test_what_there_is_and_how_it_fares(asker: Any) -> None:
     figures = asker.get("/metrics").text
     assert 'ringfence_requests_total{route="/v1/certify",status="200"}' in figures
     assert 'ringfence_draws_total{model="default"}' in figures
+    assert 'ringfence_in_work{model="default"} 0.0' in figures
     assert asker.get("/nothing").status_code == 404
     assert asker.get("/v1/certify").status_code == 405
     assert asker.get("/docs").status_code == 404, "it would load scripts from elsewhere"

@@ -66,6 +66,29 @@ class Process:
         return code
 
 
+class Stream:
+    """Somebody who listens to a job."""
+
+    def __init__(self, url: str, job: str) -> None:
+        self.lines, begun = list[str](), threading.Event()
+
+        def listen() -> None:
+            with httpx.stream("GET", f"{url}/v1/jobs/{job}/events", timeout=60) as reply:
+                for line in reply.iter_lines():
+                    self.lines.append(line)
+                    begun.set()
+
+        self._thread = threading.Thread(target=listen, daemon=True)
+        self._thread.start()
+        assert begun.wait(60)
+
+    def error(self) -> str:
+        """What it ended with."""
+        self._thread.join(60)
+        assert self.lines[-3] == "event: error", self.lines[-3:]
+        return self.lines[-2]
+
+
 def alive(process: int) -> bool:
     """Whether it is there, and not only its name."""
     try:
@@ -138,13 +161,13 @@ def test_nobody_is_another_client_by_saying_so(start: Start) -> None:
 
 @pytest.mark.parametrize("where", ["--apart", "--together"])
 def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Tensor], where: str) -> None:
-    server = start("--jobs", "jobs", "--limit", "draws=10_000_000", where)
+    server = start("--jobs", "jobs", "--limit", "draws=10_000_000", "--limit", "drain=600", where)
     workers = server.workers()
     assert len(workers) == (where == "--apart")
     replies: list[Answer] = []
     with Client(server.url) as client:
         job = client.submit(torch.stack(digits[:3]))
-        begun = threading.Event()
+        begun, stream = threading.Event(), Stream(server.url, job)
 
         def ask() -> None:
             for name, told in client.events(digits[0], seconds=2.0):
@@ -159,6 +182,7 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
         assert server.stop() == 143
         asking.join(60)
     assert not any(map(alive, workers))
+    assert "a server that stops" in stream.error(), "whoever listens does not keep it"
     assert replies[0].wrong(digits[0]) == []
     assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
     again = start("--jobs", "jobs", "--limit", "draws=3000")
@@ -167,9 +191,10 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
 
 
 def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) -> None:
-    server = start("--limit", "draws=10_000_000", "--apart")
+    server = start("--jobs", "jobs", "--limit", "draws=10_000_000", "--apart")
     (worker,) = server.workers()
     with Client(server.url, patience=0.0) as client, ThreadPoolExecutor(1) as pool:
+        stream = Stream(server.url, client.submit(torch.stack(digits[:20])))
         asking = pool.submit(client.certify, digits[0], seconds=10.0)
         while "ringfence_draws_total" not in (told := httpx.get(f"{server.url}/metrics").text) or (
             'ringfence_draws_total{model="digits"} 0.0' in told
@@ -177,6 +202,7 @@ def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) ->
             time.sleep(0.02)
         os.kill(worker, signal.SIGKILL)
         assert isinstance(asking.exception(60), AnswerError)
+    assert "a process that has ended" in stream.error()
     assert server.running.wait(60) == 2
     server.reader.join(60)
     assert any("must work in their process" in line and "code -9" in line for line in server.lines), server.lines

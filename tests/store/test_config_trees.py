@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from configs import small_config
 
-from ringfence.analysis.stages import consensus_of
 from ringfence.store import RunConfig
 
 
@@ -50,8 +49,8 @@ def test_what_flags_stored_becomes_the_tree() -> None:
 
 
 def test_a_consensus_is_known_by_its_tree() -> None:
-    assert consensus_of(config("consensus(a, b, c, agree=2)"), "main") == (3, 2)
-    assert consensus_of(config("soft(a, b, c)"), "main") is None
+    assert config("consensus(a, b, c, agree=2)").consensus("main") == (3, 2)
+    assert config("soft(a, b, c)").consensus("main") is None
 
 
 def test_the_tree_tells_what_is_reduced() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.errors import ArgumentError
 from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
-from ringfence.sweep.schedule import Worker
+from ringfence.sweep.worker import Worker
 
 Read = Callable[..., Sweep]
 

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.functional import leaky_relu
 
 from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError
@@ -13,6 +18,15 @@ from ringfence.training.objectives.compiled_gradient import Differentiated, diff
 from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
 
 ROWS = 6
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compiled before, and what is passed to a compiler is used as it is, unless a test says more."""
+    monkeypatch.setattr(compiled_gradient, "_KNOWN", [])
+    monkeypatch.setattr(compiled_gradient, "_CHECKED", WeakKeyDictionary())
+    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: run)
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -36,9 +50,7 @@ def test_what_is_compiled_is_the_plain_function_of_each_members_own_tensors(
 ) -> None:
     """Members of one architecture share the code; their weights and statistics are their own."""
     made: list[object] = []
-    monkeypatch.setattr(compiled_gradient, "_FAST", {})
     monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: made.append(run) or run)
-    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
     x, y = inputs()
     for seed in range(2):
         member, other = network(seed), network(seed)
@@ -53,28 +65,72 @@ def test_what_is_compiled_is_the_plain_function_of_each_members_own_tensors(
     assert len(made) == 1
 
 
-def test_compiled_gradients_that_are_not_the_plain_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(run: object, **more: object) -> object:
-        def without(number: int, x: Tensor, y: Tensor, first: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-            found: tuple[Tensor, ...] = run(number, x, y, first.detach(), *rest)  # type: ignore[operator]
-            return found
+def lost(value: Tensor) -> Tensor:
+    """The value without its derivatives."""
+    return value.detach() + 0 * value
 
-        return without
 
-    monkeypatch.setattr(compiled_gradient, "_FAST", {})
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("values", [margin_over_runner_up, loss_of_rows])
+def test_compiled_code_that_loses_the_derivative_of_a_part_is_refused(
+    values: compiled_gradient.Values, precision: str, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In half precision all three together hid one of them."""
+
+    def forgetful(run: Callable[..., tuple[Tensor, ...]], **more: object) -> object:
+        return lambda *given: [lost(one) if at == part else one for at, one in enumerate(run(*given))]
+
     monkeypatch.setattr(compiled_gradient, "compiled", forgetful)
-    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
+    with (
+        torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"),
+        pytest.raises(ArgumentError, match=r"compile: a compiled network must have the gradients"),
+    ):
+        compiled_gradient._fast(network(), *inputs(), values)
+
+
+class Sloped(nn.Sequential):
+    """Networks that print alike, have the same shapes and compute other things."""
+
+    slope = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return leaky_relu(super().forward(x), self.slope)
+
+
+def test_networks_of_one_look_that_compute_other_things_share_no_code() -> None:
+    x, y = inputs()
+    for slope in (0.1, 0.9):
+        torch.manual_seed(0)
+        member = Sloped(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+        member.slope = slope
+        fast = compiled_gradient._fast(member, x, y, loss_of_rows)
+        torch.testing.assert_close(fast.scores, differentiated(member, x, y, loss_of_rows).scores)
+    assert len(compiled_gradient._KNOWN) == 2
+
+
+def test_code_that_members_share_is_checked_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilers may make it anew for weights that are laid out in another way."""
+    second = network(1)
+
+    def wrong_for_one(run: Callable[..., tuple[Tensor, ...]], **more: object) -> object:
+        def for_all_but_one(*given: Tensor) -> object:
+            found = run(*given)
+            return [lost(one) for one in found] if any(one is second.conv1.weight for one in given) else found
+
+        return for_all_but_one
+
+    monkeypatch.setattr(compiled_gradient, "compiled", wrong_for_one)
+    compiled_gradient._fast(network(0), *inputs(), loss_of_rows)
     with pytest.raises(ArgumentError, match=r"compile: a compiled network must have the gradients"):
-        compiled_gradient._fast(network(), *inputs(), margin_over_runner_up)
+        compiled_gradient._fast(second, *inputs(), loss_of_rows)
 
 
 def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*given: object) -> None:
         raise RuntimeError("no such graph")
 
-    monkeypatch.setattr(compiled_gradient, "_FAST", {})
     monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: fails)
-    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
     x, y = inputs()
     with pytest.warns(UserWarning, match="uncompiled: RuntimeError: no such graph"):
         first = compiled_gradient._fast(network(), x, y, loss_of_rows)
@@ -119,13 +175,23 @@ def test_other_convolutions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("ringfence" in str(node.target) for node in graph.graph.nodes)
 
 
+@pytest.mark.parametrize(("rows", "ours"), [(2**17, 0), (2**17 - 1, 1)])
+def test_tensors_of_more_numbers_than_kernels_can_address_stay_with_torch(
+    rows: int, ours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    with FakeTensorMode():
+        x = torch.empty(rows, 16, 32, 32).contiguous(memory_format=torch.channels_last)
+        graph = make_fx(lambda x, w: torch.conv2d(x, w, padding=1))(x, torch.empty(16, 16, 3, 3))
+    narrow.exchange(graph.graph)
+    assert sum("ringfence" in str(node.target) for node in graph.graph.nodes) == ours
+
+
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_the_compiler_tells_functions_of_one_code_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps what it compiled by the code: gradients of another value would have been taken for these."""
-    monkeypatch.setattr(compiled_gradient, "_FAST", {})
     aot = {"dynamic": False, "backend": "aot_eager"}
     monkeypatch.setattr(compiled_gradient, "compiled", lambda run, **more: torch.compile(run, **aot))
-    monkeypatch.setattr(compiled_gradient, "narrow_options", dict)
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10)]
     member, (x, y) = nn.Sequential(*layers).train(), inputs()

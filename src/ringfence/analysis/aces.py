@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ringfence.analysis.metrics import checked_radii
+from ringfence.analysis.metrics import USUAL_RADII, checked_radii
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.store.logs import Component
 from ringfence.types import ABSTAIN, FloatArray, IntArray
@@ -110,6 +110,13 @@ def measure(answers: Answers, radii: Sequence[float]) -> ThetaMetrics:
         answers.alpha,
         answers.sound,
     )
+
+
+def measured(answers: Sequence[Answers], radii: Sequence[float] | None = None) -> list[ThetaMetrics]:
+    """Figures of every theta; None: the usual radii as far as a known-radius run can tell."""
+    target = answers[0].target
+    usual = USUAL_RADII if target is None else sorted({0.0, target})
+    return [measure(one, usual if radii is None else radii) for one in answers]
 
 
 def best_theta(

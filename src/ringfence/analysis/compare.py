@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
@@ -11,11 +9,11 @@ from typing import Any, final
 import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
+from ringfence.analysis.columns import csv_text
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
-from ringfence.errors import AlphaError, ArgumentError
+from ringfence.errors import AlphaError, ArgumentError, cell
 from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
-from ringfence.printable import cell
 from ringfence.stats import AlphaLedger
 from ringfence.stats.norms import refuse_mixed
 from ringfence.store import RunConfig
@@ -334,15 +332,11 @@ def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
     for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
         able = [run for run in runs if radius in run.certified_accuracy]
         best = max(able, key=lambda run: run.certified_accuracy[radius])
-        name = best.path + (f" [{best.lane}]" if best.lane else "")
-        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], name, best.sound))
+        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], best.name, best.sound))
     return points
 
 
 def as_csv(rows: Sequence[Comparison]) -> str:
     """One line per comparison, full precision."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0].row()), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{name: cell(value) for name, value in row.row().items()} for row in rows])
-    return text.getvalue()
+    written = ({name: cell(value) for name, value in row.row().items()} for row in rows)
+    return csv_text(list(rows[0].row()), written)

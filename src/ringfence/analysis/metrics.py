@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ringfence.analysis.columns import Columns, Source, columns_of
-from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_of, consensus_stats, stage_summary
+from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.stats.norms import InNorm
@@ -58,6 +58,11 @@ class RunMetrics:
     stages: StageSummary | None = None
     norm: str = "l2"
     proved: str = "l2"
+
+    @property
+    def name(self) -> str:
+        """Its path, with the lane where a run has several."""
+        return self.path + (f" [{self.lane}]" if self.lane else "")
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that ``ringfence metrics --json`` prints for this run."""
@@ -142,7 +147,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
 
 def _consensus(one: RunMetrics, run: RunFolder) -> ConsensusStats | None:
     """What the lane saved, where it is a K-consensus."""
-    found = consensus_of(run.config, one.lane or "main")
+    found = run.config.consensus(one.lane or "main")
     return consensus_stats(*found, one.forwards, one.draws) if found and one.draws else None
 
 

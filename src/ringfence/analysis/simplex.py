@@ -9,8 +9,7 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.errors import ArgumentError
-from ringfence.mechanisms import Mechanism, mechanism
-from ringfence.mechanisms.registry import BestOf
+from ringfence.mechanisms import BestOf, Mechanism, mechanism
 from ringfence.progress import followed
 from ringfence.types import BoolArray, FloatArray, IntArray
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from ringfence.errors import ArgumentError
 from ringfence.record import Record, StageTally
-from ringfence.store import RunConfig
 from ringfence.types import IntArray
 
 
@@ -149,16 +148,3 @@ def consensus_stats(members: int, agree: int, forwards: int, draws: int) -> Cons
         return None
     share = 1.0 if agree == members else (members - each) / (members - agree)
     return ConsensusStats(members, agree, share, each)
-
-
-def consensus_of(config: RunConfig, lane: str) -> tuple[int, int] | None:
-    """(k, K) of the K-consensus that a lane of a run is; None where it is something else.
-
-    None for denoised members too: two forwards each, and four of them may be two members or four.
-    """
-    ensemble: Mapping[str, Any] = config.ensemble
-    members, asked = len(ensemble.get("members", ())), list(ensemble.get("consensus", ()))
-    if not asked or any(str(spec).startswith(("denoised:", "denoised(")) for spec in ensemble.get("members", ())):
-        return None
-    agree = int(asked[0]) if lane == "main" else config.classifier.lane(lane).agree
-    return None if agree is None else (members, agree)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from functools import partial
+from inspect import signature
+from typing import Any
 
 from torch import nn
-from torch.fx import GraphModule, Node, symbolic_trace
+from torch.fx import GraphModule, Node, Proxy, Tracer
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
@@ -31,9 +34,33 @@ def _folded(module: nn.Module, joined: bool) -> nn.Module | None:
     if composed or not any(isinstance(part, NORMS) for part in module.modules()) or not runs_its_code_alone(module):
         return None
     try:
-        return _fold_traced(symbolic_trace(module), joined)
+        return _fold_traced(traced_alone(module), joined)
     except Exception:  # control flow, data-dependent shapes: tracing may fail in any way, and nothing is lost
         return None
+
+
+def traced_alone(module: nn.Module) -> GraphModule:
+    """The module as it runs on a batch and nothing else.
+
+    torch's tracer takes every argument for given: it would follow "if mask is not None" where no mask ever comes.
+    """
+    arguments = signature(module.forward).parameters.items()
+    graph = _Tracer().trace(module, {name: one.default for name, one in arguments if one.default is not one.empty})
+    return GraphModule(module, graph, type(module).__name__)
+
+
+def _in_place(name: str) -> Any:
+    return lambda x, y: x.tracer.create_proxy("call_function", getattr(operator, name), (x, y), {})
+
+
+IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
+_Proxy: Any = type("_Proxy", (Proxy,), {f"__{name}__": _in_place(name) for name in IN_PLACE})
+"""torch's takes x += y for x = x + y: whatever else is called x would keep its old value."""
+
+
+class _Tracer(Tracer):
+    def proxy(self, node: Node) -> Any:
+        return _Proxy(node, self)
 
 
 def _fold_traced(traced: GraphModule, joined: bool) -> GraphModule:

@@ -1,9 +1,8 @@
-"""Convolutions for GPUs: joined with the bias, ReLU and shortcut that follow, or as the matrix product that they are.
+"""Convolutions joined with the bias, ReLU and shortcut that follow.
 
 At ImageNet's sizes a residual network is bound by memory: what follows a convolution reads and writes all that it has
-just written. cuDNN has one kernel for all of it. And what cuts an image into patches, as vision transformers begin, is
-a product, for which cuDNN takes ten times as long. Sums are rounded at other places: another form of the network,
-checked as all are.
+just written. cuDNN has one kernel for all of it. Sums are rounded at other places: another form of the network, checked
+as all are.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
-from torch.nn.functional import linear, relu
-
-from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
+from torch.nn.functional import relu
 
 RELUS = (torch.relu, relu)
-SUMS = (operator.add, torch.add)
+SUMS = (operator.add, operator.iadd, torch.add)
 
 
 @final
@@ -45,11 +42,21 @@ def _joined(
 ) -> Tensor:  # fmt: skip
     """cuDNN's on CUDA, elsewhere one after the other."""
     how = (stride, padding, dilation, groups)
-    if not x.is_cuda:
+    if not x.is_cuda or not all(_placed_as_its_output(one, x, weight, *how[:3]) for one in shortcut):
         return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, *how)))
     if shortcut:
         return torch.cudnn_convolution_add_relu(x, weight, shortcut[0], 1, bias, *how)
     return torch.cudnn_convolution_relu(x, weight, bias, *how)
+
+
+def _placed_as_its_output(
+    shortcut: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int]
+) -> bool:
+    """Whether a shortcut has the shape and type of a convolution's output; cuDNN's kernel is for those, and torch does
+    not ask."""
+    each = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    pixels = [(size + 2 * around - by * (taps - 1) - 1) // step + 1 for size, taps, step, around, by in each]
+    return shortcut.dtype == x.dtype and shortcut.shape == (len(x), len(weight), *pixels)
 
 
 @_joined.register_fake
@@ -57,50 +64,13 @@ def _(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
     stride: list[int], padding: list[int], dilation: list[int], groups: int,
 ) -> Tensor:  # fmt: skip
-    return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
-
-
-@final
-class Cut(nn.Module):
-    """A convolution whose patches lie side by side, as a product of matrices."""
-
-    def __init__(self, convolution: nn.Conv2d) -> None:
-        super().__init__()
-        self.weight, self.bias = convolution.weight, convolution.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, K, H / h, W / w); what is left at the edges is not read."""
-        high, wide = self.weight.shape[2:]
-        down, across = x.shape[2] // high, x.shape[3] // wide
-        cut = x[:, :, : down * high, : across * wide].reshape(len(x), -1, down, high, across, wide)
-        rows = cut.permute(0, 2, 4, 1, 3, 5).reshape(len(x), down * across, -1)
-        return linear(rows, self.weight.flatten(1), self.bias).transpose(1, 2).reshape(len(x), -1, down, across)
-
-
-def cut_as_products(module: nn.Module) -> nn.Module:
-    """A copy in which convolutions that cut their input into patches are products."""
-
-    def changed(part: nn.Module) -> nn.Module | None:
-        if isinstance(part, Classifier | nn.ModuleList) or not runs_its_code_alone(part):
-            return None
-        for name, child in list(part.named_modules()):
-            if type(child) is nn.Conv2d and _cuts(child) and name:
-                part.set_submodule(name, Cut(child))
-        return part
-
-    return with_networks(module, changed)
-
-
-def _cuts(one: nn.Conv2d) -> bool:
-    plain = set(one.padding) == {0} and set(one.dilation) == {1} and one.groups == 1
-    return plain and one.kernel_size == one.stride and min(one.kernel_size) > 1
+    return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, stride, padding, dilation, groups)))
 
 
 def join(traced: GraphModule) -> None:
     """Join what can be joined, in place; a convolution whose sum is read elsewhere, or that is called twice, is not."""
     graph, modules = traced.graph, dict(traced.named_modules())
     _leave_out_identities(traced, modules)
-    places = {node: place for place, node in enumerate(graph.nodes)}
     calls = [node.target for node in graph.nodes if node.op == "call_module"]
 
     def joinable(node: Node) -> bool:
@@ -112,15 +82,20 @@ def join(traced: GraphModule) -> None:
 
     for node in list(graph.nodes):
         before = node.args[0] if _is_relu(node, modules) and node.args else None
-        if not isinstance(before, Node):
+        # It is moved to where the ReLU stands: what comes between might change its input in place.
+        if not isinstance(before, Node) or before is not node.prev:
             continue
         chosen, rest = before, tuple[Any, ...]()
         if before.target in SUMS and len(before.users) == 1 and not before.kwargs:
-            found = [one for one in before.args if isinstance(one, Node) and joinable(one)]
-            if not found or not all(isinstance(one, Node) for one in before.args):
+            added = {one for one in before.args if isinstance(one, Node)}
+            found, chosen = {one for one in added if joinable(one)}, before.prev
+            if chosen not in found or len(added) != 2:
                 continue
-            chosen = max(found, key=places.__getitem__)
-            rest = tuple(one for one in before.args if one is not chosen)
+            if before.target is operator.iadd and before.args[0] not in found:
+                continue  # someone else may read what is changed here
+            rest = tuple(added - {chosen})
+            for other in found - {chosen}:
+                _move_bias(modules[str(other.target)], modules[str(chosen.target)])
         elif not joinable(before):
             continue
         name = str(chosen.target)
@@ -129,6 +104,15 @@ def join(traced: GraphModule) -> None:
             node.replace_all_uses_with(graph.call_module(name, (chosen.args[0], *rest)))
         for old in dict.fromkeys((node, before, chosen)):
             graph.erase_node(old)
+
+
+def _move_bias(of: nn.Module, to: nn.Module) -> None:
+    """Of two convolutions that are added up one adds both: a bias by itself takes a pass over memory."""
+    assert isinstance(of, nn.Conv2d)
+    assert isinstance(to, nn.Conv2d)
+    assert of.bias is not None
+    assert to.bias is not None
+    to.bias, of.bias = nn.Parameter(to.bias + of.bias, requires_grad=False), None
 
 
 def _leave_out_identities(traced: GraphModule, modules: dict[str, nn.Module]) -> None:

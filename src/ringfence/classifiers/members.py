@@ -47,7 +47,7 @@ class Members(Classifier):
     @property
     def stackable(self) -> bool:
         """Whether all members are networks of one architecture, normalised or not, that differ in weights alone."""
-        return len(self.members) > 1 and all(_alike(one, self.members[0]) for one in self.members)
+        return len(self.members) > 1 and all(alike(one, self.members[0]) for one in self.members)
 
     def use_stack(self, stacked: bool) -> None:
         """Choose how members run; stacked is refused where they differ."""
@@ -91,7 +91,7 @@ def _precise(scores: Tensor) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def _alike(one: nn.Module, other: nn.Module) -> bool:
+def alike(one: nn.Module, other: nn.Module) -> bool:
     """Whether running ``other`` with the weights of ``one`` is running ``one``.
 
     Wrappers whose work varies are left out; so are modules with differing attributes, whatever their weights, and

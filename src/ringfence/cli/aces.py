@@ -10,6 +10,8 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, written_numbers
 from ringfence.cli.help import HelpfulCommand
+from ringfence.cli.tables import points_json, print_points
+from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -32,13 +34,12 @@ def compose_command(
 ) -> None:
     """Join components that were evaluated apart, for every threshold, without any model."""
     with friendly():
-        from ringfence.analysis.aces import compose
+        from ringfence.analysis.aces import compose, measured
         from ringfence.analysis.aces_runs import certification_part, core_part, selection_parts
-        from ringfence.cli.tables import points_json, points_of, print_points
 
         asked = written_numbers(radii, "--radii")
         found = compose(certification_part(certification), selection_parts(selection), core_part(core))
-        points = points_of(found, asked)
+        points = measured(found, asked)
         if as_json:
             print_json(points_json(points))
         else:
@@ -61,16 +62,14 @@ def frontier_command(
 ) -> None:
     """Natural accuracy against ACR and certified accuracy over all thresholds: table and pictures."""
     with friendly():
-        from ringfence.analysis.aces import best_theta
+        from ringfence.analysis.aces import best_theta, measured
         from ringfence.analysis.aces_runs import AcesRun
         from ringfence.analysis.aces_runs import baseline as baseline_figures
-        from ringfence.cli.tables import points_json, points_of, print_points
-        from ringfence.errors import ArgumentError
         from ringfence.report.aces_drawing import save_pictures
         from ringfence.store import RunFolder
 
         found = AcesRun.read(RunFolder.open(run))
-        points = points_of(found.answers(), written_numbers(radii, "--radii"))
+        points = measured(found.answers(), written_numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):
             rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
             raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure.name}", remedy)

@@ -11,6 +11,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, ready, remark, results, say, together
 from ringfence.cli.derived import DerivedCommand, field_option
+from ringfence.cli.tables import percent, table
 from ringfence.settings import settings_of
 
 if TYPE_CHECKING:
@@ -80,8 +81,6 @@ def _tree(run: Path, members: str, vote: str) -> str:
 
 
 def _print(found: AttackResult) -> None:
-    from ringfence.cli.tables import percent, table
-
     say(f"Accuracy (%) under {found.attack} within {found.norm} radius r, {found.run}")
     columns = zip(found.radii, found.certified, found.empirical, strict=True)
     rows = [(f"{radius:g}", percent(certified), percent(empirical)) for radius, certified, empirical in columns]

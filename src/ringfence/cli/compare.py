@@ -12,6 +12,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.tables import percent, sparkline, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -90,7 +91,6 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: In
     """The best certified accuracy per radius, and whose it is."""
     from ringfence.analysis.compare import envelope
     from ringfence.analysis.metrics import load_metrics
-    from ringfence.cli.tables import percent, table
 
     asked = written_numbers(radii, "--radii")
     points = envelope([one for path in paths for one in load_metrics(path, asked, shown=shown)])
@@ -116,7 +116,6 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
     from rich.text import Text
 
     from ringfence.analysis.compare import certified_shares
-    from ringfence.cli.tables import percent, sparkline, table
 
     for bounds, run in sorted(runs, key=lambda one: (one[1].sigma, one[1].n or 0)):
         draws = "" if run.n is None else f", n {run.n:,}"
@@ -144,8 +143,6 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     """Gains and how sure they are, one column per comparison."""
-    from ringfence.cli.tables import percent, table
-
     against = [_short(one.against, found) for one in found]
     rows: list[tuple[str, list[str]]] = [
         ("B", against),

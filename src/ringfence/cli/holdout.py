@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results, say
+from ringfence.cli.console import friendly, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.tables import table
+from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +55,6 @@ class HoldoutChoice:
     @property
     def specs(self) -> list[str]:
         """The members as written."""
-        from ringfence.errors import ArgumentError
         from ringfence.models.grammar import split_models
 
         found = split_models(self.members)
@@ -63,7 +64,6 @@ class HoldoutChoice:
 
     def load(self) -> tuple[list[nn.Module], Dataset]:
         """The members, which must have the same classes, and the inputs."""
-        from ringfence.cli.console import written_numbers
         from ringfence.data import load_dataset
         from ringfence.models import load_members
         from ringfence.sampling import count_classes, pick_device
@@ -112,7 +112,6 @@ def rank_command(
     """Order members by accuracy on noisy hold-out inputs, best first; by default inputs 1, 21, 41, ..."""
     with friendly():
         from ringfence.analysis.holdout import rank
-        from ringfence.cli.tables import table
 
         scores, specs = choice.scores(draws), choice.specs
         ranked = rank(scores)
@@ -153,7 +152,6 @@ def weights_command(
     """Learn the members' weights on noisy hold-out inputs: by gradient descent and by grid search (SWEEN)."""
     with friendly():
         from ringfence.analysis.holdout import equal_weights, gradient_weights, grid_weights, written
-        from ringfence.errors import ArgumentError
 
         if on not in ("logits", "softmax"):
             raise ArgumentError("--on", "must be logits or softmax", repr(on), "logits is the default.")
@@ -187,7 +185,6 @@ def weights_command(
 def print_weights(found: list[LearnedWeights]) -> None:
     """One line per method: weights, cross-entropy and accuracy on the noisy hold-out."""
     from ringfence.analysis.holdout import written
-    from ringfence.cli.tables import table
 
     rows = [(one.method, written(one.weights, 3), f"{one.loss:.4f}", f"{100 * one.accuracy:.2f}") for one in found]
     headings = ("method", "weights", "cross-entropy", "noisy accuracy %")

@@ -9,6 +9,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, say_facts
+from ringfence.cli.progress import in_words
 
 if TYPE_CHECKING:
     from ringfence.store import RunFolder
@@ -76,7 +77,6 @@ def _live(run: RunFolder, left: int) -> dict[str, Any]:
     import time
     from datetime import datetime
 
-    from ringfence.cli.progress import in_words
     from ringfence.store.atomic import writer_of
 
     writer = writer_of(run.path)

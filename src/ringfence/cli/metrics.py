@@ -11,6 +11,8 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.tables import metrics_table, stages_table
+from ringfence.errors import ArgumentError
 
 
 @grouped
@@ -33,8 +35,6 @@ def metrics_command(
     """Certified accuracy, average certified radius and abstention of runs and logs."""
     with friendly():
         from ringfence.analysis.metrics import best_lane_metrics, load_metrics
-        from ringfence.cli.tables import metrics_table, stages_table
-        from ringfence.errors import ArgumentError
         from ringfence.noise import Gaussian
         from ringfence.store import RunFolder
 

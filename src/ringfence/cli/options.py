@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ringfence.cli.help import completing
+from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
     from ringfence.stats.norms import InNorm
@@ -240,7 +241,6 @@ class EngineOptions:
     def on_ray(self) -> Any:
         """The engine of commands that know this machine and Ray; None for this machine."""
         from ringfence.engines.ray import Ray
-        from ringfence.errors import ArgumentError
         from ringfence.work import engine_named
 
         told = {name: value for name, value in self.engine_settings().items() if value is not None}

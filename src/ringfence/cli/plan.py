@@ -9,6 +9,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say_facts
 from ringfence.cli.derived import given_settings
+from ringfence.errors import ArgumentError
 
 
 def plan_command(
@@ -24,7 +25,6 @@ def plan_command(
 ) -> None:
     """Draws, time and the largest reachable radius; warns if n and alpha cannot prove the radius at all."""
     with friendly():
-        from ringfence.errors import ArgumentError
         from ringfence.mechanisms import mechanisms_named
         from ringfence.noise import noise_with
         from ringfence.procedures import Given, foreseen

@@ -11,6 +11,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results
 from ringfence.cli.derived import grouped
+from ringfence.cli.tables import metrics_table
 
 Named = Annotated[
     list[Path],
@@ -52,7 +53,6 @@ def write_report(
     in_norm: InNorm | None = None,
 ) -> dict[str, Any]:
     """Write the page, and say what is in it; shown: also as a table, with what there is to remark."""
-    from ringfence.cli.tables import metrics_table
     from ringfence.report.page import report_page
     from ringfence.report.reading import load, read_names
     from ringfence.report.rendering import write

@@ -14,7 +14,9 @@ from ringfence.cli import options as o
 from ringfence.cli.console import as_options, friendly, is_terminal, print_json, remark, results, say
 from ringfence.cli.derived import grouped
 from ringfence.cli.progress import Meter, in_words, meter
-from ringfence.printable import one_line
+from ringfence.cli.report import write_report
+from ringfence.cli.tables import table
+from ringfence.errors import ArgumentError, RingfenceError, one_line
 
 if TYPE_CHECKING:
     from ringfence.sweep import Job, Schedule, State, Sweep, SweepFolder, Watch
@@ -98,8 +100,6 @@ def _hired(engine: Any, connected: ExitStack, folder: Path, count: int) -> list[
 
 
 def _workers(text: str) -> int:
-    from ringfence.errors import ArgumentError
-
     if text == "auto":
         import torch
 
@@ -120,7 +120,6 @@ def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
 
 def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: SweepFolder, as_json: bool) -> None:
     """Device minutes, entry by entry; those of jobs that are done were measured."""
-    from ringfence.cli.tables import table
     from ringfence.sweep import Estimates
 
     rows = Estimates(sweep.jobs, work).rows(chosen)
@@ -140,9 +139,6 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: SweepFolder, as_json:
 
 def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool) -> None:
     """What became of each job, and, once all that can be done is done, the page about all runs with their table."""
-    from ringfence.cli.report import write_report
-    from ringfence.errors import RingfenceError
-
     work, report = schedule.work, None
     paths = [work.path / job.out for job in sweep.jobs if job.command != "train" and work.done(job)]
     if whole and paths:

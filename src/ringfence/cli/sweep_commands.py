@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, final
 
 import typer
 
-from ringfence.cli.console import INTERRUPTED, TERMINATED, only_checked
+from ringfence.cli.console import INTERRUPTED, TERMINATED, friendly, only_checked
+from ringfence.cli.progress import show_training
 from ringfence.errors import ArgumentError
 from ringfence.sweep.job import Checked
+from ringfence.sweep.worker import answer_work
 
 ClickException: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What a wrong command line raises: of the click that typer uses, which may be its own."""
@@ -63,8 +60,6 @@ def run(commands: list[list[str]]) -> int:
 
 def train_together(commands: list[list[str]]) -> int:
     """Each ends with the weights that its own command gives, and goes on where it stopped, whoever ran it before."""
-    from ringfence.cli.console import friendly
-    from ringfence.cli.progress import show_training
     from ringfence.training.side_by_side import run_together
 
     with friendly(), ExitStack() as shown:
@@ -74,44 +69,18 @@ def train_together(commands: list[list[str]]) -> int:
     return 0
 
 
-def _listen(work: SimpleQueue[bytes | None], busy: threading.Event) -> None:
-    """Take in pieces of work; when nobody speaks any more, stop what is being done, as Ctrl-C would."""
-    for line in open(0, "rb", buffering=0, closefd=False):  # noqa: SIM115  (a buffer's lock would outlive the program)
-        work.put(line)
-    work.put(None)
-    if busy.is_set():
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-def main() -> None:
-    """Read pieces of work and answer each with its exit code (ringfence/sweep/schedule.py)."""
-    from ringfence.signals import stopped_cleanly
-
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    work, busy = SimpleQueue[bytes | None](), threading.Event()
-    with stopped_cleanly():
-        threading.Thread(target=_listen, args=(work, busy), daemon=True).start()
-        while (line := work.get()) is not None:
-            busy.set()
-            told = json.loads(line)
-            log = os.open(told["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            os.close(log)
-            try:
-                code = run(told["commands"])
-            except typer.Exit as left:
-                code = left.exit_code
-            except ClickException as error:
-                print(f"error: {error.format_message()}", file=sys.stderr, flush=True)
-                code = 2
-            except Exception as error:  # the commands after it may still run
-                print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-                code = 1
-            busy.clear()
-            print(code, file=answers, flush=True)
-            if code in (INTERRUPTED, TERMINATED):
-                return
+def answered(commands: list[list[str]]) -> int:
+    """The exit code of what was run, whatever came of it: the commands after it may still run."""
+    try:
+        return run(commands)
+    except typer.Exit as left:
+        return left.exit_code
+    except ClickException as error:
+        print(f"error: {error.format_message()}", file=sys.stderr, flush=True)
+        return 2
+    except Exception as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return 1
 
 
 def job_of(words: Sequence[str]) -> Any:
@@ -199,4 +168,4 @@ def _options(command: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    answer_work(answered, (INTERRUPTED, TERMINATED))

@@ -11,13 +11,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ringfence.analysis.metrics import RunMetrics
 from ringfence.cli.console import remark, results
-from ringfence.printable import one_line
-from ringfence.types import ABSTAIN
+from ringfence.errors import one_line
 
 if TYPE_CHECKING:
-    from ringfence.analysis.aces import Answers, ThetaMetrics
+    from ringfence.analysis.aces import ThetaMetrics
+    from ringfence.analysis.metrics import RunMetrics
     from ringfence.store import RunFolder
 
 
@@ -116,7 +115,7 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
     caption += "; KCR% of draws decided by the first K members, fwd forwards per draw" if "fwd" in saved else ""
     rows: list[list[str | Text]] = []
     for run in runs:
-        name = one_line(run.lane or "" if lanes else _named(run))
+        name = one_line(run.lane or "" if lanes else run.name)
         rows.append(
             [Text.assemble(name, ("" if run.sound else label, "yellow")), *(of(run) for of in columns.values())]
         )
@@ -129,10 +128,6 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
     return made, least + sum(1 + width for width in widths)
 
 
-def _named(run: RunMetrics) -> str:
-    return run.path + (f" [{run.lane}]" if run.lane else "")
-
-
 def _certified_at(radius: float) -> Callable[[RunMetrics], str]:
     return lambda run: percent(run.certified_accuracy.get(radius))
 
@@ -143,6 +138,8 @@ def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetric
 
 def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One line per input: what was answered, and within which radius that cannot change."""
+    from ringfence.types import ABSTAIN
+
     lanes = len({row["lane"] for row in rows}) > 1
     headings = [*(["lane"] if lanes else []), "label", "prediction", "radius", "p_a", "draws"]
     cells: list[list[str | Text]] = []
@@ -168,7 +165,7 @@ def stages_table(runs: Sequence[RunMetrics]) -> Table:
             continue
         found, last = run.stages, len(run.stages.shares)
         saved: tuple[str, ...] = (f"{found.sample_rf:.2f}", f"{found.sample_rf_paper:.2f}")
-        name = _named(run)
+        name = run.name
         for share in found.shares:
             if share.asr > 0 or share.index == last:
                 figures = (str(share.index), f"{share.draws:,}", f"{share.asa:.1f}", f"{share.asc:.1f}")
@@ -183,16 +180,6 @@ def stages_table(runs: Sequence[RunMetrics]) -> Table:
 MOST_THETAS = 21
 """Thresholds shown on the terminal: of a hundred and one every fifth."""
 CERTIFIED = "Certified accuracy (%) at radius"
-
-
-def points_of(answers: Sequence[Answers], radii: Sequence[float] | None) -> list[ThetaMetrics]:
-    """Figures of every theta; the usual radii as far as a known-radius run can tell."""
-    from ringfence.analysis.aces import measure
-    from ringfence.analysis.metrics import USUAL_RADII
-
-    target = answers[0].target
-    usual = USUAL_RADII if target is None else sorted({0.0, target})
-    return [measure(one, usual if radii is None else radii) for one in answers]
 
 
 def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:
@@ -228,7 +215,7 @@ MOST_ROWS = 20
 
 def show_answers(run: RunFolder, csv: Path | None, as_json: bool, quiet: bool) -> None:
     """Every input: in the file that was asked for, and as a table where those are few."""
-    from ringfence.runs import answers, export_csv
+    from ringfence.analysis.columns import answers, export_csv
 
     if csv is not None:
         export_csv(run, csv)

@@ -11,6 +11,8 @@ from ringfence.cli.console import friendly, print_json, remark, results, whole_n
 from ringfence.cli.derived import grouped
 from ringfence.cli.holdout import FirstInputs
 from ringfence.cli.progress import show_progress
+from ringfence.cli.tables import table
+from ringfence.errors import ArgumentError
 
 
 @grouped
@@ -32,7 +34,6 @@ def variance_command(
         from ringfence.analysis.variance_check import VarianceCheck, certified_sizes
         from ringfence.certifying import certify
         from ringfence.classifiers import Lanes
-        from ringfence.errors import ArgumentError
         from ringfence.mechanisms import one_sided_for
         from ringfence.procedures import Fixed
         from ringfence.sampling import check_seed
@@ -66,7 +67,6 @@ def variance_command(
 def print_comparison(found: dict[str, Any]) -> None:
     """One line per ensemble size."""
     from ringfence.analysis.variance_check import COMPARED
-    from ringfence.cli.tables import table
 
     def told(one: dict[str, float]) -> str:
         return f"{one['predicted']:.3f}/{one['measured']:.3f}±{one['error']:.3f}"
@@ -86,7 +86,6 @@ def conditions_command(
     """Say where votes of the members are robust by the conditions of Yang et al. 2022: a diagnostic, no certificate."""
     with friendly():
         from ringfence.analysis.conditions import check_positive, judge, summary
-        from ringfence.errors import ArgumentError
         from ringfence.sampling import check_seed
 
         check_seed(choice.seed)

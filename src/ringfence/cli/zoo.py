@@ -10,6 +10,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say
 from ringfence.cli.help import HelpfulCommand
+from ringfence.cli.tables import table
 
 zoo_app = typer.Typer(
     help="Networks trained with Ringfence: list them, find or add their weights.", no_args_is_help=True
@@ -22,7 +23,6 @@ Zoo = Annotated[Path | None, typer.Option("--zoo", help="Folder of the zoo (defa
 def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
     """What there is; --json adds hashes and the command that made each."""
     with friendly():
-        from ringfence.cli.tables import table
         from ringfence.models.zoo import known_entries, zoo_place
 
         place = zoo_place(zoo)

@@ -1,4 +1,7 @@
-"""Mechanism: bounds on class probabilities under noise of a known law -> certified radius in one norm."""
+"""Mechanism: bounds on class probabilities under noise of a known law -> certified radius in one norm.
+
+The tight one, whose radius no other exceeds, stands at the end.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ringfence.errors import ArgumentError
-from ringfence.stats.noise_law import NoiseLaw, as_law
+from ringfence.stats.noise_law import GAUSSIAN, LAPLACE, UNIFORM, NoiseLaw, as_law
 from ringfence.stats.special import ndtr
 from ringfence.types import FloatArray
 
@@ -160,3 +163,50 @@ def _check(p_a: FloatArray, p_b: FloatArray, most: FloatArray) -> None:
         if not holds.all():
             first = np.flatnonzero(~holds.ravel())[0]
             raise ArgumentError(name, rule, f"p_a={p_a.flat[first]:.6g}, p_b={p_b.flat[first]:.6g}", remedy)
+
+
+AXIS_NOISE = frozenset({UNIFORM, LAPLACE})
+"""Families with the l1 proof; the Gaussian's l2 radii are as large in l1, because l1 balls lie within l2 balls."""
+
+
+class _Proved(Mechanism):
+    """The tight certificate and its one-sided form, proved for some families in one norm and for others in another.
+
+    For Gaussian noise they are those of Cohen, Rosenfeld and Kolter (2019), in l2. The same formulas hold in l1 for
+    independent coordinates of one symmetric log-concave density, uniform and Laplace noise among them (Yang et al.
+    2020). If one coordinate of the input moves by t, the likelihood ratio is monotone in that coordinate, so that by
+    Neyman and Pearson a probability p falls to no less than F(Q(p) - t); moved one after the other, coordinates add
+    their distances up. No half-space along an axis keeps more. The Gaussian, alike in all directions, needs one step
+    along the line to x': there the norm is l2. Each has a name of its own for either norm.
+    """
+
+    @final
+    def __init__(self, name: str, families: frozenset[str], norm: Norm) -> None:
+        self.name, self.families, self.norm = name, families, norm
+
+
+@final
+class OneSided(_Proved):
+    """Q(p_a) where p_a > 1/2, whatever p_b is, Q the quantile function of the noise: the radius as CERTIFY uses it."""
+
+    def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
+        return law.quantile(p_a)
+
+
+@final
+class NeymanPearson(_Proved):
+    """(Q(p_a) - Q(p_b)) / 2; for Gaussian noise sigma/2 (PhiInv(p_a) - PhiInv(p_b)), theorem 1.
+
+    No sound certificate from the same bounds is larger. It holds for any two [0,1] functions of the same noise.
+    """
+
+    joins = True
+
+    def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
+        return (law.quantile(p_a) - law.quantile(p_b)) / 2
+
+
+one_sided = OneSided("one_sided", frozenset({GAUSSIAN}), "l2")
+neyman_pearson = NeymanPearson("neyman_pearson", frozenset({GAUSSIAN}), "l2")
+one_sided_l1 = OneSided("one_sided_l1", AXIS_NOISE, "l1")
+neyman_pearson_l1 = NeymanPearson("neyman_pearson_l1", AXIS_NOISE, "l1")

@@ -25,6 +25,9 @@ DEEPEST: Final = 50
 LIVE: Final = "in-memory:"
 """How the text of a tree names a network that no text builds."""
 
+_COMPOSED = ("soft", "softmax", "hard", "max-margin", "weighted", "consensus", "lanes", "aces")
+"""Nodes that make one classifier, or several, of members; every other one wraps what it is given."""
+
 _OPENING = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\(")
 _KEY = re.compile(r"([a-z][a-z0-9_]*)[ \t]*=")
 _SPACED = re.compile(r"\s*([A-Za-z][A-Za-z0-9_-]*)\s+\(.*\)\s*", re.DOTALL)
@@ -121,6 +124,32 @@ def as_tree(spec: str) -> Tree:
     begins = spec.lstrip()
     as_one = begins[:1] in ("'", '"') or _OPENING.match(begins) or _SPACED.fullmatch(spec)
     return parse(spec) if as_one else Leaf(spec)
+
+
+def outermost(model: str) -> Node | None:
+    """The outermost node of a tree; None for a single source and for what no parser reads."""
+    try:
+        tree = as_tree(model)
+    except ModelError:
+        return None
+    return tree if isinstance(tree, Node) else None
+
+
+def composition(model: str) -> dict[str, Any]:
+    """What the outermost vote, consensus or selection of a tree is made of; empty for anything else."""
+    tree = outermost(model)
+    if tree is None or tree.name not in _COMPOSED:
+        return {}
+    told = {key: str(value) for key, value in tree.settings.items()}
+    if tree.name == "aces":
+        return {"select": "entropy", **told}
+    members = [str(one) for one in tree.models]
+    if tree.name == "consensus":
+        return {"members": members, "votes": ["soft"], "consensus": [int(told["agree"])]}
+    listed = {key: [] if told.get(key, "none") == "none" else told[key].split("/") for key in ("votes", "consensus")}
+    votes = listed["votes"] or ([] if tree.name == "lanes" and "votes" in told else ["soft"])
+    agree = [int(one) for one in listed["consensus"]]
+    return {"members": members, "votes": votes if tree.name == "lanes" else [tree.name], "consensus": agree}
 
 
 def split_models(text: str) -> list[str]:

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.errors import ModelError
-from ringfence.models.architecture import Built, Preprocessing
+from ringfence.models.architecture import Built, Normalization, Preprocessing
 from ringfence.models.extras import needed
 from ringfence.models.library import Library
-from ringfence.models.normalization import Normalization
 
 _RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """Numbers of image libraries; the others are nearest to bicubic."""

@@ -16,8 +16,8 @@ from ringfence.classifiers.resized import Resized
 from ringfence.classifiers.votes import HardVote, MaxMargin, SoftmaxVote, SoftVote, Vote, Weighted
 from ringfence.errors import ModelError
 from ringfence.lift import LIFTS, Form, Lift, Mode, noise_place
+from ringfence.models.architecture import refuse_second
 from ringfence.models.grammar import Leaf, Tree
-from ringfence.models.normalization import refuse_second
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Numbers, Shape, WholeNumbers, node
 from ringfence.operators import clips
 

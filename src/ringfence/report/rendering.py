@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import ArgumentError
-from ringfence.printable import one_line
+from ringfence.errors import ArgumentError, one_line
 from ringfence.report import need
 from ringfence.report.drawing import DRAW
 from ringfence.report.figure import Figure, Row

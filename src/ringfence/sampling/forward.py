@@ -32,9 +32,9 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     """The classifier in the plan's form: a batch of the plan's precision and layout -> scores and work."""
     module = fuse_resnets(classifier, device) if plan.fused else classifier
     if plan.joined:
-        from ringfence.classifiers.joining import cut_as_products  # has an operator, as the fused ones have
+        from ringfence.classifiers.reshaping import reshaped  # has an operator, as the fused ones have
 
-        module = cut_as_products(module)
+        module = reshaped(module)
     module = fold_batch_norm(module, plan.joined) if plan.fold else module
     if module is classifier:
         module = on_device(classifier, device, plan.dtype, plan.layout)

@@ -152,7 +152,7 @@ def fastest_plan(
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
-        size = batch or max(_sizes(device, shape))
+        size = batch or max(sizes(device, shape))
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
         # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
         # network the next batch's noise fills it.
@@ -167,7 +167,7 @@ def fastest_plan(
         joined = fold and precision == "bf16" and not fused
         return replace(plan, parts=parts, fused=fused, joined=joined, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else _sizes(device, shape):
+    for size in (batch,) if batch else sizes(device, shape):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
         if rate > best_rate:
@@ -237,7 +237,8 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def _sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
+def sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
+    """Rows a forward that are tried, the largest last."""
     if device.type == "cpu":
         yield from CPU_BATCHES
         return

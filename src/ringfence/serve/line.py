@@ -47,7 +47,7 @@ class Line:
                 while True:
                     items.append(self._out.get_nowait())
             if self._news is not None:
-                items.append(self._news())
+                items.insert(0, self._news())  # before answers: whoever hears that there is none may ask why
             try:
                 self._connection.send_bytes(pickle.dumps(items, 5))
             except OSError:

@@ -38,9 +38,17 @@ def own_process() -> None:
     sys.setswitchinterval(0.0001)
 
 
-def http_server(app: Any, drain: int) -> Any:
+class _Server(uvicorn.Server):
+    """One that its application hears of before requests are waited for."""
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        self.config.app.state.stopping()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+
+def http_server(app: FastAPI, drain: int) -> uvicorn.Server:
     """As the command has it; drain: seconds that requests have to end."""
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             app,
             log_config=None,
@@ -76,6 +84,11 @@ class Service:
         if self.jobs is not None:
             await asyncio.to_thread(self.jobs.close)
 
+    def stopping(self) -> None:
+        """Requests end by themselves; who listens to a job would wait for what nobody will do."""
+        if self.jobs is not None:
+            self.jobs.halt()
+
     def model(self, name: str | None) -> Model:
         """The model of that name, the first where none is named."""
         if name is not None and name not in self.models:
@@ -97,6 +110,7 @@ class Service:
         figures: list[tuple[Any, str, str, Callable[[Model], float]]] = [
             (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.draws),
             (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.batches),
+            (GaugeMetricFamily, "ringfence_in_work", "Requests that are drawn for.", lambda one: one.load.in_work),
             (GaugeMetricFamily, "ringfence_waiting", "Requests that nobody works on yet.", lambda one: one.waiting),
             (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
         ]

@@ -1,7 +1,16 @@
 """Statistics on counts: NumPy and scipy.special only, never torch."""
 
-from ringfence.stats.binomial import clopper_pearson_lower, clopper_pearson_upper, rank_test, rank_test_one_sided
-from ringfence.stats.bounds import AlphaLedger, AnytimeBound, ClopperPearson, FixedBound, SpendingClopperPearson
+from ringfence.stats.binomial import (
+    AlphaLedger,
+    AnytimeBound,
+    ClopperPearson,
+    FixedBound,
+    SpendingClopperPearson,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    rank_test,
+    rank_test_one_sided,
+)
 from ringfence.stats.means import (
     MeanBound,
     betting_lower,

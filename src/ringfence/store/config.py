@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
     model_validator,
 )
@@ -33,9 +35,6 @@ from ringfence.stats import NoiseLaw
 
 SCHEMA_VERSION = 2
 """Raised whenever a reader of the old version could misread a new run folder."""
-
-_COMPOSED = ("soft", "softmax", "hard", "max-margin", "weighted", "consensus", "lanes", "aces")
-"""Nodes that make one classifier, or several, of members; every other one wraps what it is given."""
 
 ABSENT = "(absent)"
 """Stands for a key that only one of two compared configs has."""
@@ -226,13 +225,32 @@ class RunConfig(_Part):
     @property
     def ensemble(self) -> Mapping[str, Any]:
         """Members, votes and selector at the root of the tree; empty for anything else."""
+        if "(" not in self.classifier.tree:  # a single source, for which no grammar is imported
+            return {}
+        from ringfence.models.grammar import composition
+
         return composition(self.classifier.tree)
+
+    def consensus(self, lane: str) -> tuple[int, int] | None:
+        """(k, K) of the K-consensus that a lane is; None where it is something else.
+
+        None for denoised members too: two forwards each, and four of them may be two members or four.
+        """
+        members, asked = (list(self.ensemble.get(key, ())) for key in ("members", "consensus"))
+        if not asked or any(spec.startswith(("denoised:", "denoised(")) for spec in members):
+            return None
+        agree = asked[0] if lane == "main" else self.classifier.lane(lane).agree
+        return None if agree is None else (len(members), agree)
 
     @property
     def root(self) -> str:
         """Name of the outermost node of the tree; empty for a single source."""
-        tree = _node(self.classifier.tree)
-        return "" if tree is None else str(tree.name)
+        if "(" not in self.classifier.tree:
+            return ""
+        from ringfence.models.grammar import outermost
+
+        tree = outermost(self.classifier.tree)
+        return "" if tree is None else tree.name
 
     def with_entries(self, content: Mapping[str, Any]) -> RunConfig:
         """The same with other entries of its parts; refused where those are no entries of a config."""
@@ -287,6 +305,33 @@ def content_hash(content: Any) -> str:
     return blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
+def read_config(file: Path, content: Any, upgrade: Callable[[Any], Any] = lambda content: content) -> RunConfig:
+    """The config that a file holds, brought to this schema by upgrade; whatever else it holds is refused."""
+    try:
+        return RunConfig.model_validate(upgrade(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
+    except (ValueError, TypeError, LookupError, ArithmeticError, RingfenceError) as error:
+        received = str(error)
+    if isinstance(content, dict) and {"arch", "plan"} <= set(content):
+        received, remedy = "those of a training", "Name a folder that ringfence certify or predict wrote."
+    else:
+        remedy = "Restore config.json from a copy, or start a new run."
+    raise StoreError(str(file), "must be a run's settings", received, remedy)
+
+
+def schema_of(file: Path, content: Any) -> int:
+    """The schema's version, of a newer one an error; nonsense counts as the present one and is named with its place."""
+    version = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
+    if not isinstance(version, int) or isinstance(version, bool):
+        return SCHEMA_VERSION
+    if not 1 <= version <= SCHEMA_VERSION:
+        rule = f"schema_version must be 1 to {SCHEMA_VERSION}, the newest this version of ringfence knows"
+        raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
+    return version
+
+
 def one_lane(lanes: Sequence[str], asked: str | None) -> str:
     """The lane that was asked for; where there are several, one must be."""
     if asked is None and len(lanes) == 1:
@@ -295,37 +340,6 @@ def one_lane(lanes: Sequence[str], asked: str | None) -> str:
         received = "none" if asked is None else repr(asked)
         raise ArgumentError("lane", f"must be one of {', '.join(lanes)}", received, "Name one of them.")
     return asked
-
-
-def composition(model: str) -> dict[str, Any]:
-    """What the outermost vote, consensus or selection of a tree is made of; empty for anything else."""
-    tree = _node(model)
-    if tree is None or tree.name not in _COMPOSED:
-        return {}
-    told = {key: str(value) for key, value in tree.settings.items()}
-    if tree.name == "aces":
-        return {"select": "entropy", **told}
-    members = [str(one) for one in tree.models]
-    if tree.name == "consensus":
-        return {"members": members, "votes": ["soft"], "consensus": [int(told["agree"])]}
-    listed = {key: [] if told.get(key, "none") == "none" else told[key].split("/") for key in ("votes", "consensus")}
-    votes = listed["votes"] or ([] if tree.name == "lanes" and "votes" in told else ["soft"])
-    agree = [int(one) for one in listed["consensus"]]
-    return {"members": members, "votes": votes if tree.name == "lanes" else [tree.name], "consensus": agree}
-
-
-def _node(model: str) -> Any:
-    """The outermost node of a tree; None for a single source and for what no parser reads."""
-    if "(" not in model:
-        return None
-    from ringfence.errors import ModelError
-    from ringfence.models.grammar import Node, as_tree
-
-    try:
-        tree = as_tree(model)
-    except ModelError:
-        return None
-    return tree if isinstance(tree, Node) else None
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,12 +13,12 @@ import os
 import re
 import stat
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from ringfence.digests import hashed
 from ringfence.errors import StoreError
 from ringfence.store.atomic import json_bytes, read_file, write_atomically
 
@@ -107,11 +107,6 @@ def part_number(name: str) -> int:
     return int(re.sub(r"\D", "", name))
 
 
-def digest_of(content: bytes) -> str:
-    """32 hexadecimal digits of BLAKE2b."""
-    return blake2b(content, digest_size=16).hexdigest()
-
-
 def is_digest(text: str) -> bool:
     """Whether it is one, not a word for what is in a file's place."""
     return re.fullmatch(r"[0-9a-f]{32}", text) is not None
@@ -150,9 +145,11 @@ class Digests:
         return "was changed after it was written" if entry else "was not written by this run"
 
 
+def digest_of(content: bytes) -> str:
+    """32 hexadecimal digits of BLAKE2b."""
+    return hashed([content])
+
+
 def _hash_file(path: Path) -> str:
-    digest = blake2b(digest_size=16)
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashed(iter(lambda: file.read(_CHUNK), b""))

@@ -28,7 +28,7 @@ from ringfence.store.atomic import (
     read_json,
     writing_errors,
 )
-from ringfence.store.config import RunConfig, changed_settings, content_hash, plain
+from ringfence.store.config import RunConfig, changed_settings, content_hash, plain, read_config, schema_of
 from ringfence.store.guarded import Guarded, begin
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
 from ringfence.store.parts import (
@@ -43,7 +43,7 @@ from ringfence.store.parts import (
     sorted_rows,
 )
 from ringfence.store.schema import RECORD_SCHEMA, from_table, in_other_norm, refuse_nonsense, to_table
-from ringfence.store.upgrade import read_config, refuse_downgraded, schema_of
+from ringfence.store.upgrade import refuse_downgraded, upgrade
 
 _KEYS = ("input_id", "lane", "config_hash")
 
@@ -133,7 +133,7 @@ class RunFolder:
         content = read_json(file)
         if schema_of(file, content) == 1:
             refuse_downgraded(path)
-            run = cls(path, read_config(file, content, earlier=True), content_hash(content))
+            run = cls(path, read_config(file, content, upgrade), content_hash(content))
             return replace(run, config=run.config.model_copy(update={"precision": run._ran_in()}))
         run = cls(path, read_config(file, content))
         run._files.manifest()

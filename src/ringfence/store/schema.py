@@ -192,8 +192,6 @@ def _read_stage_chunk(chunk: pa.ListArray) -> list[tuple[StageTally, ...]]:
 
 def in_other_norm(table: pa.Table, norm: str, factor: float) -> pa.Table:
     """The same rows with every radius multiplied by the factor, said to be of this norm."""
-    import pyarrow.compute as pc
-
     changed = {name: pc.multiply(table[name], factor) for name in ("radius", "target") if name in table.column_names}
     if "radii" in table.column_names:
         whole = table["radii"].combine_chunks()

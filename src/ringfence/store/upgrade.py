@@ -1,4 +1,4 @@
-"""Reading a run's config: of this schema, or of schema 1, in the words of schema 2.
+"""A config of schema 1 in the words of schema 2: ``ringfence migrate`` writes it so, and readers see it so.
 
 Schema 1 said what was certified in several places: the classifier in ``model``, in ``extra.ensemble`` and in
 ``extra.smooth_reduce``, lanes in their names. This is the only code that reads those.
@@ -11,13 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from ringfence.digests import SCHEME
-from ringfence.errors import RingfenceError, StoreError
+from ringfence.errors import StoreError
 from ringfence.record import Lane
 from ringfence.store.atomic import read_file
-from ringfence.store.config import SCHEMA_VERSION, RunConfig
 from ringfence.store.manifest import CONFIG, MANIFEST, Manifest, digest_of
 
 if TYPE_CHECKING:
@@ -30,33 +27,6 @@ _FLAT = {"model", "data", "num_classes", "sigma", "procedure", "mechanism"}
 _MORE = {"schema_version", "weights_hash", "data_hash", "skip", "limit", "noise", "lift", "procedure_settings"}
 _MORE |= {"mechanisms", "lanes", "precision", "compile", "seed", "mean", "std", "extra"}
 """What schema 1 had, and no more: a setting that nobody reads might have changed what was certified."""
-
-
-def read_config(file: Path, content: Any, earlier: bool = False) -> RunConfig:
-    """The config that a file holds, of this schema or an earlier one; whatever else it holds is refused."""
-    try:
-        return RunConfig.model_validate(upgrade(content) if earlier else content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
-    except (ValueError, TypeError, LookupError, ArithmeticError, RingfenceError) as error:
-        received = str(error)
-    if isinstance(content, dict) and {"arch", "plan"} <= set(content):
-        received, remedy = "those of a training", "Name a folder that ringfence certify or predict wrote."
-    else:
-        remedy = "Restore config.json from a copy, or start a new run."
-    raise StoreError(str(file), "must be a run's settings", received, remedy)
-
-
-def schema_of(file: Path, content: Any) -> int:
-    """The schema's version, of a newer one an error; nonsense counts as the present one and is named with its place."""
-    version = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
-    if not isinstance(version, int) or isinstance(version, bool):
-        return SCHEMA_VERSION
-    if not 1 <= version <= SCHEMA_VERSION:
-        rule = f"schema_version must be 1 to {SCHEMA_VERSION}, the newest this version of ringfence knows"
-        raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
-    return version
 
 
 def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from ringfence.sweep.job import Checked, Commands, Job, SweepFolder, pack, unpack
 from ringfence.sweep.read import Sweep, read_sweep
-from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, Worker, seconds_of
+from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, seconds_of
+from ringfence.sweep.worker import Worker
 
 __all__ = [
     "Checked",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from ringfence.engines.ray import Ray, reason_of
-from ringfence.sweep.schedule import GRACE, Worker
+from ringfence.sweep.worker import GRACE, Worker
 
 if TYPE_CHECKING:
     from ray import ObjectRef

@@ -1,117 +1,16 @@
-"""Runs the jobs of a sweep as far as the time goes: each after those it needs, several side by side.
-
-A worker is a program that reads a line for each piece of work, {"commands": [[word, ...], ...], "log": FILE}, and
-answers each with a line that holds the exit code: libraries, device and compiler are loaded once for each of them. When
-nobody speaks to it any more it stops what it is doing, as by Ctrl-C: so it ends when the sweep ends, however that ends.
-"""
+"""Runs the jobs of a sweep as far as the time goes: each after those it needs, several side by side."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, Protocol
 
 from ringfence.errors import ArgumentError
 from ringfence.sweep.job import Job, SweepFolder
-
-GRACE = 60.0
-"""Seconds that an interrupted command may take to end."""
-
-
-class Runs(Protocol):
-    """A worker as the schedule sees it, wherever it is."""
-
-    def begin(self, commands: Sequence[Sequence[str]], log: Path) -> None:
-        """Run commands at the same time; log, relative to the work folder, takes what they print."""
-
-    def code(self) -> int | None:
-        """The exit code of what it runs, None while it runs."""
-
-    def ask_to_end(self) -> None:
-        """Speak to it no more."""
-
-    def end(self) -> int:
-        """Wait until it ends, and kill it if that takes too long."""
-
-
-class Worker:
-    """One such process; it is started by its first command, and anew after one that ended it."""
-
-    def __init__(self, program: Sequence[str], folder: Path) -> None:
-        self._program, self._folder = list(program), folder
-        self._process: subprocess.Popen[str] | None = None
-
-    def begin(self, commands: Sequence[Sequence[str]], log: Path) -> None:
-        """Run commands at the same time; log, relative to the work folder, takes what they print."""
-        if self._process is None:
-            self._process = _started(self._program, self._folder)
-        assert self._process.stdin is not None
-        told = {"commands": [list(words) for words in commands], "log": log.as_posix()}
-        with contextlib.suppress(BrokenPipeError):  # it is gone; code() finds out
-            self._process.stdin.write(json.dumps(told) + "\n")
-            self._process.stdin.flush()
-
-    def code(self) -> int | None:
-        """The exit code of what it runs, None while it runs."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], 0)[0]:
-            return None
-        if line := self._process.stdout.readline().strip():
-            return int(line)
-        return self.end() or 1  # nothing more will come: it is gone
-
-    def ask_to_end(self) -> None:
-        """Speak to it no more."""
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-
-    def end(self, seconds: float = GRACE) -> int:
-        """Wait until it ends, and kill it if that takes too long; its exit code, 0 where there is none."""
-        self.ask_to_end()
-        process, self._process = self._process, None
-        if process is None:
-            return 0
-        try:
-            code = process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-        return code
-
-
-def _started(program: Sequence[str], folder: Path) -> subprocess.Popen[str]:
-    # The search path may hold relative folders, and the worker runs elsewhere.
-    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
-    return subprocess.Popen(
-        program,
-        cwd=folder,
-        env={**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path, "TERM": "dumb"},  # logs have no colours
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        preexec_fn=_hear_interrupts,
-        start_new_session=True,  # Ctrl-C goes to all of a terminal: the sweep tells its workers, once
-    )
-
-
-def _hear_interrupts() -> None:
-    """A shell in the background lets its children ignore interrupts, and they inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
+from ringfence.sweep.worker import Runs
 
 State = Literal["done", "failed", "stopped", "waiting"]
 LOOK = 0.1

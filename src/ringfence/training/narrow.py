@@ -1,8 +1,9 @@
 """Convolutions of few channels in compiled training steps: ours (``narrow_kernel.py``) in the place of cuDNN's.
 
 They are exchanged in the graph that the compiler has made of a network or of its gradients, so that all else is
-compiled as before, and any network profits that has such convolutions. That gradients are still the plain network's is
-checked where a member is compiled (``fabric.py``).
+compiled as before, and any network profits that has such convolutions. The kernels are compared with torch's before
+they are used, because rounding hides much where a member's gradients are compared with the plain network's
+(``fabric.py``).
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
+from torch.nn.grad import conv2d_weight
+
+from ringfence.noise.checked import checked_kernel
 
 CONVOLVED, TO_WEIGHT = (16,), (16, 32)
 """Channels, of input and output, where our kernels are faster: of a convolution and its adjoint; to the weight."""
 PLAIN = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 """Stride, padding, dilation, transposed or not, padding of outputs, groups."""
 LAST = torch.channels_last
+KERNEL = "ringfence.training.narrow_kernel"
+ADDRESSES = 2**31
+"""Numbers of a tensor that our kernels can tell apart."""
 
 
 @cache
@@ -72,7 +79,8 @@ def _channels(x: Any, weight: Any, bias: Any, how: Any) -> int:
     """Of the input x and of the output of a convolution that our kernels could take; 0: of any other."""
     image, taps = x.meta["val"], weight.meta["val"]
     plain = bias is None and tuple(how) == PLAIN and tuple(taps.shape[1:]) == (taps.shape[0], 3, 3)
-    return taps.shape[0] if plain and _placed(image) and image.is_contiguous(memory_format=LAST) else 0
+    placed = _placed(image) and image.is_contiguous(memory_format=LAST) and image.numel() < ADDRESSES
+    return taps.shape[0] if plain and placed else 0
 
 
 def _placed(image: Tensor) -> bool:
@@ -81,27 +89,25 @@ def _placed(image: Tensor) -> bool:
 
 @cache
 def _ops() -> dict[str, Any]:
-    """The operators: ours on CUDA, torch's elsewhere."""
+    """The operators: ours on CUDA where they are right, torch's elsewhere."""
 
     @torch.library.custom_op("ringfence::narrow_convolved", mutates_args=())
     def convolved(x: Tensor, weight: Tensor, back: bool) -> Tensor:
         x, weight = x.contiguous(memory_format=LAST), weight.contiguous(memory_format=LAST)
-        if x.is_cuda:
-            from ringfence.training import narrow_kernel
-
-            return narrow_kernel.convolved(x, weight, back)
+        if kernel := checked_kernel(KERNEL, x.device):
+            found: Tensor = kernel.convolved(x, weight, back)
+            return found
         run = torch.nn.functional.conv_transpose2d if back else torch.conv2d
         return run(x, weight, padding=1).contiguous(memory_format=LAST)
 
     @torch.library.custom_op("ringfence::narrow_to_weight", mutates_args=())
     def to_weight(x: Tensor, gradient: Tensor) -> Tensor:
         x, gradient = x.contiguous(memory_format=LAST), gradient.contiguous(memory_format=LAST)
-        if x.is_cuda:
-            from ringfence.training import narrow_kernel
-
-            return narrow_kernel.to_weight(x, gradient)
         shape = (gradient.shape[1], x.shape[1], 3, 3)
-        found: Tensor = torch.nn.grad.conv2d_weight(x, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
+        if kernel := checked_kernel(KERNEL, x.device):
+            found: Tensor = kernel.to_weight(x, gradient)
+            return found
+        found = conv2d_weight(x, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
         return found.contiguous(memory_format=LAST)
 
     @convolved.register_fake

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.grad import conv2d_input, conv2d_weight
 
 TILE = 256
 """Places of a program."""
@@ -132,3 +133,27 @@ def to_weight(x: Tensor, gradient: Tensor) -> Tensor:
     _to_weight[(ranges,)](x, gradient, found, places, **sizes, num_warps=warps, num_stages=2)
     _sum[(size // 64,)](found, out, ranges, SIZE=size, BLOCK=64, num_warps=2)
     return out
+
+
+def is_right(device: torch.device, dtype: torch.dtype = torch.bfloat16) -> bool:
+    """Whether all three are torch's in float64, up to rounding, on images that fill no tile and no range."""
+    generator = torch.Generator(device).manual_seed(0)
+
+    def drawn(*shape: int) -> Tensor:
+        found = torch.randn(shape, device=device, generator=generator).to(dtype)
+        return found.contiguous(memory_format=torch.channels_last)
+
+    for channels in RANGES:
+        x, weight, gradient = (
+            drawn(one, channels, *size) for one, *size in ((9, 13, 11), (channels, 3, 3), (9, 13, 11))
+        )
+        wide = [one.double() for one in (x, weight, gradient)]
+        wanted = (
+            torch.conv2d(wide[0], wide[1], padding=1),
+            conv2d_input(x.shape, wide[1], wide[2], padding=1),  # type: ignore[no-untyped-call]
+            conv2d_weight(wide[0], weight.shape, wide[2], padding=1),  # type: ignore[no-untyped-call]
+        )
+        found = convolved(x, weight), convolved(gradient, weight, back=True), to_weight(x, gradient)
+        if any((one - two).norm() > 5e-3 * two.norm() for one, two in zip(found, wanted, strict=True)):
+            return False
+    return True

@@ -23,8 +23,8 @@ from ringfence.classifiers.normalize import Normalize
 from ringfence.data import load_dataset
 from ringfence.errors import ArgumentError, ModelError, StoreError
 from ringfence.models import load_model, read_weights
+from ringfence.models.architecture import Normalization, chosen_normalization, refuse_second
 from ringfence.models.factory import build_from_factory
-from ringfence.models.normalization import Normalization, chosen_normalization, refuse_second
 from ringfence.models.weights import fit_weights
 from ringfence.sampling import pick_device
 from ringfence.store.atomic import read_json, write_json, writing_errors

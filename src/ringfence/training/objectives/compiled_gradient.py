@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ringfence.classifiers.members import alike
 from ringfence.errors import ArgumentError
 from ringfence.sampling.forward import compiled
 from ringfence.training.compared import check_gradients
@@ -55,43 +58,63 @@ def _plain(network: Callable[[Tensor], Tensor], noisy: Tensor, labels: Tensor, v
     return Differentiated(scores, found, second.gradient(found.sum(), noisy))
 
 
-_FAST: dict[tuple[Any, ...], Any] = {}
-"""Compiled code by what it is for: members of one architecture share it; None: it cannot be compiled."""
+@dataclass(eq=False)
+class _Known:
+    """Code compiled for networks that differ from this one in weights alone; run is None where compilers failed."""
+
+    shell: nn.Module
+    kind: tuple[Any, ...]
+    run: Any
+
+    def __call__(self, network: nn.Module, noisy: Tensor, labels: Tensor) -> Differentiated:
+        return Differentiated(*self.run(_KNOWN.index(self), noisy, labels, *_tensors(network).values()))
+
+
+_KNOWN: list[_Known] = []
+_CHECKED: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], _Known]] = WeakKeyDictionary()
+"""By network, and by what is asked of it."""
 
 
 def _fast(network: nn.Module, noisy: Tensor, labels: Tensor, values: Values) -> Differentiated:
-    tensors = dict([*network.named_parameters(), *network.named_buffers()])
-    kind = (str(network), tuple((name, one.shape) for name, one in tensors.items()), noisy.shape, values)
-    first = kind not in _FAST
-    if first:
-        _FAST[kind] = compiled(_of_tensors(network, tuple(tensors), values), options=narrow_options())
-
-    def run(x: Tensor) -> Differentiated:
-        return Differentiated(*_FAST[kind](list(_FAST).index(kind), x, labels, *tensors.values()))
-
-    if first:
-        plain = partial(_plain, network, labels=labels, values=values)
-        try:
-            check_gradients(network, lambda x: _joined(plain(x)), lambda x: _joined(run(x)), noisy)
-        except ArgumentError:
-            raise
-        except Exception as error:  # compilers fail in many ways
-            told = f"gradients of gradients run uncompiled: {type(error).__name__}: {str(error)[:200]}"
-            warnings.warn(told, stacklevel=2)
-            _FAST[kind] = None
-    if _FAST[kind] is None:
-        return _plain(network, noisy, labels, values)
-    return run(noisy)
+    kind = noisy.shape, values, torch.is_autocast_enabled(noisy.device.type)
+    checked = _CHECKED.setdefault(network, {})
+    if kind not in checked:
+        shared = next((one for one in _KNOWN if one.kind == kind and alike(network, one.shell)), None)
+        known = shared or _compiled(network, kind, values)
+        _check(known, network, noisy, labels, values)
+        checked[kind] = known
+    known = checked[kind]
+    return known(network, noisy, labels) if known.run else _plain(network, noisy, labels, values)
 
 
-def _joined(found: Differentiated) -> Tensor:
-    """All of it in a row, each part at length 1."""
-    return torch.cat([one.flatten().float() / one.detach().float().norm().clamp_min(1e-12) for one in found])
+def _check(known: _Known, network: nn.Module, noisy: Tensor, labels: Tensor, values: Values) -> None:
+    """Compare each of the three with the plain network's: in their sum one could be lost in another's rounding."""
+
+    def plain(part: int, x: Tensor) -> Tensor:
+        return _plain(network, x, labels, values)[part]
+
+    def fast(part: int, x: Tensor) -> Tensor:
+        return known(network, x, labels)[part]
+
+    try:
+        for part in range(3 if known.run else 0):
+            check_gradients(network, partial(plain, part), partial(fast, part), noisy)
+    except ArgumentError:
+        raise
+    except Exception as error:  # compilers fail in many ways
+        told = f"gradients of gradients run uncompiled: {type(error).__name__}: {str(error)[:200]}"
+        warnings.warn(told, stacklevel=2)
+        known.run = None
 
 
-def _of_tensors(network: nn.Module, names: Sequence[str], values: Values) -> Any:
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    return dict([*network.named_parameters(), *network.named_buffers()])
+
+
+def _compiled(network: nn.Module, kind: tuple[Any, ...], values: Values) -> _Known:
     """A function of tensors alone; the compiler differentiates through it without having read it."""
     shell = copy.deepcopy(network).to("meta")  # its own tensors are never used
+    names = tuple(_tensors(network))
 
     def whole(noisy: Tensor, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(names, tensors, strict=True))
@@ -103,7 +126,8 @@ def _of_tensors(network: nn.Module, names: Sequence[str], values: Values) -> Any
         # Compilers keep what they made by the code and by what it reads: not by whom it calls, but by a number.
         return as_one(*tensors) if number >= 0 else None
 
-    return numbered
+    _KNOWN.append(_Known(shell, kind, compiled(numbered, options=narrow_options())))
+    return _KNOWN[-1]
 
 
 class Branches:
