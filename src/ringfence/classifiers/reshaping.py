@@ -8,7 +8,7 @@ written. Another form of the network, checked as all are.
 from __future__ import annotations
 
 from collections import Counter
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +89,6 @@ class Activated(nn.Module):
         return found
 
 
-@torch.library.custom_op("ringfence::activated_linear", mutates_args=())
 def _activated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if not x.is_cuda or x.dtype is not torch.bfloat16:
         return gelu(linear(x, weight, bias), approximate="tanh")
@@ -97,9 +96,14 @@ def _activated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return rows.view(*x.shape[:-1], len(weight))
 
 
-@_activated.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _shape_of_activated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:-1], len(weight))
+
+
+_LIBRARY: Any = torch.library.Library("ringfence", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("activated_linear(Tensor x, Tensor weight, Tensor bias) -> Tensor")
+_LIBRARY.impl("activated_linear", _activated, "CompositeExplicitAutograd")
+_LIBRARY.impl("activated_linear", _shape_of_activated, "Meta")
 
 
 def _activate(part: nn.Module) -> nn.Module | None:
