@@ -76,17 +76,13 @@ class Packaged:
         """A digest of the network's weights and code, its form, the batch, the device and versions."""
         modules = {type(part).__module__ for part in self._network.modules()} | {f"ringfence.{one}" for one in OURS}
         files = {getattr(sys.modules.get(name), "__file__", None) for name in modules}
-        device = torch.cuda.get_device_properties(x.device) if x.is_cuda else x.device
-        told = [
-            model_digest(self._network, structured=True),
-            self._plan.settings(),
-            tuple(x.shape),
-            x.stride(),
-            x.dtype,
-        ]
-        told += [device, torch.__version__, torch.version.cuda, __version__]
+        gpu: Any = torch.cuda.get_device_properties(x.device) if x.is_cuda else None
+        device = (gpu.name, gpu.major, gpu.minor, gpu.multi_processor_count) if x.is_cuda else x.device.type
+        batch = (tuple(x.shape), x.stride(), x.dtype)
+        told = (model_digest(self._network, structured=True), self._plan.settings(), batch, device)
+        versions = (torch.__version__, torch.version.cuda, __version__)
         sources = [Path(file).read_bytes() for file in sorted(filter(None, files)) if Path(file).exists()]
-        return hashed([repr(told).encode(), *sources])
+        return hashed([repr((told, versions)).encode(), *sources])
 
     def _make(self, x: Tensor, path: Path) -> None:
         """Beside others who make the same: the last one's stays."""
