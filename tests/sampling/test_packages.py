@@ -90,6 +90,15 @@ def test_what_no_package_can_be_made_of_or_was_not_made_for_is_compiled(
     assert torch.equal(two(X), X + 1)
     assert torch.equal(two(X[:3]), X[:3])
     assert asked == [4, 4, 3]
+    assert torch.equal(two(grey := X.contiguous(memory_format=torch.channels_last)), grey)
+    assert asked == [4, 4, 3, 4]
+
+
+def test_how_a_side_of_one_is_laid_out_makes_no_difference() -> None:
+    grey = torch.rand(4, 1, 5, 5)
+    other = torch.empty_like(grey, memory_format=torch.channels_last)
+    assert grey.stride() != other.stride()
+    assert packages.kind_of(grey) == packages.kind_of(other) != packages.kind_of(grey.transpose(2, 3))
 
 
 def test_where_nothing_is_to_be_kept_nothing_is(network: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class Packaged:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Scores; a package takes batches of one kind alone, others go to the compiler."""
-        kind = (tuple(x.shape), x.stride(), x.dtype, x.device)
+        kind = kind_of(x)
         if self._run is None:
             self._run, self._taken = self._found(x) or self._compiled, kind
         return (self._run if kind == self._taken else self._compiled)(x)
@@ -78,8 +78,7 @@ class Packaged:
         files = {getattr(sys.modules.get(name), "__file__", None) for name in modules}
         gpu: Any = torch.cuda.get_device_properties(x.device) if x.is_cuda else None
         device = (gpu.name, gpu.major, gpu.minor, gpu.multi_processor_count) if x.is_cuda else x.device.type
-        batch = (tuple(x.shape), x.stride(), x.dtype)
-        told = (model_digest(self._network, structured=True), self._plan.settings(), batch, device)
+        told = (model_digest(self._network, structured=True), self._plan.settings(), kind_of(x), device)
         versions = (torch.__version__, torch.version.cuda, __version__)
         sources = [Path(file).read_bytes() for file in sorted(filter(None, files)) if Path(file).exists()]
         return hashed([repr((told, versions)).encode(), *sources])
@@ -98,6 +97,12 @@ class Packaged:
         for old in sorted(path.parent.glob("*.pt2"), key=lambda one: one.stat().st_mtime)[:-KEPT]:
             with contextlib.suppress(OSError):
                 old.unlink()
+
+
+def kind_of(x: Tensor) -> tuple[object, ...]:
+    """What code made for a batch takes for granted: shape, layout (of a side of 1 nobody asks) and type."""
+    layout = (step if size > 1 else 0 for size, step in zip(x.shape, x.stride(), strict=True))
+    return tuple(x.shape), tuple(layout), x.dtype, x.device.type, x.device.index
 
 
 class _Alone(nn.Module):
