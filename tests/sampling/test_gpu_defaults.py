@@ -70,7 +70,8 @@ def test_tf32_is_on_only_while_a_forward_that_says_so_runs(
     seen: list[bool] = []
 
     @contextmanager
-    def arithmetic(device: torch.device, tf32: bool) -> Iterator[None]:
+    def arithmetic(device: torch.device, tf32: bool, tried: bool = False) -> Iterator[None]:
+        assert not tried
         state.append(tf32)
         yield
         state.pop()
@@ -97,9 +98,37 @@ def flags() -> tuple[bool, bool]:
 
 @pytest.fixture
 def kept_flags() -> Iterator[None]:
-    before = flags()
+    before, tried = flags(), torch.backends.cudnn.benchmark
     yield
+    torch.backends.cudnn.benchmark = tried
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def test_algorithms_are_tried_only_while_a_forward_that_says_so_runs(kept_flags: None) -> None:
+    device, seen = torch.device("cuda"), list[bool]()  # of which nothing is asked here
+    for wished in (False, True):
+        torch.backends.cudnn.benchmark = wished
+        with forward.arithmetic(device, tf32=False, tried=True), forward.arithmetic(device, tf32=False, tried=True):
+            seen.append(torch.backends.cudnn.benchmark)
+        seen.append(torch.backends.cudnn.benchmark)
+        with forward.arithmetic(device, tf32=False):
+            seen.append(torch.backends.cudnn.benchmark)
+    assert seen == [True, False, False, True, True, True]
+
+
+@pytest.mark.parametrize(("joined", "autotune"), [(True, True), (True, False), (False, True)])
+def test_a_plan_says_that_algorithms_are_tried(monkeypatch: pytest.MonkeyPatch, joined: bool, autotune: bool) -> None:
+    seen: list[bool] = []
+
+    @contextmanager
+    def arithmetic(device: torch.device, tf32: bool, tried: bool = False) -> Iterator[None]:
+        seen.append(tried)
+        yield
+
+    monkeypatch.setattr(forward, "arithmetic", arithmetic)
+    plan = ForwardPlan(2, joined=joined, autotune=autotune)
+    forward.Forward(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), plan, CPU, 3)(torch.rand(2, 3, 2, 2))
+    assert seen == [False, joined and autotune]
 
 
 def test_the_flags_are_those_of_products_and_convolutions(kept_flags: None) -> None:

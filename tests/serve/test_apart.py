@@ -236,7 +236,7 @@ def forked() -> list[Served]:
 
 def test_a_process_that_forked_is_seen_to_end() -> None:
     before, heard = set(active_children()), threading.Event()
-    with pytest.raises(Lost, match="code -9"), in_own_process(forked) as office:
+    with pytest.raises(Lost, match="code -9"), in_own_process(forked) as office:  # noqa: PT012
         office.when_lost(heard.set)
         (process,) = set(active_children()) - before
         assert process.pid is not None

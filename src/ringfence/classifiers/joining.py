@@ -33,42 +33,58 @@ class Joined(nn.Module):
 
     def forward(self, x: Tensor, *shortcut: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, K, H', W')."""
-        found: Tensor = torch.ops.ringfence.joined_convolution(x, self.weight, self.bias, list(shortcut), *self.how)
+        added = shortcut[0] if shortcut else None
+        found: Tensor = torch.ops.ringfence.joined_convolution(x, self.weight, self.bias, added, *self.how)
         return found
 
 
-@torch.library.custom_op("ringfence::joined_convolution", mutates_args=())
 def _joined(
-    x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None,
     stride: list[int], padding: list[int], dilation: list[int], groups: int,
 ) -> Tensor:  # fmt: skip
-    """cuDNN's on CUDA, elsewhere one after the other."""
+    """cuDNN's on CUDA, elsewhere one after the other; channels last, as compiled code was told that it is."""
     how = (stride, padding, dilation, groups)
     if not x.is_cuda or not _fits(x, weight, shortcut, *how[:3]):
-        return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, *how)))
-    if shortcut:
-        return torch.cudnn_convolution_add_relu(x, weight, shortcut[0], 1, bias, *how)
-    return torch.cudnn_convolution_relu(x, weight, bias, *how)
+        found = _one_after_the_other(x, weight, bias, shortcut, *how)
+    elif shortcut is None:
+        found = torch.cudnn_convolution_relu(x, weight, bias, *how)
+    else:
+        found = torch.cudnn_convolution_add_relu(x, weight, shortcut, 1, bias, *how)
+    return _laid(found)
+
+
+def _one_after_the_other(
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None,
+    stride: list[int], padding: list[int], dilation: list[int], groups: int,
+) -> Tensor:  # fmt: skip
+    found = torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    return _laid(torch.relu(found if shortcut is None else found + shortcut))
+
+
+def _laid(found: Tensor) -> Tensor:
+    return found.contiguous(memory_format=torch.channels_last) if found.dim() == 4 else found
+
+
+# Not by custom_op, whose first call loads torch's compiler: a package needs none (sampling/packages.py).
+_LIBRARY: Any = torch.library.Library("ringfence", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define(
+    "joined_convolution(Tensor x, Tensor weight, Tensor bias, Tensor? shortcut, "
+    "int[] stride, int[] padding, int[] dilation, int groups) -> Tensor"
+)
+_LIBRARY.impl("joined_convolution", _joined, "CompositeExplicitAutograd")
+_LIBRARY.impl("joined_convolution", _one_after_the_other, "Meta")
 
 
 def _fits(
-    x: Tensor, weight: Tensor, shortcut: list[Tensor], stride: list[int], padding: list[int], dilation: list[int]
+    x: Tensor, weight: Tensor, shortcut: Tensor | None, stride: list[int], padding: list[int], dilation: list[int]
 ) -> bool:
     """Whether cuDNN's kernel is for these; torch does not ask. It reads a shortcut as if it were laid out as the output
     is, and where 32 bits do not tell all numbers apart, torch divides a convolution by itself alone."""
     each = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     pixels = [(size + 2 * around - by * (taps - 1) - 1) // step + 1 for size, taps, step, around, by in each]
     out = torch.Size((len(x), len(weight), *pixels))
-    same = all(one.dtype == x.dtype and one.shape == out for one in shortcut)
+    same = shortcut is None or (shortcut.dtype == x.dtype and shortcut.shape == out)
     return same and max(x.numel(), out.numel()) < 2**31
-
-
-@_joined.register_fake
-def _(
-    x: Tensor, weight: Tensor, bias: Tensor, shortcut: list[Tensor],
-    stride: list[int], padding: list[int], dilation: list[int], groups: int,
-) -> Tensor:  # fmt: skip
-    return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, stride, padding, dilation, groups)))
 
 
 def join(traced: GraphModule) -> None:

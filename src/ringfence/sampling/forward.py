@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
-from ringfence.classifiers.base import APART, refuse_lazy
+from ringfence.classifiers.base import APART, Classifier, refuse_lazy, scores_in
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError, RingfenceError
+from ringfence.sampling.packages import Packaged
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
 
 Run = Callable[[Tensor], Scored]
@@ -50,8 +51,24 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
     if not plan.compile or isinstance(module, FusedResNet) or waves:
         return run
+    if device.type == "cuda" and not plan.autotune and not isinstance(module, Classifier | nn.ModuleList):
+        return _from_package(module, classifier, plan)
     fast: Run = compiled(run, "max-autotune-no-cudagraphs" if plan.autotune else None)
     return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
+
+
+def _from_package(module: nn.Module, network: nn.Module, plan: ForwardPlan) -> Run:
+    """A single network, whose package may be there: torch's compiler is only asked for where it is not."""
+    later: list[Any] = []
+
+    def by_torch(x: Tensor) -> Tensor:
+        if not later:
+            later.append(compiled(lambda x: scores_in(module(x), len(x))))
+        found: Tensor = later[0](x)
+        return found
+
+    answers = Packaged(module, network, plan, by_torch)
+    return lambda x: Scored(answers(x), 1)
 
 
 def on_device(
@@ -187,7 +204,7 @@ class Forward:
         """Scores (B, lanes, K) and work of one batch."""
         ready = noisy.to(dtype=self.dtype, memory_format=self._layout_of(noisy.dim()))
         try:
-            with arithmetic(self.device, tf32=self.plan.precision == "tf32"):
+            with arithmetic(self.device, self.plan.precision == "tf32", self.plan.joined and self.plan.autotune):
                 scores, work = self._run(ready)
         except (SystemExit, GeneratorExit) as error:  # these would end the program
             raise left_early(error) from error
@@ -218,30 +235,39 @@ class Forward:
         return ClassifierError("classifier", rule, received, "Check `num_classes` and the model's last layer.")
 
 
-_RUNNING: Counter[bool] = Counter()
+_RUNNING: Counter[tuple[bool, bool]] = Counter()
 _CHANGED = threading.Condition()
-"""Forwards of this process that run now, by whether they are in TF32, and their word that one has ended."""
+"""Forwards of this process that run now, by whether they are in TF32 and cuDNN may try its algorithms, and their word
+that one has ended."""
+_WISHED = [False]
+"""Whether algorithms are tried elsewhere: a training may wish so."""
 
 
 @contextmanager
-def arithmetic(device: torch.device, tf32: bool) -> Iterator[None]:
+def arithmetic(device: torch.device, tf32: bool, tried: bool = False) -> Iterator[None]:
     """Compute with TF32 or without, whatever the threads of other devices and models do: it is a flag of the whole
-    process, so that forwards of one kind run side by side, and those of the other wait for them."""
+    process, so that forwards of one kind run side by side, and those of others wait for them. So is that cuDNN tries
+    all algorithms that it has for a convolution, when it sees the first of its shape."""
     if device.type != "cuda":
         yield
         return
+    mine = (tf32, tried)
     with _CHANGED:
-        while _RUNNING[not tf32]:
+        while any(count for kind, count in _RUNNING.items() if kind != mine):
             _CHANGED.wait()
-        _RUNNING[tf32] += 1
+        if not _RUNNING[mine]:
+            _WISHED[0] = torch.backends.cudnn.benchmark
+        _RUNNING[mine] += 1
         _use_tf32(tf32)
+        torch.backends.cudnn.benchmark = _WISHED[0] or tried
     try:
         yield
     finally:
         with _CHANGED:
-            _RUNNING[tf32] -= 1
-            if not _RUNNING[tf32]:
+            _RUNNING[mine] -= 1
+            if not _RUNNING[mine]:
                 _use_tf32(False)
+                torch.backends.cudnn.benchmark = _WISHED[0]
                 _CHANGED.notify_all()
 
 
