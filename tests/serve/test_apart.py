@@ -234,14 +234,19 @@ def forked() -> list[Served]:
     return []
 
 
-def test_a_process_that_forked_is_seen_to_end() -> None:
+def kill_the_one_that_forked() -> None:
     before, heard = set(active_children()), threading.Event()
-    with pytest.raises(Lost, match="code -9"), in_own_process(forked) as office:  # noqa: PT012
+    with in_own_process(forked) as office:
         office.when_lost(heard.set)
         (process,) = set(active_children()) - before
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         assert heard.wait(20)
+
+
+def test_a_process_that_forked_is_seen_to_end() -> None:
+    with pytest.raises(Lost, match="code -9"):
+        kill_the_one_that_forked()
 
 
 def refused() -> list[Served]:

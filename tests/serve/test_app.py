@@ -329,7 +329,7 @@ def test_logs_hold_one_line_a_request_and_no_contents(
 def test_errors_of_the_server_tell_clients_a_number_and_nothing_else(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Served, "waiting", property(lambda self: 1 / 0))
+    monkeypatch.setattr(Served, "load", property(lambda self: 1 / 0))
     client = TestClient(create_app([served]), raise_server_exceptions=False)
     with caplog.at_level(logging.ERROR, "ringfence.serve"):
         reply = client.get("/metrics")

@@ -172,7 +172,7 @@ def test_requests_in_flight_share_batches(serve: Serve) -> None:
     gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
     question = Question(0.001, 0.0, 600.0)
     served.ask(inputs(1)[0], question).answer.result(60)
-    alone = served.batches
+    alone = served.load.batches
     gate.armed = True
     first = served.ask(inputs(1)[0], question)
     assert gate.reached.wait(60)
@@ -202,7 +202,7 @@ def test_who_has_had_the_fewest_draws_is_next(serve: Serve) -> None:
     """In turn, thirty long requests would each get a batch before each of the two that a short one needs."""
     gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=200_000)
     long = [served.ask(x, Question(0.001, None, 600.0)) for x in inputs(30)]
-    while served.draws < 30 * 1000:
+    while served.load.draws < 30 * 1000:
         time.sleep(0.01)
     gate.armed = True
     assert gate.reached.wait(60)
@@ -225,7 +225,7 @@ def test_time_that_ends_between_two_looks_leaves_what_the_last_one_proved(serve:
     gate.opened.set()
     answer = answer_of(served, asked)
     assert answer.stopped == "deadline"
-    assert 75 <= answer.draws < served.draws
+    assert 75 <= answer.draws < served.load.draws
     assert answer.radius > 0
     assert answer.wrong(x) == []
     record = served.ask(other, Question(0.001, None, 600.0)).answer.result(60)

@@ -116,7 +116,7 @@ class Office:
         self.models: list[Distant] = []
         self.ready: Future[list[Terms]] = Future()
         self.lost = False
-        self._on_lost: Callable[[], None] = lambda: None
+        self._when_lost: Callable[[], None] = lambda: None
         self._leaving = self._ended = False
         self._asked: dict[int, Asked] = {}
         self.line = Line(connection, self._hear, self._end, silent=self._silent)
@@ -129,7 +129,7 @@ class Office:
 
     def when_lost(self, heard: Callable[[], None]) -> None:
         """Called once the other process has ended by itself, also where it has already."""
-        self._on_lost = heard
+        self._when_lost = heard
         if self.lost:
             heard()
 
@@ -193,7 +193,7 @@ class Office:
             self.ready.set_exception(Lost("unknown"))
         self._give_up()
         if self.lost:
-            self._on_lost()
+            self._when_lost()
 
     def _give_up(self) -> None:
         while self._asked:

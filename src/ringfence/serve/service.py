@@ -107,10 +107,15 @@ class Service:
     def collect(self) -> Iterable[Any]:
         """Figures of the models, for Prometheus."""
         figures: list[tuple[Any, str, str, Callable[[Model], float]]] = [
-            (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.draws),
-            (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.batches),
+            (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.load.draws),
+            (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.load.batches),
             (GaugeMetricFamily, "ringfence_in_work", "Requests that are drawn for.", lambda one: one.load.in_work),
-            (GaugeMetricFamily, "ringfence_waiting", "Requests that nobody works on yet.", lambda one: one.waiting),
+            (
+                GaugeMetricFamily,
+                "ringfence_waiting",
+                "Requests that nobody works on yet.",
+                lambda one: one.load.waiting,
+            ),
             (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
         ]
         for kind, name, about, value in figures:
