@@ -68,3 +68,28 @@ def test_what_is_changed_in_place_is_changed_under_all_its_names(own: bool) -> N
     found = fold_batch_norm(model, joined=True)
     assert any(isinstance(part, Joined) for part in found.modules()) == own
     torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Added(nn.Module):
+    """Adds two convolutions up, of which one has a single channel, or a bias is read by itself."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.stem, self.norm, self.left, self.right = (
+            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Conv2d(6, 6, 1), nn.Conv2d(6, channels, 1)
+        )  # fmt: skip
+        self.reads = channels == 6
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.stem(x))
+        found = torch.relu(self.left(x) + self.right(x))
+        return found * self.right.bias.view(-1, 1, 1) if self.reads else found
+
+
+@pytest.mark.parametrize("channels", [1, 6])
+def test_a_bias_is_moved_only_where_nobody_sees_it(channels: int) -> None:
+    torch.manual_seed(0)
+    model, x = Added(channels).eval(), torch.randn(4, 3, 8, 8)
+    found = fold_batch_norm(model, joined=True)
+    assert type(found) is not Added
+    torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)

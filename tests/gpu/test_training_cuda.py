@@ -12,10 +12,13 @@ from ringfence.classifiers import fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.noise.checked import checked_kernel
 from ringfence.sampling.forward import compiled
+from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.fabric import compile_members, make_fabric
 from ringfence.training.narrow import KERNEL
+from ringfence.training.objectives import Drt
 from ringfence.training.objectives.compiled_gradient import Differentiated, differentiated
 from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
+from ringfence.training.stepper import Stepper
 
 pytestmark = [
     pytest.mark.gpu,
@@ -85,6 +88,21 @@ def test_compiled_gradients_of_gradients_are_those_of_torch(values: object, monk
         assert (one - two).norm() <= 1e-2 * two.norm() + 1e-3
     for one, two in zip(member.buffers(), other.buffers(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
+
+
+def test_steps_that_are_not_recorded_keep_the_memory_of_one() -> None:
+    """Members' streams are the same in every step: torch keeps memory for each that it has seen."""
+    torch.manual_seed(0)
+    members = [resnet(8).train().to("cuda", memory_format=torch.channels_last) for _ in range(3)]
+    data = DeviceData(torch.rand(64, 3, 32, 32, device="cuda"), torch.arange(64, device="cuda") % 10, 10)
+    job = TrainingJob(objective=Drt(), batch=64, sigma=0.25, precision="bf16", graph=False, compile=False)
+    stepper, kept = Stepper(job, members, data, make_fabric("cuda", 1, "bf16")), []
+    stepper.clear(0, 1.0, 1.0)
+    for _ in range(12):
+        stepper.aim(torch.arange(64, device="cuda"), 0.01)
+        stepper.step()
+        kept.append(torch.cuda.memory_reserved())
+    assert kept[-1] <= 1.5 * kept[1]
 
 
 def test_convolutions_joined_with_what_follows_are_those_of_torch() -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing import Pipe, active_children
+from multiprocessing import Pipe, active_children, get_context
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from ringfence.serve.line import Line
 from ringfence.serve.schemas import Answer, ModelInfo
 from ringfence.serve.served import Served
 from ringfence.serve.sharing import Bounds
+from ringfence.serve.workshop import work
 
 SECRET = bytes(range(32))
 LONG = Question(0.001, None, 600.0)
@@ -179,6 +180,52 @@ def test_a_process_that_is_killed_leaves_nobody_waiting(digits: list[Tensor]) ->
     assert [type(one) for one in told] == [Gone, Gone, Gone]
 
 
+def test_a_process_that_hangs_is_not_waited_for(digits: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.serve.line.SILENCE", 3.0)
+    monkeypatch.setattr("ringfence.serve.apart.LEAVE", 0.5)
+    before = set(active_children())
+    with in_own_process(partial(models, draws=2000, seconds=600.0, drain=0.5)) as office:
+        model, (process,) = office.models[0], set(active_children()) - before
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        while not model.broken:
+            time.sleep(0.01)
+        with pytest.raises(Gone, match="told nothing for"):
+            model.ask(digits[0], LONG)
+        os.kill(process.pid, signal.SIGCONT)
+        while model.broken:
+            time.sleep(0.01)
+        assert model.ask(digits[0], Question(0.001, 0.0, 600.0)).answer.result(60).prediction == 7
+        os.kill(process.pid, signal.SIGSTOP)
+        model.close()
+    assert not process.is_alive()
+
+
+def unheard() -> list[Served]:
+    """None, in a process whose words nobody reads any more."""
+    here, there = os.pipe()
+    os.dup2(there, 2)
+    os.close(here)
+    return []
+
+
+def test_models_end_with_those_who_read_requests_and_their_words() -> None:
+    """An end that had to be told first would keep the device for ever."""
+    spawn = get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=work, args=(there, unheard))
+    process.start()
+    there.close()
+    while ("ready", []) not in pickle.loads(here.recv_bytes()):
+        pass
+    here.close()
+    process.join(20)
+    code = process.exitcode
+    process.kill()
+    process.join()
+    assert code == 1
+
+
 def refused() -> list[Served]:
     raise Problems([ArgumentError("sigma", "must be above 0", -1, "Raise it."), StoreError("x", "y", "z", "w")])
 
@@ -233,9 +280,9 @@ def test_what_gathers_goes_in_one_message() -> None:
     here.close()
 
 
-def test_what_cannot_be_told_ends_the_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_told_ends_the_line(caplog: pytest.LogCaptureFixture) -> None:
     here, _there = Pipe()
     ended = threading.Event()
     Line(here, lambda items: None, ended.set).put("item", threading.Lock())
     assert ended.wait(20), "somebody would wait for it"
-    assert "cannot pickle" in capfd.readouterr().err
+    assert "cannot pickle" in caplog.text

@@ -37,6 +37,18 @@ def run(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+def test_a_remedy_names_no_option_that_the_command_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text("import torch\ndef guess(): return torch.nn.Sequential(torch.nn.Flatten())\n")
+    Path("job.yaml").write_text("classifier: model.py:guess\nnoise: {sigma: 0.5}\n")
+    code, said = run("serve", "job.yaml", "--device", "cpu", "--together")
+    assert code == 2
+    assert "better than by guessing" in said
+    assert "--no-check" not in said
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 class Process:
     """A server and where it is."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, early: int | None = None) -> None:
         (folder / "job.yaml").write_text("classifier: default\nnoise: {sigma: 0.5}\nprocedure: {name: fixed}\n")
         command = [sys.executable, "-m", "ringfence", "serve", "digits=job.yaml", "--port", "0", "--batch", "100"]
         self.folder, self.lines = folder, list[str]()
@@ -42,6 +42,10 @@ class Process:
         self.running = subprocess.Popen(
             [*command, "--device", "cpu", *words], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment
         )
+        if early is not None:
+            while not (workers := self.workers()):
+                time.sleep(0.005)
+            os.kill(workers[0], early)
         assert self.running.stderr is not None
         for line in self.running.stderr:
             self.lines.append(line)
@@ -101,8 +105,8 @@ def alive(process: int) -> bool:
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Process] = []
 
-    def make(*words: str) -> Process:
-        started.append(Process(tmp_path, *words))
+    def make(*words: str, **how: Any) -> Process:
+        started.append(Process(tmp_path, *words, **how))
         return started[-1]
 
     yield make
@@ -190,6 +194,17 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
         assert client.job(job).answered == 0, "what was stopped in the middle is no answer"
 
 
+def test_who_is_in_work_when_the_time_to_stop_is_over_hears_so(start: Start, digits: list[Tensor]) -> None:
+    server = start("--limit", "draws=100_000_000", "--limit", "seconds=600", "--limit", "drain=1")
+    with Client(server.url, patience=0.0, timeout=120) as client, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(client.certify, digits[0], seconds=600.0)
+        while 'ringfence_draws_total{model="digits"} 0.0' in httpx.get(f"{server.url}/metrics").text:
+            time.sleep(0.02)
+        assert server.stop() == 143
+        assert "time to stop was over" in str(asking.exception(60))
+    assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
+
+
 def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) -> None:
     server = start("--jobs", "jobs", "--limit", "draws=10_000_000", "--apart")
     (worker,) = server.workers()
@@ -217,9 +232,11 @@ def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) ->
     assert any("the process that reads requests has ended" in line for line in again.lines), again.lines
 
 
-def test_ctrl_c_of_a_terminal_ends_both_processes(start: Start) -> None:
-    server = start("--apart")
+def test_ctrl_c_of_a_terminal_ends_both_processes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGFENCE_TOKENS", token := "a token of some length")
+    server = start("--apart", early=signal.SIGINT)
     (worker,) = server.workers()
+    assert token not in Path(f"/proc/{worker}/environ").read_text(), "which stays where requests are read"
     os.kill(worker, signal.SIGINT)
     assert server.stop(signal.SIGINT) == 130
     assert not alive(worker)

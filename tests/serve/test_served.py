@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -329,7 +331,7 @@ def test_leaving_before_its_turn_harms_nobody_else(serve: Serve) -> None:
     assert served.broken is None
 
 
-def test_a_model_that_changes_answers_nobody(serve: Serve) -> None:
+def test_a_model_that_changes_answers_nobody(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
     gate.armed = True
     first, *others = inputs(3)
@@ -343,6 +345,21 @@ def test_a_model_that_changes_answers_nobody(serve: Serve) -> None:
     assert served.broken is not None
     with pytest.raises(Gone, match="must stay the same while it is certified"):
         served.ask(inputs(1)[0], SHORT)
+    (told,) = caplog.messages
+    assert json.loads(told) == {"error": "model", "model": "default", "why": served.broken}, "the operator hears of it"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_whatever_ends_a_model_nobody_waits_for_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    """Also what code of models may raise that is no Exception: its thread would end unseen."""
+    _, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    monkeypatch.setattr(served._engines[0], "step", Mock(side_effect=error))
+    with pytest.raises(Gone, match="stays as it was"):
+        served.ask(inputs(1)[0], SHORT).answer.result(20)
+    assert served.broken == error.__name__
+    assert error.__name__ in caplog.text
 
 
 def test_closing_answers_what_was_taken(serve: Serve) -> None:

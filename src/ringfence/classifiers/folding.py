@@ -63,11 +63,16 @@ class _Tracer(Tracer):
         return _Proxy(node, self)
 
 
+def uses_of(traced: GraphModule) -> Counter[str]:
+    """How often each module is called or one of its weights read by itself."""
+    nodes = traced.graph.nodes
+    uses = Counter(str(node.target) for node in nodes if node.op == "call_module")
+    uses.update(str(node.target).rpartition(".")[0] for node in nodes if node.op == "get_attr")  # conv.weight: conv
+    return uses
+
+
 def _fold_traced(traced: GraphModule, joined: bool) -> GraphModule:
-    modules, graph = dict(traced.named_modules()), traced.graph
-    uses = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
-    # Weights that are read by themselves: conv.weight names the convolution "conv".
-    uses.update(str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr")
+    modules, graph, uses = dict(traced.named_modules()), traced.graph, uses_of(traced)
     for node in list(graph.nodes):
         before = node.args[0] if _calls(node, modules, NORMS) and node.args else None
         if not isinstance(before, Node) or not _calls(before, modules, CONVOLUTIONS) or len(before.users) > 1:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.nn.functional import relu
 
+from ringfence.classifiers.folding import uses_of
+
 RELUS = (torch.relu, relu)
 SUMS = (operator.add, operator.iadd, torch.add)
 
@@ -69,16 +71,15 @@ def _(
 
 def join(traced: GraphModule) -> None:
     """Join what can be joined, in place; a convolution whose sum is read elsewhere, or that is called twice, is not."""
-    graph, modules = traced.graph, dict(traced.named_modules())
+    graph, modules, uses = traced.graph, dict(traced.named_modules()), uses_of(traced)
     _leave_out_identities(traced, modules)
-    calls = [node.target for node in graph.nodes if node.op == "call_module"]
 
     def joinable(node: Node) -> bool:
         if node.op != "call_module" or len(node.users) != 1:
             return False
         one = modules[str(node.target)]
         plain = type(one) is nn.Conv2d and one.bias is not None and one.padding_mode == "zeros"
-        return plain and not isinstance(one.padding, str) and calls.count(node.target) == 1
+        return plain and not isinstance(one.padding, str) and uses[str(node.target)] == 1
 
     for node in list(graph.nodes):
         before = node.args[0] if _is_relu(node, modules) and node.args else None
@@ -112,7 +113,8 @@ def _move_bias(of: nn.Module, to: nn.Module) -> None:
     assert isinstance(to, nn.Conv2d)
     assert of.bias is not None
     assert to.bias is not None
-    to.bias, of.bias = nn.Parameter(to.bias + of.bias, requires_grad=False), None
+    if len(of.bias) == len(to.bias):  # else one of them is broadcast
+        to.bias, of.bias = nn.Parameter(to.bias + of.bias, requires_grad=False), None
 
 
 def _leave_out_identities(traced: GraphModule, modules: dict[str, nn.Module]) -> None:

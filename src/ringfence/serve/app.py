@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -41,6 +41,9 @@ SMALL = 2**16
 """Bytes that are decoded sooner than a thread would begin with them."""
 PAGE = 100
 """Answers of a job that are read at once for a stream."""
+OVERDUE = 10.0
+"""Seconds after the budget of a request when no answer is expected any more: its model hangs."""
+T = TypeVar("T")
 
 _Answers = Annotated[bool, Query(description="False: only how far it is.")]
 _BINARY = {"type": "string", "format": "binary"}
@@ -161,13 +164,26 @@ async def _result(request: Request, asked: Asked) -> Record:
     waiting = heard(asked.answer)
     gone = asyncio.ensure_future(_disconnected(request, waiting))
     try:
-        await waiting
+        await _in_time(asked, waiting)
         if not asked.answer.done():
             asked.leave()
             raise ClientDisconnect
         return asked.answer.result()
     finally:
         gone.cancel()
+
+
+async def _in_time(asked: Asked, wanted: Awaitable[T]) -> T:
+    """What a request waits for; its model hears where nobody does any longer."""
+    try:
+        async with asyncio.timeout(asked.deadline - time.monotonic() + OVERDUE):
+            return await wanted
+    except BaseException as error:  # also where the server stops
+        asked.leave()
+        if isinstance(error, TimeoutError):
+            rule, remedy = "had no answer when its time was over", "Ask again, or elsewhere."
+            raise Gone(rule, f"{asked.question.seconds} s", remedy) from error
+        raise
 
 
 async def _disconnected(request: Request, waiting: asyncio.Future[None]) -> None:
@@ -203,7 +219,7 @@ async def _streamed(service: Service, served: Model, x: Any, question: Question,
     put = _from_threads(heard)
     asked = served.ask(x, question, watch=put, came=came)
     asked.answer.add_done_callback(lambda _: put(None))
-    first = await heard.get()
+    first = await _in_time(asked, heard.get())
     if first is None:
         asked.answer.result()  # refused before anything was drawn: told as such, not by a stream
 
@@ -212,12 +228,11 @@ async def _streamed(service: Service, served: Model, x: Any, question: Question,
             one = first
             while one is not None:
                 yield _bounds(one)
-                one = await heard.get()
-            try:
-                said = service.said(served, asked, asked.answer.result(), signed)
-                yield _event("answer", said.model_dump_json())
-            except RingfenceError as error:
-                yield _event("error", bytes(refusal(error).body).decode())
+                one = await _in_time(asked, heard.get())
+            said = service.said(served, asked, asked.answer.result(), signed)
+            yield _event("answer", said.model_dump_json())
+        except RingfenceError as error:
+            yield _event("error", bytes(refusal(error).body).decode())
         finally:
             asked.leave()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import pickle
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -13,14 +14,17 @@ from typing import Any, final
 
 BEAT = 1.0
 """Seconds after which the load of models is told, where nothing else is."""
+SILENCE = 10 * BEAT
+"""Seconds without a word after which whoever should tell something hangs."""
+log = logging.getLogger("ringfence.serve")
 
 
 @final
 class Line:
     """To another process: what gathers while a message is sent goes in the next one, all together.
 
-    hear: called with the items of a message, in a thread of its own; ended: after the last one. news: told with every
-    message, and now and then without one.
+    hear: called with the items of a message, in a thread of its own; ended: after the last one; silent: where none came
+    for long. news: told with every message, and now and then without one.
     """
 
     def __init__(
@@ -29,8 +33,9 @@ class Line:
         hear: Callable[[list[Any]], None],
         ended: Callable[[], None],
         news: Callable[[], Any] | None = None,
+        silent: Callable[[], None] | None = None,
     ) -> None:
-        self._connection, self._hear, self._ended, self._news = connection, hear, ended, news
+        self._connection, self._hear, self._ended, self._news, self._silent = connection, hear, ended, news, silent
         self._out: SimpleQueue[Any] = SimpleQueue()
         for work in (self._send, self._read):
             threading.Thread(target=work, daemon=True, name=f"line{work.__name__}").start()
@@ -53,15 +58,17 @@ class Line:
             except OSError:
                 return None  # nobody is there any more, as the other thread finds out too
             except Exception:  # an error of ours, as below
-                traceback.print_exc()
+                log.exception("%s", json.dumps({"error": "internal"}))
                 return self._ended()
 
     def _read(self) -> None:
         try:
             while True:
+                if self._silent is not None and not self._connection.poll(SILENCE):
+                    self._silent()
                 self._hear(pickle.loads(self._connection.recv_bytes()))
         except (EOFError, OSError):
             pass
         except Exception:  # an error of ours: better an end than requests that nobody hears
-            traceback.print_exc()
+            log.exception("%s", json.dumps({"error": "internal"}))
         self._ended()

@@ -79,8 +79,7 @@ class Service:
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
         """At the end of the server models answer what they took, and then nothing is in work."""
         yield
-        for one in self.models.values():
-            await asyncio.to_thread(one.close)
+        await asyncio.gather(*(asyncio.to_thread(one.close) for one in self.models.values()))
         if self.jobs is not None:
             await asyncio.to_thread(self.jobs.close)
 
