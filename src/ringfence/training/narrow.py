@@ -55,10 +55,13 @@ def exchange(graph: Graph) -> None:
         gradient, x, weight = node.args[:3]
         if not node.args[7] and _fits(x, weight, node.args[4:10]):
             for part in list(node.users):
+                if not part.users:  # what nobody asked for
+                    graph.erase_node(part)
+                    continue
                 to_input = part.args[1] == 0
                 given = (gradient, weight, True) if to_input else (x, gradient)
                 _put(graph, part, ours["convolved" if to_input else "to_weight"], given)
-        elif _last(x) != _last(gradient):  # cuDNN would copy it, in a kernel of its own
+        elif x.meta["val"].shape[1] > 1 and _last(x) != _last(gradient):  # cuDNN would copy it, in a kernel of its own
             node.args = (_laid(graph, node, gradient), _laid(graph, node, x), *node.args[2:])
         if not node.users:
             graph.erase_node(node)
