@@ -11,7 +11,7 @@ from torch.nn.functional import hardtanh
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
-from ringfence.classifiers.joining import Joined, _placed_as_its_output
+from ringfence.classifiers.joining import Joined, _fits
 from ringfence.classifiers.reshaping import Cut, Halved, reshaped
 
 
@@ -211,8 +211,14 @@ def test_only_a_shortcut_of_the_outputs_shape_and_type_is_given_to_the_kernel(sh
     model, x = nn.Conv2d(3, 6, 3, (2, 1), (1, 2), (1, 2)), torch.zeros(2, 3, 7, 5)
     out, shortcut = model(x), torch.zeros(shape)
     how = [list(one) for one in (model.stride, model.padding, model.dilation)]
-    assert _placed_as_its_output(shortcut, x, model.weight, *how) == (shortcut.shape == out.shape)
-    assert not _placed_as_its_output(shortcut.double(), x, model.weight, *how)
+    assert _fits(x, model.weight, [shortcut], *how) == (shortcut.shape == out.shape)
+    assert not _fits(x, model.weight, [shortcut.double()], *how)
+
+
+@pytest.mark.parametrize("rows", [8191, 8192])
+def test_tensors_that_32_bits_cannot_address_are_not_given_to_the_kernel(rows: int) -> None:
+    x, weight = torch.empty(rows, 8, 32, 32, device="meta"), torch.empty(256, 8, 1, 1, device="meta")
+    assert _fits(x, weight, [], [1, 1], [0, 0], [1, 1]) == (rows < 8192)
 
 
 @pytest.mark.parametrize(("shape", "kind"), [((2, 6, 4, 5), torch.float64), ((3, 2, 6, 4, 5), torch.float32)])

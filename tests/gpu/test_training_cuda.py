@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from ringfence.training.narrow import KERNEL
 from ringfence.training.objectives import Drt
 from ringfence.training.objectives.compiled_gradient import Differentiated, differentiated
 from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
+from ringfence.training.objectives.second_order import SecondOrder
 from ringfence.training.stepper import Stepper
 
 pytestmark = [
@@ -123,3 +125,19 @@ def test_convolutions_joined_with_what_follows_are_those_of_torch() -> None:
         fast = compiled(joined)(narrow).float()
     assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm() + 1e-3
     assert (fast - ours).norm() <= 1e-2 * ours.norm()
+
+
+def test_input_gradients_in_a_loss_are_differentiated_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.manual_seed(0)
+    member = resnet(8).train().to("cuda", memory_format=torch.channels_last)
+    x = torch.rand(32, 3, 32, 32, device="cuda", requires_grad=True)
+    found = []
+    for mode in (SecondOrder(everywhere=True), nullcontext()):
+        with mode as second:
+            total = member(x).square().sum()
+        slope = second.gradient(total, x) if second else torch.autograd.grad(total, x, create_graph=True)[0]
+        found.append(torch.autograd.grad(slope.norm(), list(member.parameters()), allow_unused=True))
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        assert ours is None or (ours - theirs).norm() <= 1e-2 * theirs.norm() + 1e-3

@@ -226,6 +226,24 @@ def test_models_end_with_those_who_read_requests_and_their_words() -> None:
     assert code == 1
 
 
+def forked() -> list[Served]:
+    """None, and a process that code of a model left behind, which has all that was open."""
+    if not os.fork():
+        time.sleep(30)
+        os._exit(0)
+    return []
+
+
+def test_a_process_that_forked_is_seen_to_end() -> None:
+    before, heard = set(active_children()), threading.Event()
+    with pytest.raises(Lost, match="code -9"), in_own_process(forked) as office:
+        office.when_lost(heard.set)
+        (process,) = set(active_children()) - before
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        assert heard.wait(20)
+
+
 def refused() -> list[Served]:
     raise Problems([ArgumentError("sigma", "must be above 0", -1, "Raise it."), StoreError("x", "y", "z", "w")])
 

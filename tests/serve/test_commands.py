@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Limits, Question
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served, read_secret
+from ringfence.serve.sharing import Asked
 
 Serve = Callable[..., Served]
 
@@ -198,12 +201,26 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert state.answered == 2
 
 
+@pytest.mark.parametrize("where", ["here", "in another process"])
 def test_an_error_of_the_server_costs_one_input_and_no_other(
-    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    answer = Answer.of
-    monkeypatch.setattr(Answer, "of", lambda *parts: 1 / 0 if torch.equal(parts[1].x, digits[0]) else answer(*parts))
-    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    answer, served = Answer.of, serve()
+    ask = served.ask
+
+    def fails(x: Tensor, *parts: Any, **how: Any) -> Asked:
+        asked = ask(x, *parts, **how)
+        if torch.equal(x, digits[0]):
+            asked = replace(asked, answer=Future())
+            asked.answer.set_exception(RuntimeError("the models' process met an error"))
+        return asked
+
+    if where == "here":
+        wrong = digits[0]
+        monkeypatch.setattr(Answer, "of", lambda *parts: 1 / 0 if torch.equal(parts[1].x, wrong) else answer(*parts))
+    else:
+        monkeypatch.setattr(served, "ask", fails)
+    jobs = Jobs(tmp_path, {"default": served}, Limits())
     job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
     while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
         time.sleep(0.01)

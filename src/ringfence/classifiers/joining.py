@@ -44,21 +44,23 @@ def _joined(
 ) -> Tensor:  # fmt: skip
     """cuDNN's on CUDA, elsewhere one after the other."""
     how = (stride, padding, dilation, groups)
-    if not x.is_cuda or not all(_placed_as_its_output(one, x, weight, *how[:3]) for one in shortcut):
+    if not x.is_cuda or not _fits(x, weight, shortcut, *how[:3]):
         return torch.relu(sum(shortcut, torch.conv2d(x, weight, bias, *how)))
     if shortcut:
         return torch.cudnn_convolution_add_relu(x, weight, shortcut[0], 1, bias, *how)
     return torch.cudnn_convolution_relu(x, weight, bias, *how)
 
 
-def _placed_as_its_output(
-    shortcut: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int]
+def _fits(
+    x: Tensor, weight: Tensor, shortcut: list[Tensor], stride: list[int], padding: list[int], dilation: list[int]
 ) -> bool:
-    """Whether a shortcut has the shape and type of a convolution's output; cuDNN's kernel is for those, and torch does
-    not ask."""
+    """Whether cuDNN's kernel is for these; torch does not ask. It reads a shortcut as if it were laid out as the output
+    is, and where 32 bits do not tell all numbers apart, torch divides a convolution by itself alone."""
     each = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     pixels = [(size + 2 * around - by * (taps - 1) - 1) // step + 1 for size, taps, step, around, by in each]
-    return shortcut.dtype == x.dtype and shortcut.shape == (len(x), len(weight), *pixels)
+    out = torch.Size((len(x), len(weight), *pixels))
+    same = all(one.dtype == x.dtype and one.shape == out for one in shortcut)
+    return same and max(x.numel(), out.numel()) < 2**31
 
 
 @_joined.register_fake

@@ -235,11 +235,11 @@ class Jobs:
         one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
 
     def _answered(self, job: str, place: int, served: Model, asked: Asked, future: Future[Record]) -> None:
-        if asked.course.left or future.exception() is not None:  # the server stops, or its model broke
+        if asked.course.left or isinstance(future.exception(), Gone):  # the server stops, or its model broke
             self._tell_all()  # and it stays in hand, unanswered: whoever starts anew takes it up
             return
         with self._more:
-            self._done.append((job, place, partial(Answer.of, served, asked, future.result())))
+            self._done.append((job, place, lambda: Answer.of(served, asked, future.result())))
             self._more.notify_all()
 
     def _finish(self, rows: Sequence[Row]) -> None:

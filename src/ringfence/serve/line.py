@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -37,6 +38,7 @@ class Line:
     ) -> None:
         self._connection, self._hear, self._ended, self._news, self._silent = connection, hear, ended, news, silent
         self._out: SimpleQueue[Any] = SimpleQueue()
+        os.register_at_fork(after_in_child=connection.close)  # or the other end would not hear of the end of this one
         for work in (self._send, self._read):
             threading.Thread(target=work, daemon=True, name=f"line{work.__name__}").start()
 
