@@ -321,7 +321,7 @@ def main() -> int:
             median(row["served"]),
             median(row["certify"]),
         )
-        shares.append(100 * http / certify)
+        shares.append(100 * http / max(certify, 1e-9))
         taken = f"{row['http'][0]['draws']:.0f}"
         table.append(
             [f"{row['radius']:.3f}", taken, f"{certify:.0f}", f"{served:.0f}", f"{http:.0f}", f"{shares[-1]:.0f}"]

@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 from gpu_training_steps import Size, Step, recorded, timed
+from torch import Tensor
 from torch.nn.functional import batch_norm
+
+from ringfence.noise.checked import checked_kernel
+from ringfence.training.narrow import KERNEL, SIDES
 
 
 def layers(size: Size) -> Iterator[dict[str, Any]]:
@@ -17,17 +21,36 @@ def layers(size: Size) -> Iterator[dict[str, Any]]:
     shapes = [(size.batch, 1), (10 * size.batch, 1), (size.batch, 3), (size.batch, 6), (size.batch, 10)]
     for width, side in ((16, 32), (32, 16), (64, 8)):
         for batch, groups in shapes:
-            found = _layer(size, width, side, batch, groups)
-            name = f"layer {width}x{side}x{side}, batch {batch}, groups {groups}"
-            yield {"row": name, "network": "", "us": found}
+            name = f"layer {width}x{side}x{side}, batch {batch}"
+            yield {"row": f"{name}, groups {groups}", "network": "", "us": _layer(size, width, side, batch, groups)}
+        kernel = checked_kernel(KERNEL, size.device) if width in SIDES else None
+        for batch in (size.batch, 2 * size.batch) if kernel else ():
+            yield {
+                "row": f"layer {width}x{side}x{side}, batch {batch}, ours",
+                "network": "",
+                "us": _ours(size, width, side, batch, kernel),
+            }
+
+
+def _ours(size: Size, width: int, side: int, batch: int, kernel: Any) -> dict[str, float]:
+    x, out = (_drawn(size, batch, width, side, side) for _ in range(2))
+    weight = _drawn(size, width, width, 3, 3)
+    pieces: dict[str, Step] = {
+        "forward": lambda: kernel.convolved(x, weight),
+        "input gradient": lambda: kernel.convolved(out, weight, back=True),
+        "weight gradient": lambda: kernel.to_weight(x, out),
+    }
+    return _timed(size, pieces)
+
+
+def _drawn(size: Size, *shape: int) -> Tensor:
+    found = torch.randn(*shape, device=size.device, dtype=torch.bfloat16)
+    return found.contiguous(memory_format=torch.channels_last)
 
 
 def _layer(size: Size, width: int, side: int, batch: int, groups: int) -> dict[str, float]:
-    kind = torch.bfloat16
-    last = torch.channels_last
     channels = width * groups
-    x = torch.randn(batch, channels, side, side, device=size.device, dtype=kind).contiguous(memory_format=last)
-    weight = torch.randn(channels, width, 3, 3, device=size.device, dtype=kind).contiguous(memory_format=last)
+    x, weight = _drawn(size, batch, channels, side, side), _drawn(size, channels, width, 3, 3)
     out = torch.randn_like(x)
     scale, mean = torch.ones(channels, device=size.device), torch.zeros(channels, device=size.device)
     settings: Any = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups)
@@ -44,6 +67,12 @@ def _layer(size: Size, width: int, side: int, batch: int, groups: int) -> dict[s
         "batch norm and back": norm,
         "copy": lambda: out.copy_(x),
     }
+
+    return _timed(size, pieces)
+
+
+def _timed(size: Size, pieces: dict[str, Step]) -> dict[str, float]:
+    """Microseconds of each, ten in a graph."""
 
     def ten_times(piece: Step) -> Step:
         def run() -> None:

@@ -108,13 +108,24 @@ def attacks_grid(rows: Sequence[Row], tflops: float) -> Grid:
 
 
 def parts_grid(rows: Sequence[Row]) -> Grid:
-    """Pieces of our step, and layers alone."""
+    """Pieces of our step."""
     lines = [
         [f"{one['network']}: {one['row'].removeprefix('part: ')}", f"{one['ms']:.3f}", one["measured"]]
         for one in rows
         if one["row"].startswith("part: ") and "ms" in one
     ]
     return Grid("Pieces of our step, each as a graph of its own", ["piece", "ms", "measured"], lines)
+
+
+def layers_grid(rows: Sequence[Row]) -> Grid:
+    """Convolutions alone."""
+    kinds = ("forward", "input gradient", "weight gradient")
+    lines = [
+        [one["row"].removeprefix("layer "), *(f"{one['us'][kind]:.1f}" for kind in kinds), one["measured"]]
+        for one in rows
+        if one["row"].startswith("layer ")
+    ]
+    return Grid("Convolutions alone, us", ["layer", "forward", "to the input", "to the weight", "measured"], lines)
 
 
 def epochs_grid(rows: Sequence[Row], logs: Mapping[str, Sequence[float]]) -> Grid:
@@ -166,6 +177,6 @@ def report(
     whence = "measured in this run" if measured else "measured on such a device in another run"
     notes = [f"100% of bf16 are {tflops:g} TFLOP/s, {whence}; counted are products and convolutions.", *notes]
     grids = [steps_grid(rows, tflops), kinds_grid(rows), attacks_grid(rows, tflops)]
-    grids += [parts_grid(rows), epochs_grid(rows, logs)]
+    grids += [layers_grid(rows), parts_grid(rows), epochs_grid(rows, logs)]
     raw = {"rows": list(rows), "logs": dict(logs)}
     return Report("gpu_training", settings, [one for one in grids if one.rows], bars(rows), raw, notes)

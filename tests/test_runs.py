@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from typer.testing import CliRunner
 
 import ringfence as rf
+from ringfence.analysis.columns import COLUMNS, export_csv
 from ringfence.certifying import Asked
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, Problems, RingfenceError
-from ringfence.runs import COLUMNS, export_csv
 
 FAST = rf.Execution(device="cpu", batch=100)
 

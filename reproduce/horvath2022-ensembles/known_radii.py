@@ -17,7 +17,7 @@ KINDS, DEEP, TEN, SUBSET = ("gaussian", "consistency"), "ResNet110", 10, 500
 PROCEDURES = ("staged", "sequential")
 STAGES = [1000, 10000, 125000]
 """Draws of the usual stages."""
-ALONE = {f"gaussian-resnet110-{one}-r{radius}" for one in PROCEDURES for radius in ("0.25", "0.5", "0.75")}
+ALONE = {f"gaussian-resnet110-0.25-{one}-r{radius}" for one in PROCEDURES for radius in ("0.25", "0.5", "0.75")}
 ALONE |= {"gaussian-resnet110-0.25"}
 """Runs that had the device to themselves: the others shared it with trainings, and their times say nothing."""
 

@@ -286,10 +286,7 @@ class Certification:
 
     def run(self, out: str | Path, execution: Execution | None = None) -> RunFolder:
         """Certify into a run folder; the same again continues it."""
-        started = self.start(out, execution)
-        for _ in started.records():
-            pass
-        return started.run
+        return self.start(out, execution).finished()
 
     # To config and back
 

@@ -38,9 +38,7 @@ class RingfenceError(Exception):
         """The message for a reader who calls arguments by these names, as the command line does (``--size``)."""
         written = (one.partition(" ") for one in self.argument.split(", "))
         argument = ", ".join(names.get(name, name) + space + value for name, space, value in written)
-        rule, remedy = self.rule, self.remedy
-        for name, other in names.items():
-            rule, remedy = rule.replace(f"`{name}`", other), remedy.replace(f"`{name}`", other)
+        rule, remedy = (renamed(part, names) for part in (self.rule, self.remedy))
         return printable(f"{argument}: {rule}; got {self.received}. {remedy}")
 
 
@@ -110,6 +108,13 @@ class Collected:
         found = list({str(one): one for one in self.problems}.values())
         if found:
             raise found[0] if len(found) == 1 else Problems(found)
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """The text, whose arguments in backticks have other names for its reader."""
+    for name, other in names.items():
+        text = text.replace(f"`{name}`", other)
+    return text
 
 
 def printable(text: str) -> str:

@@ -12,8 +12,9 @@ from torch import nn
 from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
 from ringfence.errors import ArgumentError, ModelError
-from ringfence.lift import Lift
+from ringfence.lift import Identity, Lift
 from ringfence.models import LoadedModel
+from ringfence.models.architecture import preprocessing_in_words
 from ringfence.models.grammar import live_places
 from ringfence.noise import NOISES
 from ringfence.sampling import pick_device
@@ -24,6 +25,9 @@ from ringfence.work import Execution, Origin, Work
 
 if TYPE_CHECKING:
     from ringfence.certification import Certification
+
+FEW_OF_A_CLASS = 4
+"""Inputs of one class that chance hardly leaves alone."""
 
 
 @final
@@ -55,6 +59,48 @@ class Loaded:
         parts = (looked_at(self.dataset), self.certification.noise, self.lift)
         names = (self.certification.lane_names, self.dataset.class_names)
         check_units(self.module, *parts, pick_device(device), *names)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a user may want to know before anything is certified: of the lift, and of what becomes of the inputs."""
+        told = (
+            self._lift_in_words,
+            self._framing_in_words,
+            preprocessing_in_words(self.module, self.dataset.shape),
+            self._one_class_in_words,
+        )
+        return [one for one in told if one]
+
+    @property
+    def _lift_in_words(self) -> str | None:
+        """What noise elsewhere than at the input costs."""
+        norm = self.certification.mechanisms[0].norm
+        facts = self.lift.settings_in(norm)
+        if not self.lift.sound:
+            left = facts.get("norm_left_out")
+            by = "their norm" if left is None else f"{left:.6g}"
+            return f"paper form (UNSOUND): radii are not divided by {by}, so they prove nothing."
+        if facts["name"] == Identity.name:
+            return None
+        return f"noise mode {facts['name']}: every {norm} radius is divided by {facts['norm_bound']:.6g}."
+
+    @property
+    def _framing_in_words(self) -> str | None:
+        """That pictures are resized as the model's configuration says."""
+        if self.data.size == self.certification.data.size:
+            return None
+        told = "the pictures have other sizes: they are resized and cropped to"
+        return f"{told} {self.data.size} pixels, as the model's configuration says; `size` says otherwise."
+
+    @property
+    def _one_class_in_words(self) -> str | None:
+        """That a limit left one class alone, as it does in folders."""
+        few = len(self.dataset) < FEW_OF_A_CLASS or self.data.limit is None
+        labels = set() if few else set(self.dataset.labels)
+        if len(labels) != 1 or None in labels:
+            return None
+        told = f"all {len(self.dataset)} inputs are of class {labels.pop()}: folders come class by class"
+        return f"{told}, so that `limit` takes the first. `skip` 20 takes every 20th input of all classes."
 
     def work(self, inputs: Iterable[Input], execution: Execution, config_hash: str = "") -> Work:
         """What an engine is given for some of the inputs."""

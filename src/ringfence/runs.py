@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, final
+from typing import TYPE_CHECKING, Any, final
 
+from ringfence.analysis.columns import answers, export_csv
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
-from ringfence.errors import ArgumentError, cell, one_line
+from ringfence.errors import ArgumentError
 from ringfence.gate import Demand, Verdict, gate
 from ringfence.record import Record
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.atomic import write_atomically, writing_errors
 
 if TYPE_CHECKING:
     import pandas
@@ -94,45 +92,3 @@ class Run:
         """Whether it shows a certified accuracy, such as ``0.60@0.5``, with this confidence over inputs and noise."""
         demand = Demand.of(certified) if isinstance(certified, str) else certified
         return gate(self.folder, demand, confidence, lane)
-
-
-COLUMNS = ("name", "id", "lane", "label", "prediction", "correct", "radius", "p_a", "draws", "sound")
-"""prediction is -1 for an abstention; label and correct are empty where no label is known."""
-
-
-def answers(run: RunFolder) -> list[dict[str, Any]]:
-    """The rows, in the order of ids and lanes."""
-    names = {one.id: one.name for one in run.inputs()}
-    wanted = ["input_id", "lane", "label", "prediction", "radius", "p_a", "draws", "sound"]
-    rows = []
-    for row in run.records(wanted).to_pylist():
-        one, label = row.pop("input_id"), row["label"]
-        correct = None if label is None else row["prediction"] == label
-        found = {"name": names.get(one, str(one)), "id": one, "correct": correct, **row}
-        rows.append({name: found[name] for name in COLUMNS})
-    return rows
-
-
-def export_csv(run: RunFolder, target: str | Path | TextIO) -> None:
-    """Write the rows as a table that a spreadsheet opens, and in which no name can be a formula.
-
-    Radii and bounds have all their digits: what is read back is what was proved, not more.
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in answers(run):
-        writer.writerow({name: _written(value) for name, value in row.items()})
-    if isinstance(target, str | Path):
-        with writing_errors(Path(target)):
-            Path(target).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(target), text.getvalue().encode())
-    else:
-        target.write(text.getvalue())
-
-
-def _written(value: Any) -> Any:
-    """Text on one line and never a formula; yes and no as 1 and 0; numbers so that they read back as they are."""
-    if isinstance(value, bool):
-        return int(value)
-    return cell(one_line(value)) if isinstance(value, str) else value

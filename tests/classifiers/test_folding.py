@@ -11,8 +11,8 @@ from torch.nn.functional import hardtanh
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
-from ringfence.classifiers.joining import Joined, _placed_as_its_output
-from ringfence.classifiers.reshaping import Activated, Cut, Halved, reshaped
+from ringfence.classifiers.joining import Joined, _fits
+from ringfence.classifiers.reshaping import Cut, Halved, reshaped
 
 
 def trained_like(depth: int) -> nn.Module:
@@ -211,8 +211,14 @@ def test_only_a_shortcut_of_the_outputs_shape_and_type_is_given_to_the_kernel(sh
     model, x = nn.Conv2d(3, 6, 3, (2, 1), (1, 2), (1, 2)), torch.zeros(2, 3, 7, 5)
     out, shortcut = model(x), torch.zeros(shape)
     how = [list(one) for one in (model.stride, model.padding, model.dilation)]
-    assert _placed_as_its_output(shortcut, x, model.weight, *how) == (shortcut.shape == out.shape)
-    assert not _placed_as_its_output(shortcut.double(), x, model.weight, *how)
+    assert _fits(x, model.weight, shortcut, *how) == (shortcut.shape == out.shape)
+    assert not _fits(x, model.weight, shortcut.double(), *how)
+
+
+@pytest.mark.parametrize("rows", [8191, 8192])
+def test_tensors_that_32_bits_cannot_address_are_not_given_to_the_kernel(rows: int) -> None:
+    x, weight = torch.empty(rows, 8, 32, 32, device="meta"), torch.empty(256, 8, 1, 1, device="meta")
+    assert _fits(x, weight, None, [1, 1], [0, 0], [1, 1]) == (rows < 8192)
 
 
 @pytest.mark.parametrize(("shape", "kind"), [((2, 6, 4, 5), torch.float64), ((3, 2, 6, 4, 5), torch.float32)])
@@ -222,27 +228,3 @@ def test_compilers_are_told_what_a_joined_convolution_answers(shape: tuple[int, 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         told = model(*(mode.from_tensor(one) for one in (x, shortcut)))
     assert (told.shape, told.dtype) == (found.shape, found.dtype)
-
-
-class Mlp(nn.Module):
-    """A layer whose sums are read twice, one that is called twice, and one alone."""
-
-    def __init__(self, approximate: str) -> None:
-        super().__init__()
-        self.read, self.twice, self.plain, self.act = *(nn.Linear(4, 4) for _ in range(3)), nn.GELU(approximate)
-
-    def forward(self, x: Tensor) -> Tensor:
-        read = self.read(x)
-        x = self.act(read) + read
-        return self.act(self.plain(self.act(self.twice(self.twice(x)))))
-
-
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_a_layer_is_joined_with_its_gelu(approximate: str) -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(Mlp(approximate)), torch.randn(2, 3, 4)
-    found = reshaped(model)
-    kinds = [type(getattr(found[0], name)) for name in ("read", "twice", "plain")]
-    assert kinds == [nn.Linear, nn.Linear, Activated if approximate == "tanh" else nn.Linear]
-    torch.testing.assert_close(found(x), model(x))
-    assert type(model[0]) is Mlp

@@ -141,6 +141,18 @@ def test_inputs_outside_the_unit_range_are_named(call: Call, tmp_path: Path, mod
     json.loads(result.stdout)
 
 
+def test_a_limit_that_leaves_one_class_alone_is_told_in_the_words_of_the_command(
+    call: Call, tmp_path: Path, models: Path
+) -> None:
+    import numpy as np
+
+    np.savez(tmp_path / "sorted.npz", x=np.zeros((9, 2, 2), np.uint8), y=np.repeat([0, 1], [6, 3]))
+    words = ["--model", f"{models}:build", "--data", tmp_path / "sorted.npz", "--sigma", 0.2, "--n", 100, "--no-check"]
+    told = "all 5 inputs are of class 0: folders come class by class, so that --limit takes the first. --skip 20 takes"
+    assert told in call("certify", *words, "--limit", 5, "--out", tmp_path / "few").stderr
+    assert "folders come class by class" not in call("certify", *words, "--out", tmp_path / "all").stderr
+
+
 def test_results_do_not_change_with_the_seed_unless_asked(call: Call, tmp_path: Path) -> None:
     options = [*SMALL, "--n", 300]
     answers = [certified(call, tmp_path / str(k), *options, "--seed", seed)["acr"] for k, seed in enumerate((0, 0, 1))]

@@ -46,7 +46,7 @@ def test_a_live_run_is_shown_from_outside(
 def test_a_look_at_the_lock_keeps_no_writer_out(tmp_path: Path) -> None:
     with locked(tmp_path):
         assert writer_of(tmp_path) is not None
-        with pytest.raises(StoreError, match="a run has one writer"):
+        with pytest.raises(StoreError, match="a folder has one writer"):
             lock(tmp_path)
     assert writer_of(tmp_path) is None
     with (tmp_path / LOCK).open("rb") as looked:

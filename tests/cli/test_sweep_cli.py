@@ -149,7 +149,7 @@ def test_without_what_a_report_needs_the_rest_is_told(
     def refuse(*_: object, **__: object) -> None:
         raise ArgumentError("report", "needs altair", "none", "Install it.")
 
-    monkeypatch.setattr("ringfence.cli.report.write_report", refuse)
+    monkeypatch.setattr("ringfence.cli.sweep.write_report", refuse)
     found = call("sweep", small, "--out", tmp_path / "out", "--only", "n100", "--json")
     assert json.loads(found.stdout)["report"] is None
     assert "no report" in found.stderr

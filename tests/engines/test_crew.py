@@ -314,7 +314,7 @@ def test_two_drivers_on_one_folder(tmp_path: Path) -> None:
 
     def second(worker: str, reports: int) -> str | None:
         if not refused:
-            with pytest.raises(StoreError, match="a run has one writer") as error:
+            with pytest.raises(StoreError, match="a folder has one writer") as error:
                 rf.certify_into(value(), tmp_path / "run", rf.Execution("cpu", batch=50, engine=Threads(2)))
             refused.append(str(error.value))
         return None

@@ -21,6 +21,7 @@ from ringfence.driver import CHECKED_ON
 from ringfence.engines.into_folder import describe, thumbnail
 from ringfence.errors import ClassifierError, DataError
 from ringfence.mechanisms import neyman_pearson, one_sided
+from ringfence.models.compose import composed
 from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.store import StoreWarning
@@ -55,6 +56,20 @@ def into(
         seed=4,
     )
     return rf.certify_into(value, path, rf.Execution(device="cpu", **({"batch": 50} | execution)))
+
+
+def test_programs_are_told_what_a_user_may_want_to_know(tmp_path: Path) -> None:
+    told: list[str] = []
+    data = rf.Data((torch.rand(6, 1, 4, 4), torch.zeros(6, dtype=torch.int64)), limit=5)
+    value = rf.Certification(
+        composed("patches", Buckets(), size=3, count=2, noise="patch"),
+        data,
+        noise=rf.Gaussian(0.5),
+        procedure=rf.Fixed(n=50),
+    )
+    value.start(tmp_path / "run", rf.Execution("cpu", batch=50, check=False, on_remark=told.append))
+    assert any("every l2 radius is divided by" in one for one in told), told
+    assert any("so that `limit` takes the first" in one for one in told), told
 
 
 def facts(run: rf.RunFolder) -> list[dict[str, Any]]:

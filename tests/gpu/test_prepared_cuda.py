@@ -14,6 +14,7 @@ import ringfence as rf
 from ringfence.classifiers import KConsensus, Normalize, SoftVote
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.fused import why_not
+from ringfence.classifiers.joining import Joined
 from ringfence.data import Input
 from ringfence.errors import ClassifierError
 from ringfence.noise import philox
@@ -78,13 +79,13 @@ def test_compiled_and_folded_networks_are_the_networks(plan: ForwardPlan) -> Non
 
 
 class LikeImageNets(nn.Module):
-    """How networks for ImageNet begin, a shortcut with a convolution, and a layer as transformers have it."""
+    """How networks for ImageNet begin, and a shortcut with a convolution."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.norm = nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16)
         self.left, self.right = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(16, 32, 1)
-        self.head = nn.Sequential(nn.Linear(32, 64), nn.GELU("tanh"), nn.Linear(64, 10))
+        self.head = nn.Linear(32, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.stem(x)))
@@ -208,3 +209,19 @@ def test_tf32_is_the_default_its_forms_pass_and_float32_stays_float32() -> None:
         plan = ForwardPlan(64, "tf32", **form)
         draw = lambda count: torch.rand(count, 3, 32, 32, device=device)  # noqa: E731
         assert checked_forward(network, plan, device, 10, draw).forward.plan.refused == (), form
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 64, 14, 14), (1, 64, 1, 1), (64, 14, 14), (), (8, 64, 14, 14), (3, 8, 64, 14, 14)]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_shortcuts_of_any_shape_and_type_are_added_as_torch_does(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """cuDNN's kernel reads them as if they had the output's shape: beyond their end, unless it is not asked."""
+    torch.manual_seed(0)
+    layer = nn.Conv2d(64, 64, 3, padding=1).to(DEVICE, torch.bfloat16).to(memory_format=torch.channels_last)
+    x, shortcut = torch.randn(8, 64, 14, 14, device=DEVICE), torch.randn(shape, device=DEVICE).to(dtype)
+    x = x.bfloat16().contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        found, wanted = Joined(layer)(x, shortcut), torch.relu(layer(x) + shortcut)
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    assert (found.float() - wanted.float()).norm() <= 1e-2 * wanted.float().norm()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,10 +13,14 @@ from ringfence.classifiers import fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.noise.checked import checked_kernel
 from ringfence.sampling.forward import compiled
+from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.fabric import compile_members, make_fabric
 from ringfence.training.narrow import KERNEL
+from ringfence.training.objectives import Drt
 from ringfence.training.objectives.compiled_gradient import Differentiated, differentiated
 from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
+from ringfence.training.objectives.second_order import SecondOrder
+from ringfence.training.stepper import Stepper
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,12 +33,13 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(shape, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize(("before", "after", "side", "rows"), [(16, 16, 32, 37), (32, 32, 16, 64), (16, 16, 8, 5)])
-def test_convolutions_of_few_channels_are_those_of_float64(before: int, after: int, side: int, rows: int) -> None:
+@pytest.mark.parametrize(("channels", "side", "rows"), [(16, 32, 37), (32, 16, 64), (32, 16, 37)])
+def test_convolutions_of_few_channels_are_those_of_float64(channels: int, side: int, rows: int) -> None:
     from ringfence.training import narrow_kernel
 
     torch.manual_seed(rows)
-    x, weight, gradient = drawn(rows, before, side, side), drawn(after, before, 3, 3), drawn(rows, after, side, side)
+    image = (rows, channels, side, side)
+    x, weight, gradient = drawn(*image), drawn(channels, channels, 3, 3), drawn(*image)
     exact = [one.double().requires_grad_() for one in (x, weight)]
     out = torch.conv2d(*exact, padding=1)
     wanted = (out, *torch.autograd.grad(out, exact, gradient.double()))
@@ -63,7 +69,7 @@ def test_a_compiled_member_uses_them_and_has_the_plain_gradients(monkeypatch: py
     compile_members(
         [member], x, make_fabric("cuda", 1, "bf16"), recorded=True
     )  # refuses gradients that are not the plain network's
-    assert calls.count("convolved") == 4
+    assert calls.count("convolved") == 6
     assert calls.count("to_weight") == 3
 
 
@@ -87,6 +93,21 @@ def test_compiled_gradients_of_gradients_are_those_of_torch(values: object, monk
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
 
 
+def test_steps_that_are_not_recorded_keep_the_memory_of_one() -> None:
+    """Members' streams are the same in every step: torch keeps memory for each that it has seen."""
+    torch.manual_seed(0)
+    members = [resnet(8).train().to("cuda", memory_format=torch.channels_last) for _ in range(3)]
+    data = DeviceData(torch.rand(64, 3, 32, 32, device="cuda"), torch.arange(64, device="cuda") % 10, 10)
+    job = TrainingJob(objective=Drt(), batch=64, sigma=0.25, precision="bf16", graph=False, compile=False)
+    stepper, kept = Stepper(job, members, data, make_fabric("cuda", 1, "bf16")), []
+    stepper.clear(0, 1.0, 1.0)
+    for _ in range(12):
+        stepper.aim(torch.arange(64, device="cuda"), 0.01)
+        stepper.step()
+        kept.append(torch.cuda.memory_reserved())
+    assert kept[-1] <= 1.5 * kept[1]
+
+
 def test_convolutions_joined_with_what_follows_are_those_of_torch() -> None:
     torch.manual_seed(0)
     member = resnet(8).eval().cuda()
@@ -104,3 +125,19 @@ def test_convolutions_joined_with_what_follows_are_those_of_torch() -> None:
         fast = compiled(joined)(narrow).float()
     assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm() + 1e-3
     assert (fast - ours).norm() <= 1e-2 * ours.norm()
+
+
+def test_input_gradients_in_a_loss_are_differentiated_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.manual_seed(0)
+    member = resnet(8).train().to("cuda", memory_format=torch.channels_last)
+    x = torch.rand(32, 3, 32, 32, device="cuda", requires_grad=True)
+    found = []
+    for mode in (SecondOrder(everywhere=True), nullcontext()):
+        with mode as second:
+            total = member(x).square().sum()
+        slope = second.gradient(total, x) if second else torch.autograd.grad(total, x, create_graph=True)[0]
+        found.append(torch.autograd.grad(slope.norm(), list(member.parameters()), allow_unused=True))
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        assert ours is None or (ours - theirs).norm() <= 1e-2 * theirs.norm() + 1e-3

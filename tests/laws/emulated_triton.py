@@ -1,4 +1,4 @@
-"""The little of Triton that our kernels use, in NumPy: their source runs on any CPU, program by program."""
+"""The little of Triton that the noise kernels use, in NumPy: their source runs on any CPU, program by program."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Jit:
         return self.function(*given)
 
     def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
-        def launch(*given: Any, num_warps: int, num_stages: int = 1, **constants: Any) -> None:
+        def launch(*given: Any, num_warps: int, **constants: Any) -> None:
             for place in itertools.product(*map(range, grid)):
                 self.here[:] = place
                 self.function(*map(memory_of, given), **constants)
@@ -78,7 +78,7 @@ def modules() -> dict[str, ModuleType]:
         found = pointer.memory[np.where(asked, at, 0)]
         return block(np.where(asked, found, np.asarray(other, found.dtype)))
 
-    def store(pointer: Pointer, value: Any, mask: Any = True) -> None:
+    def store(pointer: Pointer, value: Any, mask: Any) -> None:
         at, asked, values = np.broadcast_arrays(np.asarray(pointer.at), np.asarray(mask), np.asarray(value))
         pointer.memory[at[asked]] = values[asked]
 
@@ -99,8 +99,6 @@ def modules() -> dict[str, ModuleType]:
         "where": lambda asked, one, other: block(np.where(asked, narrow(one), narrow(other))),
         "sqrt": lambda x: block(np.sqrt(x)),
         "log": lambda x: block(np.log(x)),
-        "dot": lambda one, other, total: total + block(one @ other),
-        "trans": lambda x: block(x.T),
         "max": lambda x, axis: np.max(x, axis),
         "static_range": range,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from torch.nn.utils import parametrizations, spectral_norm
 import ringfence as rf
 from ringfence.classifiers import Denoised, Members, SoftVote
 from ringfence.errors import ClassifierError
-from ringfence.sampling import ForwardPlan
+from ringfence.sampling import ForwardPlan, forward
 from ringfence.sampling.check import checked_forward
 
 CPU = torch.device("cpu")
@@ -140,6 +141,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "folded, channels last": {"fold": True, "channels_last": True},
     "folded in half precision": {"fold": True, "precision": "bf16"},
     "channels last": {"channels_last": True},
+    "joined": {"fold": True, "joined": True},
+    "joined in half precision": {"fold": True, "joined": True, "channels_last": True, "precision": "bf16"},
 }
 
 
@@ -222,6 +225,25 @@ def test_a_form_that_is_not_the_network_gives_way_to_a_plainer_one_and_the_plan_
         votes(module, wanted)
     with pytest.raises(ClassifierError, match="form in the given plan"):
         checked_forward(module, wanted, CPU, 4, noisy, keep=True)
+
+
+class ErrsInTheMiddle(nn.Module):
+    """As a kernel might that runs out of addresses: its rows are wrong where no batch begins or ends."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.inner(x)
+        third = len(x) // 3
+        return torch.cat([scores[:third], scores[third:-third].flip(1), scores[-third:]])
+
+
+def test_rows_are_compared_at_all_places_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "fold_batch_norm", lambda module, joined: ErrsInTheMiddle(module))
+    (why,) = checked_forward(network().eval(), ForwardPlan(600, fold=True), CPU, 4, noisy).forward.plan.refused
+    assert re.fullmatch(r"fold: scores of \d+ in 128 rows are not the plain network's, and of \d+ the class", why)
 
 
 def test_a_form_that_cannot_be_made_gives_way_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,20 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import fold_batch_norm
+from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.reshaping import reshaped
 from ringfence.sampling import ForwardPlan, packages
 from ringfence.sampling.packages import Packaged
 
 
-class Small(nn.Module):
-    def __init__(self) -> None:
+class Own(nn.Module):
+    """Code of a user, which may call what no digest sees."""
+
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.stem, self.norm, self.more = nn.Conv2d(3, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, padding=1)
-        self.last = nn.Linear(8, 5)
+        self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.norm(self.stem(x)))
-        scores: Tensor = self.last(torch.relu(self.more(x) + x).mean((2, 3)))
+        scores: Tensor = self.network(x)
         return scores
 
 
@@ -33,10 +34,10 @@ def refused(x: Tensor) -> Tensor:
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     monkeypatch.setenv(packages.FOLDER, str(tmp_path / "kept"))
     torch.manual_seed(0)
-    return Small().eval()
+    return resnet(8).eval()
 
 
-PLAN, X = ForwardPlan(4, compile=True, fold=True), torch.rand(4, 3, 16, 16)
+PLAN, X = ForwardPlan(4, compile=True, fold=True), torch.rand(4, 3, 32, 32)
 
 
 def made_by_hand(one: Packaged, x: Tensor, path: Path) -> None:
@@ -64,7 +65,7 @@ def test_a_package_is_of_one_network_one_form_and_one_batch(network: nn.Module) 
     names.add(Packaged(network, network, PLAN, refused)._name(X.contiguous(memory_format=torch.channels_last)))
     assert Packaged(network, network, PLAN, refused)._name(X.clone()) in names
     with torch.no_grad():
-        network.last.bias[0] += 1  # type: ignore[operator, index]
+        network.linear.bias[0] += 1  # type: ignore[operator, index]
     names.add(Packaged(network, network, PLAN, refused)._name(X))
     assert len(names) == 5
 
@@ -92,6 +93,14 @@ def test_what_no_package_can_be_made_of_or_was_not_made_for_is_compiled(
     assert asked == [4, 4, 3]
     assert torch.equal(two(grey := X.contiguous(memory_format=torch.channels_last)), grey)
     assert asked == [4, 4, 3, 4]
+
+
+def test_of_a_users_own_code_no_package_is_kept(network: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Packaged, "_make", made_by_hand)
+    monkeypatch.setattr(packages, "loaded", lambda path, device: lambda x: x + 1)
+    assert torch.equal(Packaged(network, network, PLAN, refused)(X), X + 1)
+    own = Own(network)
+    assert torch.equal(Packaged(own, own, PLAN, lambda x: x)(X), X)
 
 
 def test_how_a_side_of_one_is_laid_out_makes_no_difference() -> None:

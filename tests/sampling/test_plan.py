@@ -25,6 +25,7 @@ def test_forms_become_plainer_until_nothing_is_left_but_the_network() -> None:
     assert steps[-1][1] == every.plain == ForwardPlan(8, "bf16")
     assert not steps[2][1].autotune
     assert [name for name, _ in plainer(ForwardPlan(8, stacked=True, fold=True))] == ["fold", "stacked"]
+    assert [name for name, _ in plainer(ForwardPlan(8, fold=True, joined=True))] == ["joined", "fold"]
     assert list(plainer(ForwardPlan(8))) == []
 
 
@@ -33,6 +34,15 @@ def test_reasons_are_stored_and_read_back() -> None:
     assert plan.settings()["refused"] == ["fold: no", "stacked: no"]
     assert ForwardPlan(**plan.settings()) == plan
     assert ForwardPlan(batch=20) == ForwardPlan(20)
+
+
+def test_plans_of_earlier_versions_are_read_and_forms_of_later_ones_refused() -> None:
+    """Before forms could be joined, no plan said so; a form that is not known here is not left out in silence."""
+    plan = ForwardPlan(20, "bf16", fold=True)
+    before = {key: value for key, value in plan.settings().items() if key != "joined"}
+    assert ForwardPlan.stored(before) == plan
+    with pytest.raises(ArgumentError, match=r"plan: must have forms that this version knows; got woven\."):
+        ForwardPlan.stored(before | {"woven": True})
 
 
 def test_a_batch_that_no_memory_holds_is_refused_before_anything_is_allocated() -> None:

@@ -9,22 +9,25 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing import Pipe, active_children
+from multiprocessing import Pipe, active_children, get_context
 from typing import Any
 
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from torch import Tensor
 
 import ringfence as rf
 from ringfence.errors import ArgumentError, Problems, RingfenceError, StoreError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.apart import Lost, Office, in_own_process
+from ringfence.serve.app import create_app
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.line import Line
 from ringfence.serve.schemas import Answer, ModelInfo
 from ringfence.serve.served import Served
 from ringfence.serve.sharing import Bounds
+from ringfence.serve.workshop import work
 
 SECRET = bytes(range(32))
 LONG = Question(0.001, None, 600.0)
@@ -84,6 +87,23 @@ def test_a_model_is_described_as_in_one_process(office: Office, here: list[Serve
     for one, other in zip(office.models, here, strict=True):
         assert ModelInfo.of(one, None) == ModelInfo.of(other, None)
         assert one.config_hash == other.config_hash
+
+
+def test_every_route_says_what_it_says_in_one_process(office: Office, here: list[Served], digits: list[Tensor]) -> None:
+    def said(models: list[Any]) -> Iterator[Any]:
+        client = TestClient(create_app(models), base_url="http://127.0.0.1")  # without its end, which is the models'
+        for path in ("openapi.json", "v1/model", "healthz", "readyz", "", "v1/certify", "v1/jobs"):
+            reply = client.get(f"/{path}")
+            yield path, reply.status_code, reply.text
+        yield {line.split("{")[0].split()[0] for line in client.get("/metrics").text.splitlines() if line[0] != "#"}
+        for asked in ("radius=0.1", "radius=99", "alpha=0.5", "seconds=1e-9", "seconds=1e9", "model=x", "signed=true"):
+            reply = client.post(f"/v1/certify?{asked}", json={"input": digits[0].tolist()})
+            yield asked, reply.status_code, {key: one for key, one in reply.json().items() if key != "seconds"}
+
+    apart = list(said(office.models))
+    assert apart == list(said(here))
+    assert [code for _, code, _ in apart[:7]] == [200, 200, 200, 200, 200, 405, 404]
+    assert [code for _, code, _ in apart[8:]] == [200, 422, 422, 503, 422, 404, 422]
 
 
 def test_what_no_model_could_answer_is_refused_at_once(office: Office, digits: list[Tensor]) -> None:
@@ -160,6 +180,75 @@ def test_a_process_that_is_killed_leaves_nobody_waiting(digits: list[Tensor]) ->
     assert [type(one) for one in told] == [Gone, Gone, Gone]
 
 
+def test_a_process_that_hangs_is_not_waited_for(digits: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.serve.line.SILENCE", 3.0)
+    monkeypatch.setattr("ringfence.serve.apart.LEAVE", 0.5)
+    before = set(active_children())
+    with in_own_process(partial(models, draws=2000, seconds=600.0, drain=0.5)) as office:
+        model, (process,) = office.models[0], set(active_children()) - before
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        while not model.broken:
+            time.sleep(0.01)
+        with pytest.raises(Gone, match="told nothing for"):
+            model.ask(digits[0], LONG)
+        os.kill(process.pid, signal.SIGCONT)
+        while model.broken:
+            time.sleep(0.01)
+        assert model.ask(digits[0], Question(0.001, 0.0, 600.0)).answer.result(60).prediction == 7
+        os.kill(process.pid, signal.SIGSTOP)
+        model.close()
+    assert not process.is_alive()
+
+
+def unheard() -> list[Served]:
+    """None, in a process whose words nobody reads any more."""
+    here, there = os.pipe()
+    os.dup2(there, 2)
+    os.close(here)
+    return []
+
+
+def test_models_end_with_those_who_read_requests_and_their_words() -> None:
+    """An end that had to be told first would keep the device for ever."""
+    spawn = get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=work, args=(there, unheard))
+    process.start()
+    there.close()
+    while ("ready", []) not in pickle.loads(here.recv_bytes()):
+        pass
+    here.close()
+    process.join(20)
+    code = process.exitcode
+    process.kill()
+    process.join()
+    assert code == 1
+
+
+def forked() -> list[Served]:
+    """None, and a process that code of a model left behind, which has all that was open."""
+    if not os.fork():
+        time.sleep(30)
+        os._exit(0)
+    return []
+
+
+def kill_the_one_that_forked() -> None:
+    before, heard = set(active_children()), threading.Event()
+    with in_own_process(forked) as office:
+        office.when_lost(heard.set)
+        (process,) = set(active_children()) - before
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        assert heard.wait(20)
+
+
+def test_a_process_that_forked_is_seen_to_end() -> None:
+    with pytest.raises(Lost, match="code -9"):
+        kill_the_one_that_forked()
+
+
 def refused() -> list[Served]:
     raise Problems([ArgumentError("sigma", "must be above 0", -1, "Raise it."), StoreError("x", "y", "z", "w")])
 
@@ -208,14 +297,15 @@ def test_what_gathers_goes_in_one_message() -> None:
     while sum(map(len, heard)) < 100 + len(heard):
         time.sleep(0.01)
     assert len(heard) <= 3, "those that came while the first was held go together"
+    assert all(message[0] == ("news",) for message in heard), "whoever hears that there is no answer may ask why"
     items = [item for message in heard for item in message]
     assert [item for item in items if item != ("news",)] == [("item", number) for number in range(100)]
     here.close()
 
 
-def test_what_cannot_be_told_ends_the_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_told_ends_the_line(caplog: pytest.LogCaptureFixture) -> None:
     here, _there = Pipe()
     ended = threading.Event()
     Line(here, lambda items: None, ended.set).put("item", threading.Lock())
     assert ended.wait(20), "somebody would wait for it"
-    assert "cannot pickle" in capfd.readouterr().err
+    assert "cannot pickle" in caplog.text

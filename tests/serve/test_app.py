@@ -25,9 +25,10 @@ from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey, certificate_wrong
 from ringfence.serve.guards import check_address, read_tokens
 from ringfence.serve.jobs import Jobs
-from ringfence.serve.limits import Limits
+from ringfence.serve.limits import Limits, Question
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
+from ringfence.serve.sharing import Asked, Bounds
 
 TOKEN = "a token of some length"
 TestClient = partial(testclient.TestClient, base_url="http://127.0.0.1")
@@ -242,6 +243,7 @@ def test_what_there_is_and_how_it_fares(asker: Any) -> None:
     figures = asker.get("/metrics").text
     assert 'ringfence_requests_total{route="/v1/certify",status="200"}' in figures
     assert 'ringfence_draws_total{model="default"}' in figures
+    assert 'ringfence_in_work{model="default"} 0.0' in figures
     assert asker.get("/nothing").status_code == 404
     assert asker.get("/v1/certify").status_code == 405
     assert asker.get("/docs").status_code == 404, "it would load scripts from elsewhere"
@@ -327,7 +329,7 @@ def test_logs_hold_one_line_a_request_and_no_contents(
 def test_errors_of_the_server_tell_clients_a_number_and_nothing_else(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Served, "waiting", property(lambda self: 1 / 0))
+    monkeypatch.setattr(Served, "load", property(lambda self: 1 / 0))
     client = TestClient(create_app([served]), raise_server_exceptions=False)
     with caplog.at_level(logging.ERROR, "ringfence.serve"):
         reply = client.get("/metrics")
@@ -346,6 +348,31 @@ def test_a_broken_model_is_not_ready(serve: Callable[..., Served], digits: list[
     ask = {"content": npy(digits[0].numpy()), "headers": {"Content-Type": "application/x-npy"}}
     reply = client.post("/v1/predict", **ask)
     assert (reply.status_code, reply.json()["error"]["received"]) == (503, "it changed")
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_model_that_hangs_is_not_waited_for(
+    serve: Callable[..., Served], digits: list[Tensor], monkeypatch: pytest.MonkeyPatch, accept: str, begun: bool
+) -> None:
+    served, taken = serve(), list[Asked]()
+
+    def ask(x: Tensor, question: Question, **how: Any) -> Asked:
+        watch = how["watch"] if begun and "watch" in how else lambda bounds: None
+        watch(Bounds(7, 0.1, 0.9, 100, 0.1))
+        taken.append(Asked(1, x, None, "request", True, question=question, test=served.test(question)))
+        return taken[-1]
+
+    monkeypatch.setattr(served, "ask", ask)
+    monkeypatch.setattr("ringfence.serve.app.OVERDUE", 0.1)
+    headers = {"Content-Type": "application/x-npy", "Accept": accept}
+    reply = TestClient(create_app([served])).post("/v1/certify?seconds=0.1", content=npy(digits[0]), headers=headers)
+    if begun and accept != "application/json":
+        assert [name for name, _ in events_of(reply.text)] == ["bounds", "error"]
+    else:
+        assert reply.status_code == 503
+    assert "no answer when its time was over" in reply.text
+    assert taken[0].course.left, "nobody works for those who have gone"
 
 
 def test_several_models_are_told_apart(serve: Callable[..., Served], digits: list[Tensor]) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Limits, Question
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served, read_secret
+from ringfence.serve.sharing import Asked
 
 Serve = Callable[..., Served]
 
@@ -35,6 +38,18 @@ Serve = Callable[..., Served]
 def run(*words: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, list(words))
     return done.exit_code, done.output
+
+
+def test_a_remedy_names_no_option_that_the_command_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text("import torch\ndef guess(): return torch.nn.Sequential(torch.nn.Flatten())\n")
+    Path("job.yaml").write_text("classifier: model.py:guess\nnoise: {sigma: 0.5}\n")
+    code, said = run("serve", "job.yaml", "--device", "cpu", "--together")
+    assert code == 2
+    assert "better than by guessing" in said
+    assert "--no-check" not in said
 
 
 @pytest.mark.parametrize(
@@ -113,7 +128,7 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
     served = serve()
     jobs = Jobs(tmp_path, {"default": served}, Limits(job_inputs=3, kept_jobs=2))
     try:
-        with pytest.raises(StoreError, match="one writer"):
+        with pytest.raises(StoreError, match=r"^jobs .*: a folder has one writer; .* choose another `jobs`\."):
             create_app([served], jobs=tmp_path)  # not only when it is asked to listen
         with pytest.raises(Busy, match="of at most 3"):
             jobs.submit("default", torch.stack(digits[:4]), Question(0.001, 0.0), "me")
@@ -186,12 +201,26 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert state.answered == 2
 
 
+@pytest.mark.parametrize("where", ["here", "in another process"])
 def test_an_error_of_the_server_costs_one_input_and_no_other(
-    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    answer = Answer.of
-    monkeypatch.setattr(Answer, "of", lambda *parts: 1 / 0 if torch.equal(parts[1].x, digits[0]) else answer(*parts))
-    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    answer, served = Answer.of, serve()
+    ask = served.ask
+
+    def fails(x: Tensor, *parts: Any, **how: Any) -> Asked:
+        asked = ask(x, *parts, **how)
+        if torch.equal(x, digits[0]):
+            asked = replace(asked, answer=Future())
+            asked.answer.set_exception(RuntimeError("the models' process met an error"))
+        return asked
+
+    if where == "here":
+        wrong = digits[0]
+        monkeypatch.setattr(Answer, "of", lambda *parts: 1 / 0 if torch.equal(parts[1].x, wrong) else answer(*parts))
+    else:
+        monkeypatch.setattr(served, "ask", fails)
+    jobs = Jobs(tmp_path, {"default": served}, Limits())
     job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
     while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
         time.sleep(0.01)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 class Process:
     """A server and where it is."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, early: int | None = None) -> None:
         (folder / "job.yaml").write_text("classifier: default\nnoise: {sigma: 0.5}\nprocedure: {name: fixed}\n")
         command = [sys.executable, "-m", "ringfence", "serve", "digits=job.yaml", "--port", "0", "--batch", "100"]
         self.folder, self.lines = folder, list[str]()
@@ -42,6 +42,10 @@ class Process:
         self.running = subprocess.Popen(
             [*command, "--device", "cpu", *words], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment
         )
+        if early is not None:
+            while not (workers := self.workers()):
+                time.sleep(0.005)
+            os.kill(workers[0], early)
         assert self.running.stderr is not None
         for line in self.running.stderr:
             self.lines.append(line)
@@ -66,6 +70,29 @@ class Process:
         return code
 
 
+class Stream:
+    """Somebody who listens to a job."""
+
+    def __init__(self, url: str, job: str) -> None:
+        self.lines, begun = list[str](), threading.Event()
+
+        def listen() -> None:
+            with httpx.stream("GET", f"{url}/v1/jobs/{job}/events", timeout=60) as reply:
+                for line in reply.iter_lines():
+                    self.lines.append(line)
+                    begun.set()
+
+        self._thread = threading.Thread(target=listen, daemon=True)
+        self._thread.start()
+        assert begun.wait(60)
+
+    def error(self) -> str:
+        """What it ended with."""
+        self._thread.join(60)
+        assert self.lines[-3] == "event: error", self.lines[-3:]
+        return self.lines[-2]
+
+
 def alive(process: int) -> bool:
     """Whether it is there, and not only its name."""
     try:
@@ -78,8 +105,8 @@ def alive(process: int) -> bool:
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Process] = []
 
-    def make(*words: str) -> Process:
-        started.append(Process(tmp_path, *words))
+    def make(*words: str, **how: Any) -> Process:
+        started.append(Process(tmp_path, *words, **how))
         return started[-1]
 
     yield make
@@ -138,13 +165,13 @@ def test_nobody_is_another_client_by_saying_so(start: Start) -> None:
 
 @pytest.mark.parametrize("where", ["--apart", "--together"])
 def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Tensor], where: str) -> None:
-    server = start("--jobs", "jobs", "--limit", "draws=10_000_000", where)
+    server = start("--jobs", "jobs", "--limit", "draws=10_000_000", "--limit", "drain=600", where)
     workers = server.workers()
     assert len(workers) == (where == "--apart")
     replies: list[Answer] = []
     with Client(server.url) as client:
         job = client.submit(torch.stack(digits[:3]))
-        begun = threading.Event()
+        begun, stream = threading.Event(), Stream(server.url, job)
 
         def ask() -> None:
             for name, told in client.events(digits[0], seconds=2.0):
@@ -159,6 +186,7 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
         assert server.stop() == 143
         asking.join(60)
     assert not any(map(alive, workers))
+    assert "a server that stops" in stream.error(), "whoever listens does not keep it"
     assert replies[0].wrong(digits[0]) == []
     assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
     again = start("--jobs", "jobs", "--limit", "draws=3000")
@@ -166,10 +194,22 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
         assert client.job(job).answered == 0, "what was stopped in the middle is no answer"
 
 
+def test_who_is_in_work_when_the_time_to_stop_is_over_hears_so(start: Start, digits: list[Tensor]) -> None:
+    server = start("--limit", "draws=100_000_000", "--limit", "seconds=600", "--limit", "drain=1")
+    with Client(server.url, patience=0.0, timeout=120) as client, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(client.certify, digits[0], seconds=600.0)
+        while 'ringfence_draws_total{model="digits"} 0.0' in httpx.get(f"{server.url}/metrics").text:
+            time.sleep(0.02)
+        assert server.stop() == 143
+        assert "time to stop was over" in str(asking.exception(60))
+    assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
+
+
 def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) -> None:
-    server = start("--limit", "draws=10_000_000", "--apart")
+    server = start("--jobs", "jobs", "--limit", "draws=10_000_000", "--apart")
     (worker,) = server.workers()
     with Client(server.url, patience=0.0) as client, ThreadPoolExecutor(1) as pool:
+        stream = Stream(server.url, client.submit(torch.stack(digits[:20])))
         asking = pool.submit(client.certify, digits[0], seconds=10.0)
         while "ringfence_draws_total" not in (told := httpx.get(f"{server.url}/metrics").text) or (
             'ringfence_draws_total{model="digits"} 0.0' in told
@@ -177,6 +217,7 @@ def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) ->
             time.sleep(0.02)
         os.kill(worker, signal.SIGKILL)
         assert isinstance(asking.exception(60), AnswerError)
+    assert "a process that has ended" in stream.error()
     assert server.running.wait(60) == 2
     server.reader.join(60)
     assert any("must work in their process" in line and "code -9" in line for line in server.lines), server.lines
@@ -191,9 +232,11 @@ def test_each_process_ends_with_the_other(start: Start, digits: list[Tensor]) ->
     assert any("the process that reads requests has ended" in line for line in again.lines), again.lines
 
 
-def test_ctrl_c_of_a_terminal_ends_both_processes(start: Start) -> None:
-    server = start("--apart")
+def test_ctrl_c_of_a_terminal_ends_both_processes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGFENCE_TOKENS", token := "a token of some length")
+    server = start("--apart", early=signal.SIGINT)
     (worker,) = server.workers()
+    assert token not in Path(f"/proc/{worker}/environ").read_text(), "which stays where requests are read"
     os.kill(worker, signal.SIGINT)
     assert server.stop(signal.SIGINT) == 130
     assert not alive(worker)

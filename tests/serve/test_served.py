@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -170,7 +172,7 @@ def test_requests_in_flight_share_batches(serve: Serve) -> None:
     gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
     question = Question(0.001, 0.0, 600.0)
     served.ask(inputs(1)[0], question).answer.result(60)
-    alone = served.batches
+    alone = served.load.batches
     gate.armed = True
     first = served.ask(inputs(1)[0], question)
     assert gate.reached.wait(60)
@@ -200,7 +202,7 @@ def test_who_has_had_the_fewest_draws_is_next(serve: Serve) -> None:
     """In turn, thirty long requests would each get a batch before each of the two that a short one needs."""
     gate, served = gated(serve, batch=100, seconds=600.0, usual_seconds=600.0, draws=200_000)
     long = [served.ask(x, Question(0.001, None, 600.0)) for x in inputs(30)]
-    while served.draws < 30 * 1000:
+    while served.load.draws < 30 * 1000:
         time.sleep(0.01)
     gate.armed = True
     assert gate.reached.wait(60)
@@ -223,7 +225,7 @@ def test_time_that_ends_between_two_looks_leaves_what_the_last_one_proved(serve:
     gate.opened.set()
     answer = answer_of(served, asked)
     assert answer.stopped == "deadline"
-    assert 75 <= answer.draws < served.draws
+    assert 75 <= answer.draws < served.load.draws
     assert answer.radius > 0
     assert answer.wrong(x) == []
     record = served.ask(other, Question(0.001, None, 600.0)).answer.result(60)
@@ -329,7 +331,7 @@ def test_leaving_before_its_turn_harms_nobody_else(serve: Serve) -> None:
     assert served.broken is None
 
 
-def test_a_model_that_changes_answers_nobody(serve: Serve) -> None:
+def test_a_model_that_changes_answers_nobody(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     gate, served = gated(serve, seconds=600.0, usual_seconds=600.0)
     gate.armed = True
     first, *others = inputs(3)
@@ -343,6 +345,21 @@ def test_a_model_that_changes_answers_nobody(serve: Serve) -> None:
     assert served.broken is not None
     with pytest.raises(Gone, match="must stay the same while it is certified"):
         served.ask(inputs(1)[0], SHORT)
+    (told,) = caplog.messages
+    assert json.loads(told) == {"error": "model", "model": "default", "why": served.broken}, "the operator hears of it"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_whatever_ends_a_model_nobody_waits_for_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    """Also what code of models may raise that is no Exception: its thread would end unseen."""
+    _, served = gated(serve, seconds=600.0, usual_seconds=600.0)
+    monkeypatch.setattr(served._engines[0], "step", Mock(side_effect=error))
+    with pytest.raises(Gone, match="stays as it was"):
+        served.ask(inputs(1)[0], SHORT).answer.result(20)
+    assert served.broken == error.__name__
+    assert error.__name__ in caplog.text
 
 
 def test_closing_answers_what_was_taken(serve: Serve) -> None:

@@ -1,17 +1,23 @@
-"""Records as arrays, from wherever they come: a run folder, a Cohen-style log, or the records themselves."""
+"""Records as arrays, from wherever they come: a run folder, a Cohen-style log, or the records themselves; and those of
+a run as rows of a table that anybody opens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import final
+from pathlib import Path
+from typing import Any, TextIO, final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ringfence.errors import cell, one_line
 from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder
+from ringfence.store.atomic import write_atomically, writing_errors
 from ringfence.store.schema import RECORD_SCHEMA
 from ringfence.types import BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
 
@@ -78,3 +84,51 @@ def score_sums(cells: IntArray) -> FloatArray:
     """Sums of softmax scores per class (K,), from the middles of the bins of its histogram; cells: of ``scores``."""
     sums: FloatArray = cells[:-1].reshape(-1, BINS) @ _MIDDLES
     return sums
+
+
+COLUMNS = ("name", "id", "lane", "label", "prediction", "correct", "radius", "p_a", "draws", "sound")
+"""prediction is -1 for an abstention; label and correct are empty where no label is known."""
+
+
+def answers(run: RunFolder) -> list[dict[str, Any]]:
+    """The rows, in the order of ids and lanes."""
+    names = {one.id: one.name for one in run.inputs()}
+    wanted = ["input_id", "lane", "label", "prediction", "radius", "p_a", "draws", "sound"]
+    rows = []
+    for row in run.records(wanted).to_pylist():
+        one, label = row.pop("input_id"), row["label"]
+        correct = None if label is None else row["prediction"] == label
+        found = {"name": names.get(one, str(one)), "id": one, "correct": correct, **row}
+        rows.append({name: found[name] for name in COLUMNS})
+    return rows
+
+
+def export_csv(run: RunFolder, target: str | Path | TextIO) -> None:
+    """Write the rows as a table that a spreadsheet opens, and in which no name can be a formula.
+
+    Radii and bounds have all their digits: what is read back is what was proved, not more.
+    """
+    rows = ({name: _written(value) for name, value in row.items()} for row in answers(run))
+    text = csv_text(COLUMNS, rows)
+    if isinstance(target, str | Path):
+        with writing_errors(Path(target)):
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(Path(target), text.encode())
+    else:
+        target.write(text)
+
+
+def _written(value: Any) -> Any:
+    """Text on one line and never a formula; yes and no as 1 and 0; numbers so that they read back as they are."""
+    if isinstance(value, bool):
+        return int(value)
+    return cell(one_line(value)) if isinstance(value, str) else value
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows below a line with the names of their columns."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
@@ -11,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
+from ringfence.analysis.columns import csv_text
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError, cell
@@ -339,8 +338,5 @@ def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
 
 def as_csv(rows: Sequence[Comparison]) -> str:
     """One line per comparison, full precision."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0].row()), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{name: cell(value) for name, value in row.row().items()} for row in rows])
-    return text.getvalue()
+    written = ({name: cell(value) for name, value in row.row().items()} for row in rows)
+    return csv_text(list(rows[0].row()), written)

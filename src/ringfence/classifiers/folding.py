@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from functools import partial
+from inspect import signature
+from typing import Any
 
 from torch import nn
-from torch.fx import GraphModule, Node, symbolic_trace
+from torch.fx import GraphModule, Node, Proxy, Tracer
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
@@ -31,16 +34,45 @@ def _folded(module: nn.Module, joined: bool) -> nn.Module | None:
     if composed or not any(isinstance(part, NORMS) for part in module.modules()) or not runs_its_code_alone(module):
         return None
     try:
-        return _fold_traced(symbolic_trace(module), joined)
+        return _fold_traced(traced_alone(module), joined)
     except Exception:  # control flow, data-dependent shapes: tracing may fail in any way, and nothing is lost
         return None
 
 
+def traced_alone(module: nn.Module) -> GraphModule:
+    """The module as it runs on a batch and nothing else.
+
+    torch's tracer takes every argument for given: it would follow "if mask is not None" where no mask ever comes.
+    """
+    arguments = signature(module.forward).parameters.items()
+    graph = _Tracer().trace(module, {name: one.default for name, one in arguments if one.default is not one.empty})
+    return GraphModule(module, graph, type(module).__name__)
+
+
+def _in_place(name: str) -> Any:
+    return lambda x, y: x.tracer.create_proxy("call_function", getattr(operator, name), (x, y), {})
+
+
+IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
+_Proxy: Any = type("_Proxy", (Proxy,), {f"__{name}__": _in_place(name) for name in IN_PLACE})
+"""torch's takes x += y for x = x + y: whatever else is called x would keep its old value."""
+
+
+class _Tracer(Tracer):
+    def proxy(self, node: Node) -> Any:
+        return _Proxy(node, self)
+
+
+def uses_of(traced: GraphModule) -> Counter[str]:
+    """How often each module is called or one of its weights read by itself."""
+    nodes = traced.graph.nodes
+    uses = Counter(str(node.target) for node in nodes if node.op == "call_module")
+    uses.update(str(node.target).rpartition(".")[0] for node in nodes if node.op == "get_attr")  # conv.weight: conv
+    return uses
+
+
 def _fold_traced(traced: GraphModule, joined: bool) -> GraphModule:
-    modules, graph = dict(traced.named_modules()), traced.graph
-    uses = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
-    # Weights that are read by themselves: conv.weight names the convolution "conv".
-    uses.update(str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr")
+    modules, graph, uses = dict(traced.named_modules()), traced.graph, uses_of(traced)
     for node in list(graph.nodes):
         before = node.args[0] if _calls(node, modules, NORMS) and node.args else None
         if not isinstance(before, Node) or not _calls(before, modules, CONVOLUTIONS) or len(before.users) > 1:

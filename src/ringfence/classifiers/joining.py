@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.nn.functional import relu
 
+from ringfence.classifiers.folding import uses_of
+
 RELUS = (torch.relu, relu)
-SUMS = (operator.add, torch.add)
+SUMS = (operator.add, operator.iadd, torch.add)
 
 
 @final
@@ -42,7 +44,7 @@ def _joined(
 ) -> Tensor:  # fmt: skip
     """cuDNN's on CUDA, elsewhere one after the other; channels last, as compiled code was told that it is."""
     how = (stride, padding, dilation, groups)
-    if not x.is_cuda or not (shortcut is None or _placed_as_its_output(shortcut, x, weight, *how[:3])):
+    if not x.is_cuda or not _fits(x, weight, shortcut, *how[:3]):
         found = _one_after_the_other(x, weight, bias, shortcut, *how)
     elif shortcut is None:
         found = torch.cudnn_convolution_relu(x, weight, bias, *how)
@@ -73,28 +75,29 @@ _LIBRARY.impl("joined_convolution", _joined, "CompositeExplicitAutograd")
 _LIBRARY.impl("joined_convolution", _one_after_the_other, "Meta")
 
 
-def _placed_as_its_output(
-    shortcut: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int]
+def _fits(
+    x: Tensor, weight: Tensor, shortcut: Tensor | None, stride: list[int], padding: list[int], dilation: list[int]
 ) -> bool:
-    """Whether a shortcut has the shape and type of a convolution's output; cuDNN's kernel is for those, and torch does
-    not ask."""
+    """Whether cuDNN's kernel is for these; torch does not ask. It reads a shortcut as if it were laid out as the output
+    is, and where 32 bits do not tell all numbers apart, torch divides a convolution by itself alone."""
     each = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     pixels = [(size + 2 * around - by * (taps - 1) - 1) // step + 1 for size, taps, step, around, by in each]
-    return shortcut.dtype == x.dtype and shortcut.shape == (len(x), len(weight), *pixels)
+    out = torch.Size((len(x), len(weight), *pixels))
+    same = shortcut is None or (shortcut.dtype == x.dtype and shortcut.shape == out)
+    return same and max(x.numel(), out.numel()) < 2**31
 
 
 def join(traced: GraphModule) -> None:
     """Join what can be joined, in place; a convolution whose sum is read elsewhere, or that is called twice, is not."""
-    graph, modules = traced.graph, dict(traced.named_modules())
+    graph, modules, uses = traced.graph, dict(traced.named_modules()), uses_of(traced)
     _leave_out_identities(traced, modules)
-    calls = [node.target for node in graph.nodes if node.op == "call_module"]
 
     def joinable(node: Node) -> bool:
         if node.op != "call_module" or len(node.users) != 1:
             return False
         one = modules[str(node.target)]
         plain = type(one) is nn.Conv2d and one.bias is not None and one.padding_mode == "zeros"
-        return plain and not isinstance(one.padding, str) and calls.count(node.target) == 1
+        return plain and not isinstance(one.padding, str) and uses[str(node.target)] == 1
 
     for node in list(graph.nodes):
         before = node.args[0] if _is_relu(node, modules) and node.args else None
@@ -107,6 +110,8 @@ def join(traced: GraphModule) -> None:
             found, chosen = {one for one in added if joinable(one)}, before.prev
             if chosen not in found or len(added) != 2:
                 continue
+            if before.target is operator.iadd and before.args[0] not in found:
+                continue  # someone else may read what is changed here
             rest = tuple(added - {chosen})
             for other in found - {chosen}:
                 _move_bias(modules[str(other.target)], modules[str(chosen.target)])
@@ -126,7 +131,8 @@ def _move_bias(of: nn.Module, to: nn.Module) -> None:
     assert isinstance(to, nn.Conv2d)
     assert of.bias is not None
     assert to.bias is not None
-    to.bias, of.bias = nn.Parameter(to.bias + of.bias, requires_grad=False), None
+    if len(of.bias) == len(to.bias):  # else one of them is broadcast
+        to.bias, of.bias = nn.Parameter(to.bias + of.bias, requires_grad=False), None
 
 
 def _leave_out_identities(traced: GraphModule, modules: dict[str, nn.Module]) -> None:

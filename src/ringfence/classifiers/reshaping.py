@@ -1,19 +1,15 @@
 """Layers in the shape that GPUs multiply well: the same sums, elsewhere rounded.
 
 What cuts an image into patches, as vision transformers begin, is a product, for which cuDNN takes ten times as long;
-three channels leave most of a tensor core idle; and a GELU reads and writes all that the layer before it has just
-written. Another form of the network, checked as all are.
+three channels leave most of a tensor core idle. Another form of the network, checked as all are.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any, final
+from typing import final
 
-import torch
 from torch import Tensor, nn
-from torch.fx import Node, symbolic_trace
-from torch.nn.functional import gelu, linear, pad
+from torch.nn.functional import linear, pad
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
 
@@ -75,66 +71,6 @@ class Halved(nn.Module):
         return outputs + self.taps[axis] - 1
 
 
-@final
-class Activated(nn.Module):
-    """gelu(linear), by tanh, as one kernel of cuBLAS has it: erf would be another function."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.weight, self.bias = layer.weight, layer.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., C) -> (..., K)."""
-        found: Tensor = torch.ops.ringfence.activated_linear(x, self.weight, self.bias)
-        return found
-
-
-def _activated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if not x.is_cuda or x.dtype is not torch.bfloat16:
-        return gelu(linear(x, weight, bias), approximate="tanh")
-    rows = torch._addmm_activation(bias, x.flatten(0, -2), weight.t(), use_gelu=True)
-    return rows.view(*x.shape[:-1], len(weight))
-
-
-def _shape_of_activated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-1], len(weight))
-
-
-_LIBRARY: Any = torch.library.Library("ringfence", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LIBRARY.define("activated_linear(Tensor x, Tensor weight, Tensor bias) -> Tensor")
-_LIBRARY.impl("activated_linear", _activated, "CompositeExplicitAutograd")
-_LIBRARY.impl("activated_linear", _shape_of_activated, "Meta")
-
-
-def _activate(part: nn.Module) -> nn.Module | None:
-    """A part with linear layers and GELUs of its own, each pair as one; None where there is none to join."""
-    if not any(_is_gelu(child) for child in part.children()):
-        return None
-    try:
-        traced = symbolic_trace(part)
-    except Exception:  # as in folding.py: tracing may fail in any way, and nothing is lost
-        return None
-    modules, calls = dict(traced.named_modules()), Counter(node.target for node in traced.graph.nodes)
-    joined = False
-    for node in list(traced.graph.nodes):
-        before = node.args[0] if node.op == "call_module" and _is_gelu(modules[str(node.target)]) else None
-        if not isinstance(before, Node) or before.op != "call_module" or len(before.users) > 1:
-            continue
-        layer = modules[str(before.target)]
-        if type(layer) is not nn.Linear or layer.bias is None or calls[before.target] > 1:
-            continue
-        traced.set_submodule(str(before.target), Activated(layer))
-        node.replace_all_uses_with(before)
-        traced.graph.erase_node(node)
-        joined = True
-    traced.recompile()
-    return traced if joined else None
-
-
-def _is_gelu(one: nn.Module) -> bool:
-    return type(one) is nn.GELU and one.approximate == "tanh"
-
-
 def reshaped(module: nn.Module) -> nn.Module:
     """A copy in which convolutions that cut their input into patches are products, and others of few channels wider."""
 
@@ -144,8 +80,6 @@ def reshaped(module: nn.Module) -> nn.Module:
         for name, child in list(part.named_modules()):
             if type(child) is nn.Conv2d and name and (form := _form_of(child)):
                 part.set_submodule(name, form(child))
-            elif name and (traced := _activate(child)):
-                part.set_submodule(name, traced)
         return part
 
     return with_networks(module, changed)

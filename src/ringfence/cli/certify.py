@@ -15,6 +15,7 @@ from ringfence.cli.console import (
     numbers,
     print_json,
     ready,
+    relay,
     remark,
     results,
     together,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ringfence.analysis.aces_runs import AcesRun
     from ringfence.certification import Certification
     from ringfence.job_file import Job
-    from ringfence.loaded import Loaded
     from ringfence.loggers import Logger
     from ringfence.store import RunFolder
 
@@ -44,9 +44,6 @@ Save = Annotated[
 
 SOME_FAILED = 3
 """Exit code where some inputs could not be read or answered, and all others are certified."""
-
-FEW_OF_A_CLASS = 4
-"""Inputs of one class that chance hardly leaves alone."""
 
 
 @dataclass(frozen=True)
@@ -209,62 +206,21 @@ def certify_folder(
     """Certify into the folder with progress."""
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.loggers import tell_metrics
-    from ringfence.models.architecture import preprocessing_in_words
     from ringfence.progress import all_of
 
-    told_on = (lambda told: None) if quiet else remark
+    told_on = (lambda told: None) if quiet else relay
     started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=told_on))
     total, done = len(started.loaded.dataset), len(started.run.done_ids())
-    if not quiet:
-        norm = job.certification.mechanisms[0].norm
-        loaded = started.loaded
-        seen = (
-            framing_in_words(loaded),
-            preprocessing_in_words(loaded.module, loaded.dataset.shape),
-            one_class_in_words(loaded),
-        )
-        for told in (lift_in_words(loaded.lift, norm), *seen):
-            if told:
-                remark(told)
-        if done:
-            there = f"{done} of {total} inputs are already there; going on with the rest"
-            remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
+    if done and not quiet:
+        there = f"{done} of {total} inputs are already there; going on with the rest"
+        remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
     test = job.certification.test
     doing, draws = "certifying" if test.claims_radius else "predicting", None if test.stops_early else test.most_draws
     with show_progress(total, done, quiet, doing, draws) as report:
-        for _ in started.records(all_of(report, *(one.progress for one in loggers))):
-            pass
+        run = started.finished(all_of(report, *(one.progress for one in loggers)))
     if loggers:
-        tell_metrics(loggers, metrics_by_lane(started.run, None))
-    return started.run
-
-
-def framing_in_words(loaded: Loaded) -> str | None:
-    """That pictures are resized as the model's configuration says; one line, or None."""
-    if loaded.data.size == loaded.certification.data.size:
-        return None
-    told = "the pictures have other sizes: they are resized and cropped to"
-    return f"{told} {loaded.data.size} pixels, as the model's configuration says; --size says otherwise."
-
-
-def one_class_in_words(loaded: Loaded) -> str | None:
-    """That a limit left one class alone, as it does in folders; one line, or None."""
-    few = len(loaded.dataset) < FEW_OF_A_CLASS or loaded.data.limit is None
-    labels = set() if few else set(loaded.dataset.labels)
-    if len(labels) != 1 or None in labels:
-        return None
-    told = f"all {len(loaded.dataset)} inputs are of class {labels.pop()}: folders come class by class, so that --limit"
-    return f"{told} takes the first. --skip 20 takes every 20th input of all classes."
-
-
-def lift_in_words(lift: Any, norm: str) -> str | None:
-    """What noise elsewhere than at the input costs, in one line."""
-    facts = lift.settings_in(norm)
-    if not lift.sound:
-        return f"paper form (UNSOUND): radii are not divided by {facts['norm_left_out']:.6g}, so they prove nothing."
-    if facts["name"] == "identity":
-        return None
-    return f"noise mode {facts['name']}: every {norm} radius is divided by {facts['norm_bound']:.6g}."
+        tell_metrics(loggers, metrics_by_lane(run, None))
+    return run
 
 
 def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) -> None:

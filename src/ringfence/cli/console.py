@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ringfence.errors import ArgumentError, Collected, Problems, RingfenceError, one_line, printable
+from ringfence.errors import ArgumentError, Collected, Problems, RingfenceError, one_line, printable, renamed
 from ringfence.signals import Terminated
 
 
@@ -73,6 +73,11 @@ def fail(message: str) -> NoReturn:
 def remark(message: str) -> None:
     """A line on standard error."""
     remarks.print(_broken(_indented(message)), soft_wrap=True)
+
+
+def relay(message: str) -> None:
+    """A remark of the library, whose arguments are named as the options of the command that runs."""
+    remark(renamed(message, _options()))
 
 
 def print_json(content: Any) -> None:
@@ -142,8 +147,7 @@ def as_options(error: RingfenceError) -> str:
     """The message of an error, whose arguments are named as the options of the command that runs, where they are."""
     if isinstance(error, Problems):
         return "\n".join([f"{len(error.problems)} problems:", *(f"- {as_options(one)}" for one in error.problems)])
-    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"}
-    return error.told({**known, **_options()})
+    return error.told(_options())
 
 
 def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
@@ -170,11 +174,15 @@ def _is_quiet() -> bool:
 
 def _options() -> dict[str, str]:
     """Parameter, or option without dashes -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command
-    that runs."""
+    that runs; first those of it that the library calls otherwise."""
+    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"}
     context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
-    spelled = {one.name: max(one.opts, key=len) for one in parameters if one.param_type_name == "option"}
-    return {option.removeprefix("--"): option for option in spelled.values()} | spelled
+    options = [one for one in parameters if one.param_type_name == "option"]
+    spelled = {one.name: max(one.opts, key=len) for one in options}
+    has = {option for one in options for option in (*one.opts, *one.secondary_opts)}
+    otherwise = {name: option for name, option in known.items() if option in has}
+    return otherwise | {option.removeprefix("--"): option for option in spelled.values()} | spelled
 
 
 def numbers(text: str, name: str) -> list[float]:

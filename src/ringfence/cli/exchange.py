@@ -55,7 +55,7 @@ def export_csv_command(
 ) -> None:
     """Export one row per input: file name, label, prediction, radius, p_a, draws."""
     with friendly():
-        from ringfence.runs import export_csv
+        from ringfence.analysis.columns import export_csv
         from ringfence.store import RunFolder
 
         export_csv(RunFolder.open(run), sys.stdout if out is None else out)

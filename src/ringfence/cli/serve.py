@@ -58,7 +58,7 @@ def serve_command(
         from ringfence.serve.served import read_secret
         from ringfence.serve.service import http_server, own_process
 
-        known = read_tokens(tokens, os.environ.get("RINGFENCE_TOKENS"))
+        known = read_tokens(tokens, os.environ.pop("RINGFENCE_TOKENS", None))  # a process of models would inherit it
         check_address(host, known)
         limits = limits_of(limit or [])
         signing = None if key is None else SigningKey.read(key)

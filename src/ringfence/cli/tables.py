@@ -215,7 +215,7 @@ MOST_ROWS = 20
 
 def show_answers(run: RunFolder, csv: Path | None, as_json: bool, quiet: bool) -> None:
     """Every input: in the file that was asked for, and as a table where those are few."""
-    from ringfence.runs import answers, export_csv
+    from ringfence.analysis.columns import answers, export_csv
 
     if csv is not None:
         export_csv(run, csv)

@@ -116,7 +116,7 @@ class Manager:
             return
         if self._plan is None and report.plan is not None:
             self._plan = report.plan
-            self._execution.on_plan(ForwardPlan(**report.plan))
+            self._execution.on_plan(ForwardPlan.stored(report.plan))
         self.dispatch.kinds[message.worker] = report.kind
         now = (report.draws, report.batches)
         self._drawn += report.draws - seen.draws_and_batches[0]

@@ -22,7 +22,7 @@ from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device
 from ringfence.store import InputInfo, RecordWriter, RunFolder
 from ringfence.store.writer import FLUSH_RECORDS
-from ringfence.work import Execution, engine_named
+from ringfence.work import Execution, engine_named, ignore
 
 THUMBNAIL = 64
 """Longest side of a stored picture, in pixels."""
@@ -41,20 +41,20 @@ def start(certification: Certification, out: str | Path, execution: Execution | 
         check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))
     if execution.check and not any((Path(out) / "parts").glob("*")):  # a run that has records was checked
         loaded.check(execution.device)
-    return Started(loaded, RunFolder.create_or_resume(out, loaded.config, execution.unlocked), execution)
+    run = RunFolder.create_or_resume(out, loaded.config, execution.unlocked)
+    for told in loaded.remarks:
+        execution.on_remark(told)
+    return Started(loaded, run, execution)
 
 
 def certify_into(
     certification: Certification,
     out: str | Path,
     execution: Execution | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = ignore,
 ) -> RunFolder:
     """Certify what the folder does not hold yet, then write its summary."""
-    started = start(certification, out, execution)
-    for _ in started.records(on_progress):
-        pass
-    return started.run
+    return start(certification, out, execution).finished(on_progress)
 
 
 @final
@@ -66,7 +66,7 @@ class Started:
     run: RunFolder
     execution: Execution
 
-    def records(self, on_progress: Callable[[Progress], None] = lambda progress: None) -> Iterator[Record]:
+    def records(self, on_progress: Callable[[Progress], None] = ignore) -> Iterator[Record]:
         """Certify what is missing, then write the summary; records come as they are given to the folder.
 
         The forward shape of the first session is reused, so that an interrupted run and an uninterrupted one on
@@ -111,6 +111,12 @@ class Started:
                 # For whoever has the folder without the data.
                 run.write_summary({**summary, "shape": dataset.shape, "class_names": classes})
 
+    def finished(self, on_progress: Callable[[Progress], None] = ignore) -> RunFolder:
+        """The run, certified to its end."""
+        for _ in self.records(on_progress):
+            pass
+        return self.run
+
     def _readable(self, todo: Sequence[int], failed: dict[int, str]) -> Iterator[Input]:
         """The inputs that can be read; why the others cannot is kept in the folder."""
         dataset = self.loaded.dataset
@@ -139,7 +145,7 @@ class Started:
         stored = self.run.forward_plans()
         return replace(
             self.execution.expecting(todo, self.loaded.certification.test),
-            plan=ForwardPlan(**stored[-1]) if stored else self.execution.plan,
+            plan=ForwardPlan.stored(stored[-1]) if stored else self.execution.plan,
             on_plan=on_plan,
             on_progress=on_progress,
             on_failed=keep_reason,

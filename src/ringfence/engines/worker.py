@@ -132,7 +132,7 @@ class Worker:
     def _round(self, plan: dict[str, Any] | None) -> None:
         execution = replace(
             self._work.execution,
-            plan=ForwardPlan(**plan) if plan is not None else self._work.execution.plan,
+            plan=ForwardPlan.stored(plan) if plan is not None else self._work.execution.plan,
             on_plan=self._keep_plan,
             on_progress=self._progressed,
         )

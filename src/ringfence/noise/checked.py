@@ -12,9 +12,9 @@ import torch
 
 @lru_cache(maxsize=16)
 def checked_kernel(name: str, device: torch.device, *what: str) -> Any:
-    """The module of a Triton kernel, after ``is_right(device, *what)`` held; None elsewhere, warned of if it failed.
+    """The module of a kernel, after ``is_right(device, *what)`` held; None elsewhere, warned of if it failed.
 
-    Triton comes with torch for CUDA; without it there is nothing to warn about.
+    Triton comes with torch for CUDA, CuPy with an extra; without them there is nothing to warn about.
     """
     if device.type != "cuda":
         return None

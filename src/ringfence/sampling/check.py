@@ -24,6 +24,8 @@ PLAIN_ROWS = 64
 """Rows a forward when the plain network is asked: it may be slow, and needs to be asked often."""
 COMPARED = (32, 128)
 """Rows that are compared, at least and at most."""
+PIECE = 16
+"""Of them stand together, so that all inputs of the check are among them."""
 ALONE = 3
 """Rows that are asked by themselves too."""
 SINGLE = "rows by themselves have other scores than in a batch"
@@ -56,9 +58,8 @@ class Checked:
 
 @dataclass(frozen=True)
 class _Plain:
-    """What the plain network answered: the rows it was asked, its scores in the run's precision, the tolerance."""
+    """What the plain network answered: its scores of rows of the sample in the run's precision, the tolerance."""
 
-    rows: Tensor
     scores: Tensor
     tolerance: Tolerance
 
@@ -73,7 +74,7 @@ def checked_forward(
     """
     rows = plan.batch * max(1, -(-COMPARED[0] // plan.batch))
     sample = draw(rows)
-    plain = _ask_plain(classifier, plan, device, num_classes, sample[: COMPARED[1]])
+    plain = _ask_plain(classifier, plan, device, num_classes, _spread(sample))
     refused = plan.refused
     left_out = iter(plainer(plan))
     while True:
@@ -85,6 +86,14 @@ def checked_forward(
             raise _not_the_classifier(found, keep)
         refused = (*refused, f"{name}: {found}")
         plan = replace(following, refused=refused)
+
+
+def _spread(rows: Tensor) -> Tensor:
+    """Those that are compared: of a large batch pieces from everywhere, for a kernel may err at some places alone."""
+    if len(rows) <= COMPARED[1]:
+        return rows
+    begins = torch.linspace(0, len(rows) - PIECE, COMPARED[1] // PIECE).long()
+    return torch.cat([rows[begin : begin + PIECE] for begin in begins.tolist()])
 
 
 def _ask_plain(
@@ -113,10 +122,10 @@ def _ask_plain(
     if bool(tolerance(first).alone.off(scores[:size], first).any()):  # it may have changed since
         raise _not_of_one_row(TWICE)
     if plan.precision == "fp32":
-        return _Plain(rows, scores, tolerance(scores))
+        return _Plain(scores, tolerance(scores))
     rounded = _in_slices(Forward(classifier, plan.plain, device, num_classes), rows, size)
     _check_finite(rounded, f"They are finite in fp32, and in {plan.precision} they are not: use fp32.")
-    return _Plain(rows, rounded, tolerance(scores, rounded))
+    return _Plain(rounded, tolerance(scores, rounded))
 
 
 def _check_finite(scores: Tensor, remedy: str) -> None:
@@ -144,7 +153,7 @@ def _try(
         batches = torch.split(sample, plan.batch)
         answer = forward(batches[0])
         rest = [forward(one).scores for one in batches[1:]]
-        found = torch.cat([answer.scores, *rest])[: len(plain.rows)]
+        found = _spread(torch.cat([answer.scores, *rest]))
         coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.tolerance.alone, WAYS[:4])
         problem = _differs(found, plain) or coupled
     except Exception as error:  # tracing, compiling and vectorising may fail in any way; the plain network did not

@@ -2,7 +2,9 @@
 
 Importing that, tracing the network and looking its code up in the compiler's own cache take seconds of every start.
 A package is made where a network is compiled for the first time, for one shape. Its name is a digest of all that the
-compiler has read; that it computes the network is checked before a run as of every form (check.py).
+compiler has read, where that can be known: of networks whose classes are Ringfence's or installed ones. Code of the
+user's own may call anything, so that a package might be older than it. That a package computes the network is checked
+before a run as of every form (check.py).
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from torch import Tensor, nn
 
 from ringfence.classifiers.base import scores_in
 from ringfence.digests import hashed
+from ringfence.models.code import code_parts
 from ringfence.models.weights import model_digest
 from ringfence.sampling.plan import ForwardPlan
-from ringfence.version import __version__
 
 FOLDER = "RINGFENCE_COMPILED"
 """Environment variable that names the folder of packages; empty: none are kept."""
@@ -62,7 +64,7 @@ class Packaged:
 
     def _found(self, x: Tensor) -> Answers | None:
         folder = packages_folder()
-        if folder is None:
+        if folder is None or "code" in code_parts(self._network):
             return None
         path = folder / f"{self._name(x)}.pt2"
         try:
@@ -79,9 +81,10 @@ class Packaged:
         gpu: Any = torch.cuda.get_device_properties(x.device) if x.is_cuda else None
         device = (gpu.name, gpu.major, gpu.minor, gpu.multi_processor_count) if x.is_cuda else x.device.type
         told = (model_digest(self._network, structured=True), self._plan.settings(), kind_of(x), device)
-        versions = (torch.__version__, torch.version.cuda, __version__)
+        libraries = sorted({name.partition(".")[0] for name in modules})
+        versions = [(name, getattr(sys.modules.get(name), "__version__", None)) for name in ("torch", *libraries)]
         sources = [Path(file).read_bytes() for file in sorted(filter(None, files)) if Path(file).exists()]
-        return hashed([repr((told, versions)).encode(), *sources])
+        return hashed([repr((told, versions, torch.version.cuda)).encode(), *sources])
 
     def _make(self, x: Tensor, path: Path) -> None:
         """Beside others who make the same: the last one's stays."""

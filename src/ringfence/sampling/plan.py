@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -80,6 +80,14 @@ class ForwardPlan:
     def plain(self) -> ForwardPlan:
         """The network called as it is, in the run's precision, at the run's shape."""
         return ForwardPlan(self.batch, self.precision)
+
+    @classmethod
+    def stored(cls, settings: Mapping[str, Any]) -> ForwardPlan:
+        """The inverse of ``settings``; earlier versions had fewer forms, and a form of a later one cannot be run."""
+        if unknown := sorted(set(settings) - {one.name for one in fields(cls)}):
+            rule, remedy = "must have forms that this version knows", "Go on with the version that began the run."
+            raise ArgumentError("plan", rule, ", ".join(unknown), remedy)
+        return cls(**settings)
 
     def settings(self) -> dict[str, Any]:
         """Every field, for the run folder; ``refused`` only where there is something to tell."""

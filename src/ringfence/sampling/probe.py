@@ -161,11 +161,10 @@ def fastest_plan(
         if consensus and not fused:
             parts = consensus_parts(size, shape, device, draws)
         plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
-        if autotune is None:  # on a GPU, for a run that is long, where the time is not spent in our own kernel
-            worth_it = draws > 0 and fold and not fused
-            autotune = worth_it and _takes_long(classifier, plan, shape, num_classes, device, draws)
-        joined = fold and precision == "bf16" and not fused
-        return replace(plan, parts=parts, fused=fused, joined=joined, autotune=autotune)
+        others = fold and not fused  # on a GPU, where the time is not spent in our own kernel
+        if autotune is None:
+            autotune = draws > 0 and others and _takes_long(classifier, plan, shape, num_classes, device, draws)
+        return replace(plan, parts=parts, fused=fused, joined=others and precision == "bf16", autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
     for size in (batch,) if batch else sizes(device, shape):
         wanted = replace(best, batch=size)

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, final
 
@@ -27,7 +28,7 @@ from ringfence.errors import RingfenceError
 from ringfence.noise.exact import onto_lattice
 from ringfence.record import Record
 from ringfence.serve.limits import Gone, Question
-from ringfence.serve.line import Line
+from ringfence.serve.line import SILENCE, Line
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.sharing import Asked, Bounds, Course
 from ringfence.serve.workshop import Make, work
@@ -101,9 +102,9 @@ class Distant(Model):
         return asked
 
     def close(self) -> None:
-        """As the model does, there."""
+        """As the model does, there; one that hangs is not waited for any longer."""
         self._office.line.put("close", self._place)
-        self.closed.wait()
+        self.closed.wait(self.limits.drain)
 
 
 @final
@@ -115,10 +116,10 @@ class Office:
         self.models: list[Distant] = []
         self.ready: Future[list[Terms]] = Future()
         self.lost = False
-        self._on_lost: Callable[[], None] = lambda: None
+        self._when_lost: Callable[[], None] = lambda: None
         self._leaving = self._ended = False
         self._asked: dict[int, Asked] = {}
-        self.line = Line(connection, self._hear, self._end)
+        self.line = Line(connection, self._hear, self._end, silent=self._silent)
 
     def open(self) -> None:
         """Wait until the models are there."""
@@ -128,7 +129,7 @@ class Office:
 
     def when_lost(self, heard: Callable[[], None]) -> None:
         """Called once the other process has ended by itself, also where it has already."""
-        self._on_lost = heard
+        self._when_lost = heard
         if self.lost:
             heard()
 
@@ -157,6 +158,11 @@ class Office:
     def _on_news(self, told: list[tuple[Load, str | None]]) -> None:
         for model, (load, broken) in zip(self.models, told, strict=False):  # none before they are opened
             model.tell(load, broken)
+
+    def _silent(self) -> None:
+        """The other process is there and tells nothing: no answer is to be expected until it does."""
+        for model in self.models:
+            model.broken = f"a process that has told nothing for {SILENCE:g} s"
 
     def _on_bounds(self, number: int, bounds: Bounds) -> None:
         asked = self._asked.get(number)
@@ -187,7 +193,7 @@ class Office:
             self.ready.set_exception(Lost("unknown"))
         self._give_up()
         if self.lost:
-            self._on_lost()
+            self._when_lost()
 
     def _give_up(self) -> None:
         while self._asked:
@@ -205,6 +211,7 @@ def in_own_process(make: Make) -> Iterator[Office]:
     spawn = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     here, there = spawn.Pipe()
     process = spawn.Process(target=work, args=(there, make), name="models")
+    resource_tracker.ensure_running()  # before, because it lets the signals through once it has begun
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # it begins so, and ends when it is told to
     try:
         process.start()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
@@ -25,10 +25,10 @@ from ringfence.record import Record
 from ringfence.serve.asking import Certifying, Predicting, Submitting, asked_by, described
 from ringfence.serve.bell import heard
 from ringfence.serve.certificates import Certificate, SigningKey
-from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_parameters, told
+from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_others, refuse_parameters, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
 from ringfence.serve.jobs import Event, Jobs
-from ringfence.serve.limits import Limits, NotFound, Question
+from ringfence.serve.limits import Gone, Limits, NotFound, Question
 from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer, BoundsEvent, JobState, ModelInfo, Models, Refused
 from ringfence.serve.service import Service
@@ -41,7 +41,11 @@ SMALL = 2**16
 """Bytes that are decoded sooner than a thread would begin with them."""
 PAGE = 100
 """Answers of a job that are read at once for a stream."""
+OVERDUE = 10.0
+"""Seconds after the budget of a request when no answer is expected any more: its model hangs."""
+T = TypeVar("T")
 
+_Answers = Annotated[bool, Query(description="False: only how far it is.")]
 _BINARY = {"type": "string", "format": "binary"}
 _NUMBERS = {"type": "array", "items": {}, "description": "Numbers from 0 to 1, nested as the shape is."}
 
@@ -93,6 +97,7 @@ def create_app(
         redoc_url=None,
         lifespan=service.running,
     )
+    app.state.stopping = service.stopping
     app.include_router(_questions(service))
     app.include_router(_about(service))
     if service.jobs is not None:
@@ -159,13 +164,26 @@ async def _result(request: Request, asked: Asked) -> Record:
     waiting = heard(asked.answer)
     gone = asyncio.ensure_future(_disconnected(request, waiting))
     try:
-        await waiting
+        await _in_time(asked, waiting)
         if not asked.answer.done():
             asked.leave()
             raise ClientDisconnect
         return asked.answer.result()
     finally:
         gone.cancel()
+
+
+async def _in_time(asked: Asked, wanted: Awaitable[T]) -> T:
+    """What a request waits for; its model hears where nobody does any longer."""
+    try:
+        async with asyncio.timeout(asked.deadline - time.monotonic() + OVERDUE):
+            return await wanted
+    except BaseException as error:  # also where the server stops
+        asked.leave()
+        if isinstance(error, TimeoutError):
+            rule, remedy = "had no answer when its time was over", "Ask again, or elsewhere."
+            raise Gone(rule, f"{asked.question.seconds} s", remedy) from error
+        raise
 
 
 async def _disconnected(request: Request, waiting: asyncio.Future[None]) -> None:
@@ -201,7 +219,7 @@ async def _streamed(service: Service, served: Model, x: Any, question: Question,
     put = _from_threads(heard)
     asked = served.ask(x, question, watch=put, came=came)
     asked.answer.add_done_callback(lambda _: put(None))
-    first = await heard.get()
+    first = await _in_time(asked, heard.get())
     if first is None:
         asked.answer.result()  # refused before anything was drawn: told as such, not by a stream
 
@@ -210,12 +228,11 @@ async def _streamed(service: Service, served: Model, x: Any, question: Question,
             one = first
             while one is not None:
                 yield _bounds(one)
-                one = await heard.get()
-            try:
-                said = service.said(served, asked, asked.answer.result(), signed)
-                yield _event("answer", said.model_dump_json())
-            except RingfenceError as error:
-                yield _event("error", bytes(refusal(error).body).decode())
+                one = await _in_time(asked, heard.get())
+            said = service.said(served, asked, asked.answer.result(), signed)
+            yield _event("answer", said.model_dump_json())
+        except RingfenceError as error:
+            yield _event("error", bytes(refusal(error).body).decode())
         finally:
             asked.leave()
 
@@ -244,13 +261,14 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
         job = await run_in_threadpool(jobs.submit, served.name, inputs, question, request.state.client)
         return await run_in_threadpool(state_of, job, request)
 
-    @routes.get("/{job}", response_model=JobState, dependencies=alone)
-    async def state(request: Request, job: str) -> Any:
+    @routes.get("/{job}", response_model=JobState)
+    async def state(request: Request, job: str, answers: _Answers = True) -> Any:
         """How far it is, with the answers there are."""
+        refuse_others(request, ("answers",))
 
         def told() -> str:
             head = state_of(job, request).model_dump_json(exclude={"answers"})
-            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in jobs.answers(job))}]}}'
+            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in jobs.answers(job) if answers)}]}}'
 
         return Response(await run_in_threadpool(told), media_type=JSON)
 
@@ -261,7 +279,7 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
         dependencies=alone,
     )
     async def events(request: Request, job: str) -> Any:
-        """Bounds of its inputs as they grow, and answers as they come; ends when all are there."""
+        """Bounds of its inputs as they grow, and answers as they come; ends with all of them, or with an error."""
         await run_in_threadpool(state_of, job, request)  # refused before a stream is begun
         return StreamingResponse(_job_events(jobs, job, partial(state_of, job, request)), media_type=STREAM)
 
@@ -285,13 +303,20 @@ async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> As
         for place, why in now.failed.items():
             told.add(place)
             yield _event("failed", json.dumps({"place": place, "why": why}))
+        stopped = now.stopped
         while now.state != "done":
+            if stopped:
+                error = Gone("needs a model that works on it", stopped, "It goes on once the server is started anew.")
+                yield _event("error", bytes(refusal(error).body).decode())
+                return
             name, place, what = await heard.get()
             if name == "done":
                 break
-            if place in told:
+            if name == "stopped":
+                stopped = (await run_in_threadpool(state)).stopped
+            elif place in told:
                 continue
-            if isinstance(what, Bounds):
+            elif isinstance(what, Bounds):
                 yield _bounds(what, place)
             elif name == "answer":
                 (answer,) = await run_in_threadpool(jobs.answers, job, place, 1)

@@ -99,7 +99,7 @@ class Client:
 
     def job(self, job: str) -> JobState:
         """How far a job is, its answers checked; that they are about its inputs, if this client has sent them."""
-        found = _read(JobState, _parsed(self._send("GET", f"/v1/jobs/{job}").content))
+        found = self._state(job)
         sent, settings = self._sent.get(job, ([one and one.input_sha256 for one in found.answers], {}))
         if (found.id, found.inputs, len(found.answers)) != (job, len(sent), len(sent)):
             received = f"job {found.id[:40]} with {found.inputs} inputs and {len(found.answers)} answers"
@@ -112,9 +112,12 @@ class Client:
 
     def wait(self, job: str, every: float = 0.5) -> list[Answer | None]:
         """The answers of a job, when all are there; None where an input failed."""
-        while (found := self.job(job)).state != "done":
+        while (found := self._state(job, answers="false")).state != "done":
+            if found.stopped:
+                remedy = "Wait for it once the operator has started the server anew: it goes on."
+                raise AnswerError("job", "must be worked on to be waited for", found.stopped, remedy)
             time.sleep(every)
-        return found.answers
+        return self.job(job).answers
 
     def events(self, x: Asked, **settings: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
         """(name, content) of what happens to a ``certify``: bounds that grow, then the answer, which is checked."""
@@ -136,6 +139,9 @@ class Client:
                     if name == "answer":
                         self._answered(_read(Answer, content), x, settings)
                     yield name, content
+
+    def _state(self, job: str, **settings: str) -> JobState:
+        return _read(JobState, _parsed(self._send("GET", f"/v1/jobs/{job}", params=settings).content))
 
     def _settings(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in {"model": self._model, **settings}.items() if value is not None}

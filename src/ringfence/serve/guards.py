@@ -148,6 +148,11 @@ class Guard:
             await (refused or self._app)(scope, receive, answer)
         except ClientDisconnect:
             status = 499
+        except asyncio.CancelledError:  # the server stops, and waits no longer
+            status = 503
+            if not started:
+                rule, received = "was in work when the server's time to stop was over", f"{self._limits.drain:g} s"
+                await told(503, "request", rule, received, "Ask again.")(scope, receive, answer)
         except Exception:
             log.exception("%s", json.dumps({"id": number, "error": "internal"}))
             if not started:

@@ -47,8 +47,8 @@ T = TypeVar("T")
 UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
-"""Its name (bounds, answer, failed, done), the place of the input, what there is to tell; of an answer nothing, it is
-on the disk: those who read slowly would hold all of them."""
+"""Its name (bounds, answer, failed, done, stopped), the place of the input, what there is to tell; of an answer
+nothing, it is on the disk: those who read slowly would hold all of them."""
 Row = tuple[str, int, str | None, str | None]
 """Of what became of an input: its job, its place, the answer in JSON, or why there is none."""
 
@@ -61,15 +61,20 @@ class Jobs:
         self._models, self._limits = models, limits
         self._lock, self._more, self._heard = threading.RLock(), threading.Condition(), threading.Lock()
         with ExitStack() as opened:
-            opened.enter_context(locked(folder, unlocked=False))
+            opened.enter_context(locked(folder, named="jobs"))
             self._base = opened.enter_context(_database(folder / FILE))
             self._open = opened.pop_all()
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
         self._in_hand: dict[tuple[str, int], str] = {}
         self._done: list[tuple[str, int, Callable[[], Answer]]] = []
-        self._stopping = False
+        self._stopping = self._halted = False
         self._thread = threading.Thread(target=self._feed, name="jobs", daemon=True)
         self._thread.start()
+
+    def halt(self) -> None:
+        """The server stops: whoever listens need not keep it waiting."""
+        self._halted = True
+        self._tell_all()
 
     def close(self) -> None:
         """Begin nothing more; what models have answered is kept. Call it once their threads have ended."""
@@ -128,6 +133,7 @@ class Jobs:
         if found is None:
             return None
         model, asked, created, inputs, done = found
+        broken = self._models[model].broken if model in self._models else None
         return JobState(
             id=job,
             model=model,
@@ -137,6 +143,7 @@ class Jobs:
             answered=done - len(failed),
             created=created,
             failed=failed,
+            stopped=None if done == inputs else "a server that stops" if self._halted else broken,
         )
 
     def answers(self, job: str, start: int = 0, most: int = -1) -> list[str | None]:
@@ -223,21 +230,17 @@ class Jobs:
         try:
             one = served.ask(x, Question(**json.loads(asked)), watch=watch, background=True)
         except RingfenceError as error:
-            self._leave(job, place) if isinstance(error, Gone) else self._finish([(job, place, None, str(error))])
+            self._tell_all() if isinstance(error, Gone) else self._finish([(job, place, None, str(error))])
             return
         one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
 
     def _answered(self, job: str, place: int, served: Model, asked: Asked, future: Future[Record]) -> None:
-        if asked.course.left or future.exception() is not None:  # the server stops, or its model broke
-            self._leave(job, place)
+        if asked.course.left or isinstance(future.exception(), Gone):  # the server stops, or its model broke
+            self._tell_all()  # and it stays in hand, unanswered: whoever starts anew takes it up
             return
         with self._more:
-            self._done.append((job, place, partial(Answer.of, served, asked, future.result())))
+            self._done.append((job, place, lambda: Answer.of(served, asked, future.result())))
             self._more.notify_all()
-
-    def _leave(self, job: str, place: int) -> None:
-        """Stay in hand, unanswered: whoever starts anew takes it up."""
-        self._tell(job, ("waiting", place, "the server stops; the job goes on when it is started anew"))
 
     def _finish(self, rows: Sequence[Row]) -> None:
         """Keep answers and failures, and then tell of them."""
@@ -281,6 +284,13 @@ class Jobs:
             listeners = list(self._listeners.get(job, ()))
         for heard in listeners:
             heard(event)
+
+    def _tell_all(self) -> None:
+        """Jobs may have stopped, also those of which nothing is in hand; whoever listens asks for the state."""
+        with self._heard:
+            jobs = list(self._listeners)
+        for job in jobs:
+            self._tell(job, ("stopped", 0, ""))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

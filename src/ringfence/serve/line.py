@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import pickle
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -13,14 +15,17 @@ from typing import Any, final
 
 BEAT = 1.0
 """Seconds after which the load of models is told, where nothing else is."""
+SILENCE = 10 * BEAT
+"""Seconds without a word after which whoever should tell something hangs."""
+log = logging.getLogger("ringfence.serve")
 
 
 @final
 class Line:
     """To another process: what gathers while a message is sent goes in the next one, all together.
 
-    hear: called with the items of a message, in a thread of its own; ended: after the last one. news: told with every
-    message, and now and then without one.
+    hear: called with the items of a message, in a thread of its own; ended: after the last one; silent: where none came
+    for long. news: told with every message, and now and then without one.
     """
 
     def __init__(
@@ -29,9 +34,11 @@ class Line:
         hear: Callable[[list[Any]], None],
         ended: Callable[[], None],
         news: Callable[[], Any] | None = None,
+        silent: Callable[[], None] | None = None,
     ) -> None:
-        self._connection, self._hear, self._ended, self._news = connection, hear, ended, news
+        self._connection, self._hear, self._ended, self._news, self._silent = connection, hear, ended, news, silent
         self._out: SimpleQueue[Any] = SimpleQueue()
+        os.register_at_fork(after_in_child=connection.close)  # or the other end would not hear of the end of this one
         for work in (self._send, self._read):
             threading.Thread(target=work, daemon=True, name=f"line{work.__name__}").start()
 
@@ -47,21 +54,23 @@ class Line:
                 while True:
                     items.append(self._out.get_nowait())
             if self._news is not None:
-                items.append(self._news())
+                items.insert(0, self._news())  # before answers: whoever hears that there is none may ask why
             try:
                 self._connection.send_bytes(pickle.dumps(items, 5))
             except OSError:
                 return None  # nobody is there any more, as the other thread finds out too
             except Exception:  # an error of ours, as below
-                traceback.print_exc()
+                log.exception("%s", json.dumps({"error": "internal"}))
                 return self._ended()
 
     def _read(self) -> None:
         try:
             while True:
+                if self._silent is not None and not self._connection.poll(SILENCE):
+                    self._silent()
                 self._hear(pickle.loads(self._connection.recv_bytes()))
         except (EOFError, OSError):
             pass
         except Exception:  # an error of ours: better an end than requests that nobody hears
-            traceback.print_exc()
+            log.exception("%s", json.dumps({"error": "internal"}))
         self._ended()

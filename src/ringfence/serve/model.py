@@ -127,18 +127,3 @@ class Model(ABC):
         needed = time.monotonic() - came + wait + load.least
         if needed > PATIENCE * (question.seconds or np.inf):
             raise Busy(f"would take {needed:.2g} s to a first answer", f"{question.seconds:g} s", max(1.0, wait))
-
-    @property
-    def draws(self) -> int:
-        """Draws until now, of all devices."""
-        return self.load.draws
-
-    @property
-    def batches(self) -> int:
-        """Forwards until now, of all devices."""
-        return self.load.batches
-
-    @property
-    def waiting(self) -> int:
-        """Requests that nobody works on yet."""
-        return self.load.waiting

@@ -206,7 +206,8 @@ class Refused(Wire):
 class JobState(Wire):
     """A batch: how many of its inputs are answered, and those answers in order, null where there is none yet.
 
-    failed: place of an input -> why there is no answer.
+    failed: place of an input -> why there is no answer. stopped: why nobody works on it until the server is started
+    anew.
     """
 
     id: str
@@ -218,6 +219,7 @@ class JobState(Wire):
     created: str
     answers: list[Answer | None] = Field(default=[])
     failed: dict[int, str] = Field(default={})
+    stopped: str | None = None
 
 
 class BoundsEvent(Wire):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import os
 import secrets
 import threading
@@ -40,6 +41,7 @@ N0, LOOK = 50, 25
 """Draws that choose the class, and up to the first look: few, because most requests are easy and wait for an answer."""
 STEPS = 20
 """Batches that fit into the usual budget, at least, where nobody chose their size: deadlines are kept by whole ones."""
+log = logging.getLogger("ringfence.serve")
 
 
 def read_secret(path: Path) -> bytes:
@@ -230,12 +232,14 @@ class Served(Model):
                     self.pace.held.saw(now - item.course.ended)
                     item.course.ended = now
                     item.answer.set_result(records[0])
-        except Exception as error:  # whatever it was, nobody may wait for ever
+        except BaseException as error:  # whatever it was, nobody may wait for ever
             self._break(flights, error)
 
-    def _break(self, flights: Flights, error: Exception) -> None:
+    def _break(self, flights: Flights, error: BaseException) -> None:
         """Nothing that was decided since the model was last seen unchanged is answered."""
-        self.broken = str(error) if isinstance(error, RingfenceError) else type(error).__name__
+        foreseen = isinstance(error, RingfenceError)
+        self.broken = str(error) if foreseen else type(error).__name__
+        log.error("%s", json.dumps({"error": "model", "model": self.name, "why": self.broken}), exc_info=not foreseen)
         self._waiting.close()
         left = [*flights.everything]
         while (asked := self._waiting.take(block=False)) is not None:

@@ -38,9 +38,17 @@ def own_process() -> None:
     sys.setswitchinterval(0.0001)
 
 
-def http_server(app: Any, drain: int) -> Any:
+class _Server(uvicorn.Server):
+    """One that its application hears of before requests are waited for."""
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        self.config.app.state.stopping()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+
+def http_server(app: FastAPI, drain: int) -> uvicorn.Server:
     """As the command has it; drain: seconds that requests have to end."""
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             app,
             log_config=None,
@@ -71,10 +79,14 @@ class Service:
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
         """At the end of the server models answer what they took, and then nothing is in work."""
         yield
-        for one in self.models.values():
-            await asyncio.to_thread(one.close)
+        await asyncio.gather(*(asyncio.to_thread(one.close) for one in self.models.values()))
         if self.jobs is not None:
             await asyncio.to_thread(self.jobs.close)
+
+    def stopping(self) -> None:
+        """Requests end by themselves; who listens to a job would wait for what nobody will do."""
+        if self.jobs is not None:
+            self.jobs.halt()
 
     def model(self, name: str | None) -> Model:
         """The model of that name, the first where none is named."""
@@ -95,10 +107,15 @@ class Service:
     def collect(self) -> Iterable[Any]:
         """Figures of the models, for Prometheus."""
         figures: list[tuple[Any, str, str, Callable[[Model], float]]] = [
-            (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.draws),
-            (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.batches),
+            (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.load.draws),
+            (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.load.batches),
             (GaugeMetricFamily, "ringfence_in_work", "Requests that are drawn for.", lambda one: one.load.in_work),
-            (GaugeMetricFamily, "ringfence_waiting", "Requests that nobody works on yet.", lambda one: one.waiting),
+            (
+                GaugeMetricFamily,
+                "ringfence_waiting",
+                "Requests that nobody works on yet.",
+                lambda one: one.load.waiting,
+            ),
             (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
         ]
         for kind, name, about, value in figures:

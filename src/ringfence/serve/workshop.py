@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -25,6 +25,7 @@ from ringfence.serve.sharing import Asked
 from ringfence.signals import SIGNALS
 
 Make = Callable[[], Sequence[Model]]
+log = logging.getLogger("ringfence.serve")
 
 
 def work(connection: Connection, make: Make) -> None:
@@ -43,7 +44,7 @@ def work(connection: Connection, make: Make) -> None:
 
 def _unforeseen() -> Exception:
     """An error of ours, which is told here; another process may not have what it is made of."""
-    traceback.print_exc()
+    log.exception("%s", json.dumps({"error": "internal"}))
     return RuntimeError("the models' process met an error")
 
 
@@ -110,5 +111,6 @@ class Workshop:
 
     def _end(self) -> None:
         """Whoever reads requests is there no more, and has not said so."""
-        print("the process that reads requests has ended, and so do its models", file=sys.stderr, flush=True)
+        # Not printed: where nobody reads that any more either, it would raise, and the device would never be free.
+        log.error("%s", json.dumps({"error": "the process that reads requests has ended, and so do its models"}))
         os._exit(1)

@@ -150,21 +150,21 @@ _LONGEST = 1000
 _TRIES = 5
 
 
-def lock(folder: Path, unlocked: bool = False) -> IO[bytes]:
+def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
     """Hold the folder for this process until the file is closed; refused where another one holds it.
 
     The operating system drops the lock when the process ends, however it ends. unlocked: go on where the disk knows
-    no locks; the user then has to keep to one process.
+    no locks; the user then has to keep to one process. named: what he called the folder.
     """
     path = folder / LOCK
     if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
-        remedy = "Remove it, or choose another `out`."
+        remedy = f"Remove it, or choose another `{named}`."
         raise StoreError(str(path), "must be a file that ringfence made", "something else", remedy)
     with writing_errors(path):
         file = path.open("a+b")
     try:
         if os.name == "posix":
-            _take(folder, file, unlocked)
+            _take(folder, file, unlocked, named)
         with writing_errors(path):
             file.truncate(0)
             file.write(json.dumps(_holder()).encode())
@@ -175,7 +175,7 @@ def lock(folder: Path, unlocked: bool = False) -> IO[bytes]:
     return file
 
 
-def _take(folder: Path, file: IO[bytes], unlocked: bool) -> None:
+def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
     import fcntl
 
     try:
@@ -188,13 +188,15 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool) -> None:
                     raise
                 time.sleep(0.01)  # held for a moment, it may be somebody who only looks (writer_of)
     except BlockingIOError as error:
-        remedy = "Wait for that process to end, or choose another `out`."
-        raise StoreError(f"out {folder}", "a run has one writer", _told(file), remedy) from error
+        remedy = f"Wait for that process to end, or choose another `{named}`."
+        raise StoreError(f"{named} {folder}", "a folder has one writer", _told(file), remedy) from error
     except OSError as error:
         if not unlocked:
-            rule = "must be on a disk with locks, so that two processes cannot write into one run"
-            remedy = "Choose another disk, or keep to one process and pass `unlocked`."
-            raise StoreError(f"out {folder}", rule, error.strerror or str(error), remedy) from error
+            rule = "must be on a disk with locks, so that two processes cannot write into one folder"
+            remedy = "Choose another disk" + (
+                ", or keep to one process and pass `unlocked`." if named == "out" else "."
+            )
+            raise StoreError(f"{named} {folder}", rule, error.strerror or str(error), remedy) from error
         _warn_of_no_locks(folder, str(error))
 
 
@@ -240,9 +242,9 @@ def writer_of(folder: Path) -> dict[str, Any] | None:
 
 
 @contextmanager
-def locked(folder: Path, unlocked: bool = False) -> Iterator[None]:
+def locked(folder: Path, unlocked: bool = False, named: str = "out") -> Iterator[None]:
     """The same for a block; the folder is made where it is missing."""
     with writing_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder, unlocked):
+    with lock(folder, unlocked, named):
         yield

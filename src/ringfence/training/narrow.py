@@ -1,7 +1,8 @@
 """Convolutions of few channels in compiled training steps: ours (``narrow_kernel.py``) in the place of cuDNN's.
 
 They are exchanged in the graph that the compiler has made of a network or of its gradients, so that all else is
-compiled as before, and any network profits that has such convolutions. The kernels are compared with torch's before
+compiled as before, and any network profits that has such convolutions. What cuDNN would copy to another layout is made
+in that layout. The kernels are compared with torch's before
 they are used, because rounding hides much where a member's gradients are compared with the plain network's
 (``fabric.py``).
 """
@@ -14,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
+from torch.nn.grad import conv2d_weight
 
 from ringfence.noise.checked import checked_kernel
 
-CONVOLVED, TO_WEIGHT = (16,), (16, 32)
-"""Channels, of input and output, where our kernels are faster: of a convolution and its adjoint; to the weight."""
-PLAIN = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
-"""Stride, padding, dilation, transposed or not, padding of outputs, groups."""
+SIDES = {16: 32, 32: 16}
+"""Channels, of input and output, and height and width of images where our kernels are faster: of CIFAR ResNets."""
 LAST = torch.channels_last
 KERNEL = "ringfence.training.narrow_kernel"
 ADDRESSES = 2**31
@@ -47,39 +47,56 @@ def exchange(graph: Graph) -> None:
     """Put ours in the place of every convolution and every gradient of one that fits."""
     forward, backward, ours = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default, _ops()
     for node in list(graph.nodes):
-        if node.target is forward and _channels(node.args[0], node.args[1], node.args[2], node.args[3:]) in CONVOLVED:
-            _put(graph, node, ours["convolved"], (*node.args[:2], False))
+        if node.target is forward and node.args[2] is None and _fits(node.args[0], node.args[1], node.args[3:]):
+            _put(graph, node, ours["convolved"], (*node.args[:2], node.args[6]))
         # A gradient is told the size of its bias, [0] for none, and what is asked for.
         if node.target is not backward or node.args[10][2]:
             continue
-        (gradient, x, weight), asked = node.args[:3], list(node.args[10])
-        channels = _channels(x, weight, None, node.args[4:10])
-        for part in list(node.users):
-            if part.args[1] == 0 and channels in CONVOLVED:
-                _put(graph, part, ours["convolved"], (gradient, weight, True))
-                asked[0] = False
-            elif part.args[1] == 1 and channels in TO_WEIGHT:
-                _put(graph, part, ours["to_weight"], (x, gradient))
-                asked[1] = False
-        node.args = (*node.args[:10], asked)
+        gradient, x, weight = node.args[:3]
+        if not node.args[7] and _fits(x, weight, node.args[4:10]):
+            for part in list(node.users):
+                if not part.users:  # what nobody asked for
+                    graph.erase_node(part)
+                    continue
+                to_input = part.args[1] == 0
+                given = (gradient, weight, True) if to_input else (x, gradient)
+                _put(graph, part, ours["convolved" if to_input else "to_weight"], given)
+        elif x.meta["val"].shape[1] > 1 and _last(x) != _last(gradient):  # cuDNN would copy it, in a kernel of its own
+            node.args = (_laid(graph, node, gradient), _laid(graph, node, x), *node.args[2:])
         if not node.users:
             graph.erase_node(node)
 
 
 def _put(graph: Graph, node: Node, operator: Any, arguments: tuple[Any, ...]) -> None:
     with graph.inserting_before(node):
-        new = graph.call_function(operator, arguments)
+        given = [_laid(graph, node, one) if isinstance(one, Node) else one for one in arguments]
+        new = graph.call_function(operator, tuple(given))
     new.meta.update(node.meta)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 
 
-def _channels(x: Any, weight: Any, bias: Any, how: Any) -> int:
-    """Of the input x and of the output of a convolution that our kernels could take; 0: of any other."""
-    image, taps = x.meta["val"], weight.meta["val"]
-    plain = bias is None and tuple(how) == PLAIN and tuple(taps.shape[1:]) == (taps.shape[0], 3, 3)
-    placed = _placed(image) and image.is_contiguous(memory_format=LAST) and image.numel() < ADDRESSES
-    return taps.shape[0] if plain and placed else 0
+def _laid(graph: Graph, before: Node, value: Node) -> Node:
+    """The value with channels last: the compiler lets the kernel that makes it write it so."""
+    if _last(value):
+        return value
+    with graph.inserting_before(before):
+        laid = graph.call_function(torch.ops.aten.clone.default, (value,), {"memory_format": LAST})
+    laid.meta["val"] = value.meta["val"].clone(memory_format=LAST)
+    return laid
+
+
+def _last(value: Node) -> bool:
+    return bool(value.meta["val"].is_contiguous(memory_format=LAST))
+
+
+def _fits(x: Any, weight: Any, how: Any) -> bool:
+    """Whether our kernels could take the convolution, or transposed one, of x: 3 x 3, no stride, channels last."""
+    image, taps, (stride, padding, dilation, _, more, groups) = x.meta["val"], weight.meta["val"], how
+    plain = [*stride, *padding, *dilation, groups] == [1] * 7 and not any(more)
+    square = tuple(taps.shape) == (taps.shape[0], taps.shape[0], 3, 3) and image.numel() < ADDRESSES
+    side = SIDES.get(taps.shape[0])
+    return plain and square and tuple(image.shape[2:]) == (side, side) and _placed(image) and _last(x)
 
 
 def _placed(image: Tensor) -> bool:
@@ -106,7 +123,7 @@ def _ops() -> dict[str, Any]:
         if kernel := checked_kernel(KERNEL, x.device):
             found: Tensor = kernel.to_weight(x, gradient)
             return found
-        found = torch.nn.grad.conv2d_weight(x, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
+        found = conv2d_weight(x, shape, gradient, padding=1)  # type: ignore[no-untyped-call]
         return found.contiguous(memory_format=LAST)
 
     @convolved.register_fake

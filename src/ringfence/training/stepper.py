@@ -19,6 +19,8 @@ from ringfence.training.data import DeviceData, TrainingNoise, augment, rows
 from ringfence.training.fabric import attackable, average_gradients, compile_members
 from ringfence.training.job import TrainingJob
 
+BRANCHES = 5
+"""Of a recorded graph at most: ten at a time take longer than five with two trainings each (decision 17)."""
 WARM_UP_STEPS = 3
 """Steps before a graph is recorded, so that libraries have chosen their algorithms; they are undone."""
 
@@ -164,13 +166,14 @@ def steps_of(steppers: Sequence[Stepper]) -> Callable[[], None]:
 
 
 def record(steppers: Sequence[Stepper]) -> torch.cuda.CUDAGraph:
-    """One graph with a branch per training: branches overlap on the device, where processes would take turns.
+    """One graph with a few branches, which overlap on the device, where processes would take turns.
 
     What a stepper does in it depends on its own memory and generator alone, so that it ends with the weights that
     it would have found by itself. (Threads that replay a graph each were tried and did not end.)
     """
     device = steppers[0].device
-    streams = [torch.cuda.Stream(device) for _ in steppers]  # type: ignore[no-untyped-call]
+    branches: list[Any] = [torch.cuda.Stream(device) for _ in steppers[:BRANCHES]]  # type: ignore[no-untyped-call]
+    streams = [branches[number % BRANCHES] for number in range(len(steppers))]
     main = torch.cuda.current_stream(device)
     graph = torch.cuda.CUDAGraph()
     kept = [{name: value.clone() for name, value in one.tensors().items()} for one in steppers]
@@ -185,11 +188,12 @@ def record(steppers: Sequence[Stepper]) -> torch.cuda.CUDAGraph:
             stepper.optimizer.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
             begun = torch.cuda.current_stream(device)
-            for stepper, stream in zip(steppers, streams, strict=True):
+            for stream in branches:
                 stream.wait_stream(begun)
+            for stepper, stream in zip(steppers, streams, strict=True):
                 with torch.cuda.stream(stream):
                     stepper.step()
-            for stream in streams:
+            for stream in branches:
                 begun.wait_stream(stream)
     for stepper, tensors in zip(steppers, kept, strict=True):
         stepper.restore(tensors)

@@ -120,7 +120,7 @@ def starts_of(numbers: Tensor, classes: int) -> list[Tensor]:
 def run_kernel(name: str, device: torch.device, tensors: Sequence[Tensor], sizes: Sequence[int]) -> None:
     """Launch a kernel on the current stream, a block for every two of the first size."""
     cupy, kernel = kernel_on(device, name)
-    with cupy.cuda.Device(device.index), _as_cupy(cupy, torch.cuda.current_stream(device).cuda_stream):
+    with cupy.cuda.Device(device.index), as_cupy(cupy, torch.cuda.current_stream(device).cuda_stream):
         arguments = (*(one.data_ptr() for one in tensors), *map(cupy.int32, sizes))
         kernel((-(-sizes[0] // IMAGES),), (THREADS,), arguments, shared_mem=SHARED_BYTES)
 
@@ -169,7 +169,7 @@ def _kernel_of(text: str, name: str, device: torch.device) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=32)
-def _as_cupy(cupy: Any, pointer: int) -> Any:
+def as_cupy(cupy: Any, pointer: int) -> Any:
     """CuPy's name for a stream of torch's."""
 
     class Borrowed:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -130,6 +130,12 @@ def _compiled(network: nn.Module, kind: tuple[Any, ...], values: Values) -> _Kno
     return _KNOWN[-1]
 
 
+@cache
+def _branch(main: Any, number: int) -> Any:
+    """The same ones in every step: torch keeps memory for each stream that it has seen, and would soon for thirty."""
+    return torch.cuda.Stream(main.device)  # type: ignore[no-untyped-call]
+
+
 class Branches:
     """``with Branches(x) as branches:`` members work on x beside each other, each ``with branches.next():``.
 
@@ -149,7 +155,7 @@ class Branches:
         """Another one, which begins where the main one was."""
         if self._main is None:
             return nullcontext()
-        stream: Any = torch.cuda.Stream(self._x.device)  # type: ignore[no-untyped-call]
+        stream = _branch(self._main, len(self._streams))
         stream.wait_event(self._begun)
         self._x.record_stream(stream)
         self._streams.append(stream)

@@ -8,8 +8,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn.functional import batch_norm
-from torch.nn.grad import conv2d_input, conv2d_weight
+from torch.nn.functional import batch_norm, conv_transpose2d
+from torch.nn.grad import conv2d_weight
+from torch.nn.modules.utils import _pair
 from torch.overrides import TorchFunctionMode
 
 from ringfence.training.objectives.second_norm import NormPlace
@@ -93,6 +94,14 @@ class _Place:
     weight: torch.Size
     how: tuple[Any, ...]
 
+    @property
+    def transposed(self) -> tuple[Any, ...]:
+        """How its adjoint is a transposed convolution. (torch's gradient wants an x, if only to copy it.)"""
+        stride, padding, dilation = map(_pair, self.how[:3])
+        sides = zip(self.x[2:], self.weight[2:], stride, padding, dilation, strict=True)
+        left = [(side + 2 * around - apart * (taps - 1) - 1) % step for side, taps, step, around, apart in sides]
+        return stride, padding, left, self.how[3], dilation
+
     def convolution(self, x: Tensor, weight: Tensor) -> Tensor:
         """x * w."""
         found: Tensor = _Convolution.apply(x, weight, self)  # type: ignore[no-untyped-call]
@@ -134,8 +143,7 @@ class _Convolution(_Bilinear):
 class _ToInput(_Bilinear):
     @staticmethod
     def forward(g: Tensor, weight: Tensor, place: _Place) -> Tensor:
-        found: Tensor = conv2d_input(place.x, weight, g, *place.how)  # type: ignore[no-untyped-call]
-        return found
+        return conv_transpose2d(g, weight, None, *place.transposed)
 
     @staticmethod
     def backward(ctx: Any, u: Tensor) -> Any:

@@ -1,0 +1,95 @@
+"""What a tracer does not see: arguments that nobody gives, and parts that are asked for their layers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ringfence.classifiers import fold_batch_norm
+from ringfence.classifiers.joining import Joined
+from ringfence.classifiers.reshaping import reshaped
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.act = nn.Linear(6, 6), nn.GELU()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.act(self.layer(x))
+        return x if mask is None else x.clamp(max=1)
+
+
+class Optional(nn.Module):
+    """Has arguments that a run never gives, and calls a layer of its part by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm, self.mlp = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), Mlp()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, features: bool = False, scale: float = 2.0) -> Tensor:
+        x = torch.relu(self.norm(self.stem(x)))
+        if mask is not None:
+            x = x.clamp(max=1)
+        x = x.mean((2, 3)) * scale
+        return x if features else self.mlp(x) + self.mlp.layer(x)
+
+
+def test_forms_are_of_what_runs_on_a_batch_alone() -> None:
+    torch.manual_seed(0)
+    model, x = Optional().eval(), 9 * torch.randn(4, 3, 8, 8)
+    found = fold_batch_norm(reshaped(model), joined=True)
+    assert any(isinstance(part, Joined) for part in found.modules())
+    torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+class Aliased(nn.Module):
+    """Keeps a second name of what it changes in place."""
+
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.one, self.norm, self.two, self.own = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Conv2d(6, 6, 1), own
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = kept = torch.tanh(self.norm(self.one(x)))
+        inner = self.two(x)
+        if self.own:
+            inner += x
+            return torch.relu(inner) + kept
+        x += inner
+        return torch.relu(x) - 2 * kept
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_changed_in_place_is_changed_under_all_its_names(own: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Aliased(own).eval(), torch.randn(4, 3, 8, 8)
+    found = fold_batch_norm(model, joined=True)
+    assert any(isinstance(part, Joined) for part in found.modules()) == own
+    torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Added(nn.Module):
+    """Adds two convolutions up, of which one has a single channel, or a bias is read by itself."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.stem, self.norm, self.left, self.right = (
+            nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Conv2d(6, 6, 1), nn.Conv2d(6, channels, 1)
+        )  # fmt: skip
+        self.reads = channels == 6
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.stem(x))
+        found = torch.relu(self.left(x) + self.right(x))
+        return found * self.right.bias.view(-1, 1, 1) if self.reads else found
+
+
+@pytest.mark.parametrize("channels", [1, 6])
+def test_a_bias_is_moved_only_where_nobody_sees_it(channels: int) -> None:
+    torch.manual_seed(0)
+    model, x = Added(channels).eval(), torch.randn(4, 3, 8, 8)
+    found = fold_batch_norm(model, joined=True)
+    assert type(found) is not Added
+    torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
