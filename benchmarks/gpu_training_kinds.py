@@ -8,8 +8,8 @@ from typing import Any
 from common import Grid
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "ours, convolved": ("_convolve",),
-    "ours, to weights": ("_to_weight", "_sum"),
+    "ours, convolved": ("_convolve", "narrow_forward", "narrow_back"),
+    "ours, to weights": ("_to_weight", "_sum", "narrow_weight", "narrow_sum"),
     "cuDNN, to weights": ("wgrad", "ImplicitGemmConvolution", "split_k", "init_device_workspace"),
     "cuDNN, to inputs": ("dgrad",),
     "cuDNN, forward": ("fprop", "convolve_common_engine"),
