@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch.nn.functional import hardtanh
 from ringfence.classifiers import SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
-from ringfence.classifiers.joining import Joined, _fits, _with_shortcut
+from ringfence.classifiers.joining import Joined, _fits
 from ringfence.classifiers.reshaping import Cut, Halved, reshaped
 
 
@@ -229,27 +228,3 @@ def test_compilers_are_told_what_a_joined_convolution_answers(shape: tuple[int, 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         told = model(*(mode.from_tensor(one) for one in (x, shortcut)))
     assert (told.shape, told.dtype) == (found.shape, found.dtype)
-
-
-@pytest.mark.parametrize(("taps", "stride", "pictures"), [(1, 1, 1), (3, 1, 5), (1, 2, 5)])
-def test_pictures_whose_pixels_are_read_alone_are_given_to_the_kernel_as_one(
-    monkeypatch: pytest.MonkeyPatch, taps: int, stride: int, pictures: int
-) -> None:
-    torch.manual_seed(0)
-    seen: list[int] = []
-
-    def kernel(x: Tensor, weight: Tensor, added: Tensor, alpha: float, bias: Tensor, *how: Any) -> Tensor:
-        seen.append(len(x))
-        return torch.relu(torch.conv2d(x, weight, bias, *how) + alpha * added)
-
-    monkeypatch.setattr(torch, "cudnn_convolution_add_relu", kernel)
-    layer, x = nn.Conv2d(4, 6, taps, stride, taps // 2), torch.randn(5, 4, 8, 7)
-    assert layer.bias is not None
-    plain = layer(x)
-    shortcut = torch.randn_like(plain)
-    how = ([stride] * 2, [taps // 2] * 2, [1, 1], 1)
-    for layout in (torch.contiguous_format, torch.channels_last):
-        given = (one.contiguous(memory_format=layout) for one in (x, shortcut))
-        found = _with_shortcut(next(given), layer.weight, layer.bias, next(given), how)
-        torch.testing.assert_close(found, torch.relu(plain + shortcut))
-    assert seen == [pictures] * 2
