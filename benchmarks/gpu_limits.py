@@ -217,6 +217,25 @@ def report(measured: dict[str, Any], settings: dict[str, Any]) -> Report:
             for one in found
         ]
         grids.append(Grid("Convolutions of ten members of a ResNet, batch 256: us a member", ["way", *pieces], rows))
+    if found := measured.get("consensus"):
+        rows = [
+            [
+                name,
+                f"{one['forwards_per_draw']:.2f}",
+                f"{batches(one):.0f}",
+                f"{100 * one['share']:.1f}",
+                f"{per_batch(one):.1f}",
+            ]
+            for name, one in found.items()
+        ]
+        columns = [
+            "K-consensus, 2 of 10 ResNet-20",
+            "forwards/draw",
+            "full batches",
+            "of a member's rate %",
+            "in a full batch, reckoned %",
+        ]
+        grids.append(Grid("A K-consensus of compiled members, 16 batches at a time", columns, rows))
     if found := measured.get("small"):
         rows = [[name, f"{one['seconds']:.1f}", f"{one['draws_per_s']:,.0f}"] for name, one in found["ways"].items()]
         title = f"{found['count']} certifications of {found['inputs']} inputs, {found['draws_each']:,} draws"
@@ -235,6 +254,10 @@ def report(measured: dict[str, Any], settings: dict[str, Any]) -> Report:
         rows = [[name, f"{found[key]:.1f}"] for name, key in (("six by a sweep", "sweep"), ("one of as many", "large"))]
         grids.append(Grid(f"Seconds of {found['draws']:,.0f} draws, ResNet-110, starts included", ["run", "s"], rows))
         bars.append(Bar("six small certifications over one large", "at most", 1.1, found["sweep"] / found["large"]))
+    if found := measured.get("layers"):
+        ways = list(found[0]["us"])
+        rows = [[one["layer"], *(f"{one['us'][way]:,.0f}" for way in ways)] for one in found]
+        grids.append(Grid("Convolutions with a shortcut, batch 664: us", ["channels, pixels", *ways], rows))
     if found := measured.get("rooms"):
         grid, limits = of_rooms(found)
         grids.append(grid)
@@ -255,6 +278,16 @@ def of_rooms(found: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
         bars.append(Bar(f"{name}: turns with scores of other bits than the largest's", "at most", 0, other))
     columns = ["fused kernel, 97 KB a block", "rows/s", "% of the largest", "off float32"]
     return Grid("The fused kernel by shared memory, batch 8,192", columns, rows), bars
+
+
+def batches(one: dict[str, Any]) -> float:
+    """Full ones, of 16 times 8,192 rows."""
+    return float(one["draws"]) / (16 * 8192)
+
+
+def per_batch(one: dict[str, Any]) -> float:
+    """Per cent of a member's rate where one more batch than the full ones was run, the first: it chose the classes."""
+    return 100 * float(one["share"]) * (batches(one) + 1) / batches(one)
 
 
 def main() -> int:
