@@ -149,7 +149,7 @@ def of_ensembles(composed: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
         for name, one in found["cases"].items():
             rates = [f"{median(one['raw']):,.0f}", f"{median(one['engine']):,.0f}"]
             each, share = f"{one['forwards_per_draw']:.2f}", 100 * share_of(one)
-            rows.append([f"{name}, {found['form']}", each, *rates, f"{share:.1f}", found["date"]])
+            rows.append([f"{name}, {found['form']}", each, *rates, f"{share:.1f}", one.get("date", found["date"])])
             if name in LEAST:
                 bars.append(
                     Bar(f"{name}, {found['form']}: of a member's raw rate", "at least", LEAST[name], share, "%")

@@ -254,6 +254,10 @@ def report(measured: dict[str, Any], settings: dict[str, Any]) -> Report:
         rows = [[name, f"{found[key]:.1f}"] for name, key in (("six by a sweep", "sweep"), ("one of as many", "large"))]
         grids.append(Grid(f"Seconds of {found['draws']:,.0f} draws, ResNet-110, starts included", ["run", "s"], rows))
         bars.append(Bar("six small certifications over one large", "at most", 1.1, found["sweep"] / found["large"]))
+    if found := measured.get("layers"):
+        ways = list(found[0]["us"])
+        rows = [[one["layer"], *(f"{one['us'][way]:,.0f}" for way in ways)] for one in found]
+        grids.append(Grid("Convolutions with a shortcut, batch 664: us", ["channels, pixels", *ways], rows))
     if found := measured.get("rooms"):
         grid, limits = of_rooms(found)
         grids.append(grid)

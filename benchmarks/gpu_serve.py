@@ -228,11 +228,12 @@ def over_http(radius: float, server: int, clients: list[Any], options: argparse.
     for one in clients:
         print(begin, repr(radius), file=one.stdin, flush=True)
     time.sleep(options.warm)
-    before, seen = busy(server), [figures(options)]
-    while time.time() < begin + options.seconds:
+    before, seen, moments = busy(server), [figures(options)], [time.time()]
+    while time.time() < begin + 0.9 * options.seconds:  # after the end fewer and fewer ask
         time.sleep(options.seconds / 10)
         seen.append(figures(options))
-    after, took = busy(server), time.time() - begin
+        moments.append(time.time())
+    after, took = busy(server), moments[-1] - moments[0]
     told = [json.loads(one.stdout.readline()) for one in clients]
     worked = {k: round((after[k] - before.get(k, 0.0)) / took, 3) for k in after}
     loop = worked.pop(f"{server}/{server}")  # the main thread, whose number is the process's

@@ -19,9 +19,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before the consoles are made, which read it once: what a test sees must not depend on the order of the tests.
 os.environ["COLUMNS"] = "200"
 
-# Packages of compiled networks take a C++ compiler many seconds: those who test them say where they are kept.
-os.environ["RINGFENCE_COMPILED"] = ""
-
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

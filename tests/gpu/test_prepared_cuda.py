@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from ringfence.classifiers.joining import Joined
 from ringfence.data import Input
 from ringfence.errors import ClassifierError
 from ringfence.noise import philox
-from ringfence.sampling import Forward, ForwardPlan, packages
+from ringfence.sampling import Forward, ForwardPlan
 from ringfence.sampling.check import Checked, checked_forward
 
 DEVICE = os.environ.get("RINGFENCE_TEST_DEVICE", "cuda")
@@ -106,19 +105,6 @@ def test_joined_networks_are_the_networks(compile: bool) -> None:
     rows, device = found.sample[:64], torch.device(DEVICE)
     exact, plain = (Forward(network, ForwardPlan(64, one), device, 10)(rows).scores for one in ("fp32", "bf16"))
     assert (found.answer.scores[:64] - exact).norm() <= 1.5 * (plain - exact).norm()
-
-
-@needs_kernel
-def test_a_kept_package_is_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(packages.FOLDER, str(tmp_path))
-    network, plan = LikeImageNets().eval(), ForwardPlan(256, "bf16", True, compile=True, fold=True, joined=True)
-    first = checked(network, plan)
-    assert len(list(tmp_path.glob("*.pt2"))) == 1, "a package was made"
-    monkeypatch.setattr(packages.Packaged, "_make", None)
-    monkeypatch.setattr("ringfence.sampling.forward.compiled", None)  # nothing is compiled any more
-    again = checked(network, plan)
-    assert again.forward.plan == first.forward.plan == plan
-    assert torch.equal(again.answer.scores, first.answer.scores)
 
 
 @needs_kernel

@@ -119,3 +119,12 @@ def test_long_runs_of_a_compiled_consensus_take_more_batches_at_a_time(monkeypat
     assert consensus_parts(8192, shape, torch.device("cpu"), long) == CONSENSUS_PARTS
     monkeypatch.setattr(probe, "free_memory", lambda device: 10**9)
     assert consensus_parts(8192, shape, cuda, long) == CONSENSUS_PARTS
+
+
+@pytest.mark.parametrize(("draws", "asked"), [(0, False), (50_000, False), (100_000, True)])
+def test_whether_trying_kernels_pays_is_only_measured_where_it_may(
+    monkeypatch: pytest.MonkeyPatch, draws: int, asked: bool
+) -> None:
+    monkeypatch.setattr(probe, "_takes_long", lambda *given: True)
+    plan = probe.fastest_plan(nn.Linear(12, 3), (12,), 3, torch.device("cuda"), "bf16", compile=True, draws=draws)
+    assert plan.autotune == asked

@@ -65,7 +65,7 @@ def _laid(found: Tensor) -> Tensor:
     return found.contiguous(memory_format=torch.channels_last) if found.dim() == 4 else found
 
 
-# Not by custom_op, whose first call loads torch's compiler: a package needs none (sampling/packages.py).
+# Not by custom_op, whose first call loads torch's compiler.
 _LIBRARY: Any = torch.library.Library("ringfence", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define(
     "joined_convolution(Tensor x, Tensor weight, Tensor bias, Tensor? shortcut, "

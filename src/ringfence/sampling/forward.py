@@ -19,11 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
-from ringfence.classifiers.base import APART, Classifier, refuse_lazy, scores_in
+from ringfence.classifiers.base import APART, refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError, RingfenceError
-from ringfence.sampling.packages import Packaged
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
 
 Run = Callable[[Tensor], Scored]
@@ -51,24 +50,8 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
     if not plan.compile or isinstance(module, FusedResNet) or waves:
         return run
-    if device.type == "cuda" and not plan.autotune and not isinstance(module, Classifier | nn.ModuleList):
-        return _from_package(module, classifier, plan)
     fast: Run = compiled(run, "max-autotune-no-cudagraphs" if plan.autotune else None)
     return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
-
-
-def _from_package(module: nn.Module, network: nn.Module, plan: ForwardPlan) -> Run:
-    """A single network, whose package may be there: torch's compiler is only asked for where it is not."""
-    later: list[Any] = []
-
-    def by_torch(x: Tensor) -> Tensor:
-        if not later:
-            later.append(compiled(lambda x: scores_in(module(x), len(x))))
-        found: Tensor = later[0](x)
-        return found
-
-    answers = Packaged(module, network, plan, by_torch)
-    return lambda x: Scored(answers(x), 1)
 
 
 def on_device(

@@ -32,6 +32,8 @@ ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
 AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
+SLOWEST = 100.0
+"""Rows a second of the slowest networks on a GPU: fewer draws are not worth the half second that measuring takes."""
 COMPILE_SECONDS = 180.0
 """Compiling takes up to a minute and about halves the time: it pays if a run, uncompiled, would take this long."""
 CONSENSUS_PARTS, LONG_PARTS = 4, 16
@@ -163,7 +165,8 @@ def fastest_plan(
         plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         others = fold and not fused  # on a GPU, where the time is not spent in our own kernel
         if autotune is None:
-            autotune = draws > 0 and others and _takes_long(classifier, plan, shape, num_classes, device, draws)
+            asked = others and draws > AUTOTUNE_SECONDS * SLOWEST
+            autotune = asked and _takes_long(classifier, plan, shape, num_classes, device, draws)
         return replace(plan, parts=parts, fused=fused, joined=others and precision == "bf16", autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
     for size in (batch,) if batch else sizes(device, shape):

@@ -236,10 +236,13 @@ class Served(Model):
             self._break(flights, error)
 
     def _break(self, flights: Flights, error: BaseException) -> None:
-        """Nothing that was decided since the model was last seen unchanged is answered."""
-        foreseen = isinstance(error, RingfenceError)
-        self.broken = str(error) if foreseen else type(error).__name__
-        log.error("%s", json.dumps({"error": "model", "model": self.name, "why": self.broken}), exc_info=not foreseen)
+        """Nothing that was decided since the model was last seen unchanged is answered.
+
+        Clients hear the rule it broke; what was found instead may be words of the model's own, with names of files.
+        """
+        rule = error.rule if isinstance(error, RingfenceError) else None
+        self.broken = f"one that broke a rule: it {rule}" if rule else type(error).__name__
+        log.error("%s", json.dumps({"error": "model", "model": self.name, "why": str(error)}), exc_info=rule is None)
         self._waiting.close()
         left = [*flights.everything]
         while (asked := self._waiting.take(block=False)) is not None:

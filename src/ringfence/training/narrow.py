@@ -2,9 +2,8 @@
 
 They are exchanged in the graph that the compiler has made of a network or of its gradients, so that all else is
 compiled as before, and any network profits that has such convolutions. What cuDNN would copy to another layout is made
-in that layout. The kernels are compared with torch's before
-they are used, because rounding hides much where a member's gradients are compared with the plain network's
-(``fabric.py``).
+in that layout. The kernels are compared with torch's before they are used, because rounding hides much where a member's
+gradients are compared with the plain network's (``fabric.py``).
 """
 
 from __future__ import annotations
