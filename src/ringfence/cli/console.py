@@ -174,15 +174,15 @@ def _is_quiet() -> bool:
 
 def _options() -> dict[str, str]:
     """Parameter, or option without dashes -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command
-    that runs; first those of it that the library calls otherwise."""
-    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "check=False": "--no-check"}
+    that runs; first those that the library calls otherwise, of whichever command a remedy speaks."""
+    known = {"num_classes": "--classes", "split_alpha": "--split-alpha"}
     context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
     options = [one for one in parameters if one.param_type_name == "option"]
     spelled = {one.name: max(one.opts, key=len) for one in options}
-    has = {option for one in options for option in (*one.opts, *one.secondary_opts)}
-    otherwise = {name: option for name, option in known.items() if option in has}
-    return otherwise | {option.removeprefix("--"): option for option in spelled.values()} | spelled
+    if any("--no-check" in (*one.opts, *one.secondary_opts) for one in options):  # elsewhere a job file says it
+        known["check=False"] = "--no-check"
+    return known | {option.removeprefix("--"): option for option in spelled.values()} | spelled
 
 
 def numbers(text: str, name: str) -> list[float]:
