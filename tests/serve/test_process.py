@@ -65,7 +65,7 @@ class Process:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.running.send_signal(number)
-        code = self.running.wait(60)
+        code = self.running.wait(120)  # requests, models and their process may each take their own time
         self.reader.join(60)
         return code
 
