@@ -76,8 +76,11 @@ def to_weight(x: Tensor, gradient: Tensor) -> Tensor:
     return conv2d_weight(x.double(), shape, gradient.double(), padding=1).bfloat16()  # type: ignore[no-untyped-call, no-any-return]
 
 
+@pytest.mark.parametrize("by", [0.1, torch.nan])
 @pytest.mark.parametrize("wrong", ["", "convolved", "to_weight"])
-def test_kernels_are_right_where_all_three_are_torchs(wrong: str, kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_right_where_all_three_are_torchs(
+    wrong: str, by: float, kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for real in (convolved, to_weight):
         monkeypatch.setattr(kernel, real.__name__, real)
     if wrong:
@@ -85,7 +88,7 @@ def test_kernels_are_right_where_all_three_are_torchs(wrong: str, kernel: Any, m
 
         def beyond(*given: Any, **more: Any) -> Tensor:
             found: Tensor = real(*given, **more)
-            return found + 0.1 * found.roll(1, 0)
+            return found + by * found.roll(1, 0)
 
         monkeypatch.setattr(kernel, wrong, beyond)
     assert kernel.is_right(CPU) is not bool(wrong)

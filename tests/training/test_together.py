@@ -17,7 +17,7 @@ from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError
 from ringfence.training import DeviceData, Schedule, TrainingJob, train
 from ringfence.training.checkpoints import Status
-from ringfence.training.compared import LARGEST_DRIFT, gradient_drift
+from ringfence.training.compared import LARGEST_DRIFT, check_gradients, gradient_drift
 from ringfence.training.fabric import compile_members, make_fabric
 from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.loop import train_together
@@ -175,6 +175,14 @@ def test_rounding_in_half_precision_is_no_error_of_the_compiler(data: DeviceData
     with fabric.autocast():
         assert gradient_drift(member, member, Shared(), x) < LARGEST_DRIFT
         assert gradient_drift(member, member, Severed(), x) == pytest.approx(1, abs=0.01)
+
+
+def test_compiled_code_whose_gradients_are_nan_is_refused() -> None:
+    """NaN exceeds no limit: it must not pass for that."""
+    torch.manual_seed(0)
+    member, x = nn.Linear(3, 4), torch.rand(2, 3)
+    with pytest.raises(ArgumentError, match="compile"):
+        check_gradients(member, member, lambda x: member(x) * torch.nan, x)
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -60,6 +60,7 @@ def gradient_drift(network: nn.Module, plain: Run, fast: Run, x: Tensor) -> floa
     lengths = full.clamp_min(float(full.max()) / 1000 + 1e-12)
     rounding = torch.stack([(one - other).norm() for one, other in zip(slow, exact, strict=True)])
     drifts = torch.stack([(one - other).norm() for one, other in zip(slow, quick, strict=True)])
+    drifts = torch.where(full.isfinite() & ~drifts.isfinite(), torch.inf, drifts)  # NaN exceeds no limit
     gone = torch.stack([one.norm() for one in quick]) < 0.1 * full
     return float((torch.where(gone, drifts, (drifts - 2 * rounding).clamp_min(0)) / lengths).max())
 

@@ -84,6 +84,6 @@ def is_right(device: torch.device) -> bool:
             conv2d_weight(wide[0], weight.shape, wide[2], padding=1),  # type: ignore[no-untyped-call]
         )
         found = convolved(x, weight), convolved(gradient, weight, back=True), to_weight(x, gradient)
-        if any((one - two).norm() > 5e-3 * two.norm() for one, two in zip(found, wanted, strict=True)):
+        if not all((one - two).norm() <= 5e-3 * two.norm() for one, two in zip(found, wanted, strict=True)):
             return False
     return True
