@@ -8,8 +8,10 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.fx import GraphModule, Node, Proxy, Tracer
+from torch.fx.proxy import TraceError
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
@@ -54,13 +56,26 @@ def _in_place(name: str) -> Any:
 
 
 IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
-_Proxy: Any = type("_Proxy", (Proxy,), {f"__{name}__": _in_place(name) for name in IN_PLACE})
-"""torch's takes x += y for x = x + y: whatever else is called x would keep its old value."""
+_Proxy: Any = type(
+    "_Proxy",
+    (Proxy,),
+    {"__class__": property(lambda self: Tensor), **{f"__{name}__": _in_place(name) for name in IN_PLACE}},
+)
+"""torch's is no Tensor to whoever asks, as a batch is; and takes x += y for x = x + y: whatever else is called x would
+keep its old value."""
 
 
 class _Tracer(Tracer):
     def proxy(self, node: Node) -> Any:
         return _Proxy(node, self)
+
+    def create_arg(self, a: Any) -> Any:
+        return a.node if isinstance(a, Proxy) else super().create_arg(a)
+
+    def create_node(self, *given: Any, **more: Any) -> Node:
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            raise TraceError("a traced network does not know of autocast")
+        return super().create_node(*given, **more)
 
 
 def uses_of(traced: GraphModule) -> Counter[str]:

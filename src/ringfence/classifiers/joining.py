@@ -8,6 +8,8 @@ as all are.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, final
 
 import torch
@@ -43,19 +45,59 @@ def _joined(
     stride: list[int], padding: list[int], dilation: list[int], groups: int,
 ) -> Tensor:  # fmt: skip
     """cuDNN's on CUDA, elsewhere one after the other; channels last, as compiled code was told that it is."""
-    how = (stride, padding, dilation, groups)
-    if not x.is_cuda or not _fits(x, weight, shortcut, *how[:3]):
-        found = _one_after_the_other(x, weight, bias, shortcut, *how)
-    elif shortcut is None:
-        found = torch.cudnn_convolution_relu(x, weight, bias, *how)
-    else:
-        found = torch.cudnn_convolution_add_relu(x, weight, shortcut, 1, bias, *how)
-    return _laid(found)
+    how = (tuple(stride), tuple(padding), tuple(dilation), groups)
+    fits = _placed(x) and _fits(x, weight, shortcut, stride, padding, dilation)
+    if fits and _keeps_nan(x.device, x.dtype, x.shape, weight.shape, shortcut is not None, how, _tried()):
+        return _laid(_by_cudnn(x, weight, bias, shortcut, *how))
+    return _one_after_the_other(x, weight, bias, shortcut, *how)
+
+
+def _placed(x: Tensor) -> bool:
+    return x.is_cuda
+
+
+def _tried() -> bool:
+    """Whether cuDNN chooses by trying: it may choose another kernel, then."""
+    return torch.backends.cudnn.benchmark
+
+
+def _by_cudnn(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, *how: Any) -> Tensor:
+    if shortcut is None:
+        return torch.cudnn_convolution_relu(x, weight, bias, *how)
+    return torch.cudnn_convolution_add_relu(x, weight, _laid(shortcut), 1, bias, *how)
+
+
+@lru_cache(maxsize=1024)
+def _keeps_nan(
+    device: torch.device, dtype: torch.dtype, image: torch.Size, taps: torch.Size, added: bool, how: Any, tried: bool
+) -> bool:
+    """Whether cuDNN's kernel for these shapes answers NaN where torch does, and nowhere else.
+
+    Torch asks it not to pass NaN on: where its ReLU makes zeros of them, an invalid row would count as a class. And
+    where there is no shortcut it is told to add its output, which nobody has written yet, times 0.
+    """
+    x = torch.ones(image, device=device, dtype=dtype)
+    x[0] = torch.nan
+    weight, bias = x.new_full(taps, 1 / taps[1:].numel()), x.new_zeros(taps[0])
+    x, weight = _laid(x), _laid(weight)
+    wanted = _one_after_the_other(x, weight, bias, None, *how)
+    shortcut = torch.zeros_like(wanted) if added else None
+    unwritten = torch.full_like(wanted, torch.nan)
+    del unwritten  # the next of this size finds them there
+    found = _by_cudnn(x, weight, bias, shortcut, *how)
+    return bool(torch.isclose(found, wanted, rtol=0.02, atol=0.02, equal_nan=True).all())
+
+
+def joins_on(device: torch.device) -> bool:
+    """Whether joining pays there: on CUDA where cuDNN's kernel can be used, elsewhere it changes nothing."""
+    how = ((1, 1), (0, 0), (1, 1), 1)
+    image, taps = torch.Size((2, 64, 8, 8)), torch.Size((64, 64, 1, 1))
+    return device.type != "cuda" or _keeps_nan(device, torch.bfloat16, image, taps, False, how, _tried())
 
 
 def _one_after_the_other(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None,
-    stride: list[int], padding: list[int], dilation: list[int], groups: int,
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> Tensor:  # fmt: skip
     found = torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     return _laid(torch.relu(found if shortcut is None else found + shortcut))
@@ -105,7 +147,7 @@ def join(traced: GraphModule) -> None:
         if not isinstance(before, Node) or before is not node.prev:
             continue
         chosen, rest = before, tuple[Any, ...]()
-        if before.target in SUMS and len(before.users) == 1 and not before.kwargs:
+        if before.target in SUMS and len(before.users) == 1 and len(before.args) == 2 and not before.kwargs:
             added = {one for one in before.args if isinstance(one, Node)}
             found, chosen = {one for one in added if joinable(one)}, before.prev
             if chosen not in found or len(added) != 2:

@@ -6,7 +6,7 @@ three channels leave most of a tensor core idle. Another form of the network, ch
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
@@ -17,13 +17,18 @@ FEW = 4
 """Channels of an input for which cuDNN pads: four times as many are a multiple of its sixteen, or nearly."""
 
 
-@final
-class Cut(nn.Module):
-    """A convolution whose patches lie side by side, as a product of matrices."""
+class _Form(nn.Conv2d):
+    """Whoever asks the layer what it is, or for its weights or its stride, is answered as before."""
 
-    def __init__(self, convolution: nn.Conv2d) -> None:
-        super().__init__()
-        self.weight, self.bias = convolution.weight, convolution.bias
+    def __init__(self, of: nn.Conv2d) -> None:
+        how: dict[str, Any] = {"padding": of.padding, "device": "meta"}  # where nothing is drawn
+        super().__init__(of.in_channels, of.out_channels, of.kernel_size, of.stride, bias=False, **how)  # type: ignore[arg-type]
+        self.weight, self.bias = of.weight, of.bias
+
+
+@final
+class Cut(_Form):
+    """A convolution whose patches lie side by side, as a product of matrices."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, K, H / h, W / w); what is left at the edges is not read."""
@@ -35,7 +40,7 @@ class Cut(nn.Module):
 
 
 @final
-class Halved(nn.Module):
+class Halved(_Form):
     """A convolution of stride 2 and few channels as one of stride 1: two by two pixels are the channels of one.
 
     y[o] = sum_t w[t] x[2 o + t - p] reads, counted from an even place, 2 o + u with u = t + p % 2: pixel u % 2 of pair
@@ -43,15 +48,15 @@ class Halved(nn.Module):
     """
 
     def __init__(self, convolution: nn.Conv2d) -> None:
-        super().__init__()
+        super().__init__(convolution)
         weight, outputs = convolution.weight.detach(), convolution.out_channels
-        self.size, self.before = convolution.kernel_size, tuple(int(one) for one in convolution.padding)
+        self.before = tuple(int(one) for one in convolution.padding)
         up, left = (before % 2 for before in self.before)
-        high, wide = self.taps = (self.size[0] + up + 1) // 2, (self.size[1] + left + 1) // 2
-        every = pad(weight, (left, 2 * wide - self.size[1] - left, up, 2 * high - self.size[0] - up))
+        high, wide = self.taps = (self.kernel_size[0] + up + 1) // 2, (self.kernel_size[1] + left + 1) // 2
+        every = pad(weight, (left, 2 * wide - self.kernel_size[1] - left, up, 2 * high - self.kernel_size[0] - up))
         parts = every.reshape(outputs, -1, high, 2, wide, 2).permute(0, 3, 5, 1, 2, 4)
         self.spare = -4 * weight.shape[1] % 8
-        self.convolution = nn.Conv2d(4 * weight.shape[1] + self.spare, outputs, self.taps, bias=False)
+        self.convolution = nn.Conv2d(4 * weight.shape[1] + self.spare, outputs, self.taps, bias=False, device="meta")
         filled = pad(parts.reshape(outputs, -1, high, wide), (0, 0, 0, 0, 0, self.spare))
         self.convolution.weight, self.convolution.bias = nn.Parameter(filled), convolution.bias
 
@@ -67,7 +72,7 @@ class Halved(nn.Module):
 
     def _pairs(self, pixels: int, axis: int) -> int:
         """As many as all outputs read."""
-        outputs = (pixels + 2 * self.before[axis] - self.size[axis]) // 2 + 1
+        outputs = (pixels + 2 * self.before[axis] - self.kernel_size[axis]) // 2 + 1
         return outputs + self.taps[axis] - 1
 
 

@@ -31,11 +31,13 @@ Run = Callable[[Tensor], Scored]
 def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> Run:
     """The classifier in the plan's form: a batch of the plan's precision and layout -> scores and work."""
     module = fuse_resnets(classifier, device) if plan.fused else classifier
+    joined = False
     if plan.joined:
-        from ringfence.classifiers.reshaping import reshaped  # has an operator, as the fused ones have
+        from ringfence.classifiers.joining import joins_on  # has an operator, as the fused ones have
+        from ringfence.classifiers.reshaping import reshaped
 
-        module = reshaped(module)
-    module = fold_batch_norm(module, plan.joined) if plan.fold else module
+        module, joined = reshaped(module), joins_on(device)
+    module = fold_batch_norm(module, joined) if plan.fold else module
     if module is classifier:
         module = on_device(classifier, device, plan.dtype, plan.layout)
     else:
