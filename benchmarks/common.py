@@ -101,12 +101,15 @@ def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
-def finish(report: Report, options: argparse.Namespace, origin: Mapping[str, Any] | None = None) -> int:
+def finish(
+    report: Report, options: argparse.Namespace, origin: Mapping[str, Any] | None = None, shown: bool = True
+) -> int:
     """Print tables and bars, write the JSON file, and return the exit code.
 
     origin: date and environment of a run whose tables are made later, elsewhere; None: here and now.
+    shown: False writes the file alone, while more is measured.
     """
-    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console = Console(quiet=not shown) if sys.stdout.isatty() else Console(width=140, quiet=not shown)
     for grid in report.grids:
         table = Table(title=grid.title, title_justify="left")
         for place, column in enumerate(grid.columns):
@@ -137,13 +140,18 @@ def in_words(bar: Bar) -> str:
     return f"{bar.claim}: {bar.relation} {bar.limit:g}{unit}, measured {measured}"
 
 
+def where() -> dict[str, Any]:
+    """The machine, and how busy it was."""
+    return {**describe_environment(), "cpus": os.cpu_count(), "load_before": LOAD_BEFORE}
+
+
 def _as_json(report: Report, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "benchmark": report.name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "quick": options.quick,
         "repetitions": options.repetitions,
-        "environment": {**describe_environment(), "cpus": os.cpu_count(), "load_before": LOAD_BEFORE},
+        "environment": where(),
         "settings": dict(report.settings),
         "tables": [asdict(grid) for grid in report.grids],
         "bars": [{**asdict(bar), "passed": bar.passed, "words": in_words(bar)} for bar in report.bars],

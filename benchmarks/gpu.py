@@ -1,12 +1,12 @@
 """How close certification comes to what one GPU can do: noisy forwards a second, as ratios within one run.
 
     python benchmarks/gpu.py [--depths 20,110] [--forms compiled,autotuned,fused] [--only networks,ensembles,start]
-                             [--keep results/benchmarks/gpu.json]
+                             [--classifiers consensus,patches] [--keep results/benchmarks/gpu.json]
 
 Forms of the network: compiled by torch, autotuned, or fused into our own kernel. Rows: the per-image loop of research
 code (TF32, batch 1000), the raw forward of the very network and shape that the engine uses, the engine itself on a
 fixed-n certification; then K-consensus, ACES with 101 thresholds and four patches, as member forwards a second over the
-raw forward of one member. Weights are random: rates do not depend on them.
+raw forward of one member. Weights are random: rates do not depend on them. What is measured is written as it comes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import copy
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -36,8 +37,11 @@ from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.sampling.probe import CONSENSUS_PARTS, LONG_PARTS, LONG_RUN, consensus_parts, sizes
 
+Measured = dict[str, list[dict[str, Any]]]
+TODAY = datetime.now(UTC).date().isoformat()
 LOOP_TIMES = {110: 5.5, 20: 3.8}
 """Least times the per-image loop, by depth, of the fastest form."""
+CLASSIFIERS = {"consensus": "K-consensus, 2 of 10", "aces": "ACES, 101 thresholds", "patches": "4 patches"}
 LEAST = {"K-consensus, 2 of 10": 95, "4 patches": 98}
 """Least per cent of a member's raw rate, by the composed classifier."""
 
@@ -56,8 +60,8 @@ def one_network(depth: int, form: str, loop: float, options: argparse.Namespace)
     return {"depth": depth, "form": form, "loop": loop, "raw": raw[1:], "engine": rates, "compile_seconds": first}
 
 
-def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Composed classifiers of ResNet-20: member forwards a second beside the raw forward of one."""
+def ensembles(form: str, options: argparse.Namespace, told: Callable[[Measured], None]) -> None:
+    """Composed classifiers of ResNet-20: member forwards a second beside the raw forward of one; told as they come."""
     member, device, seconds = network(options.small), options.device, options.seconds
     plan = plan_of(form, options)
     twins = [member]
@@ -84,7 +88,8 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
     }
     found: dict[str, Any] = {"depth": options.small, "form": form, "cases": {}}
     forward = raw_forward(member, plan, seconds, device)
-    for name, (model, shape, work, more) in cases.items():
+    for name in [CLASSIFIERS[one] for one in options.classifiers.split(",")]:
+        model, shape, work, more = cases[name]
         raw, rates, each = [], [], 0.0
         for _ in range(options.repetitions):
             raw.append(forward())
@@ -94,8 +99,8 @@ def ensembles(form: str, options: argparse.Namespace) -> dict[str, Any]:
             procedure: Procedure = AcesCertify(n=n) if model is aces else rf.Fixed(n=n)
             rate, each, _ = engine(model, shape, procedure, options.inputs, device, **more)
             rates.append(rate)
-        found["cases"][name] = {"raw": raw, "engine": rates, "forwards_per_draw": each}
-    return found
+        found["cases"][name] = {"raw": raw, "engine": rates, "forwards_per_draw": each, "date": TODAY}
+        told({"ensembles": [found]})
 
 
 def parsed() -> argparse.Namespace:
@@ -109,9 +114,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--forms", default="compiled,autotuned,fused")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", default="networks,ensembles,start")
+    parser.add_argument("--classifiers", default=",".join(CLASSIFIERS), help="of --only ensembles")
     parser.add_argument("--keep", type=Path, help="an earlier result, for what is not measured now")
     parser.add_argument("--start", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if unknown := set(options.classifiers.split(",")) - set(CLASSIFIERS):
+        raise SystemExit(f"--classifiers: unknown {', '.join(sorted(unknown))}; there are {', '.join(CLASSIFIERS)}.")
     if options.quick:
         options.depths, options.small, options.batch, options.inputs, options.seconds = "8", 8, 400, 2, 0.1
         options.repetitions = 1
@@ -159,14 +167,16 @@ def of_ensembles(composed: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
     return Grid(title, columns, rows), bars
 
 
-def with_kept(
-    measured: dict[str, list[dict[str, Any]]], kept: dict[str, Any] | None
-) -> dict[str, list[dict[str, Any]]]:
+def with_kept(measured: Measured, kept: dict[str, Any] | None) -> Measured:
     """What was measured, each with its date, and of an earlier result what was not measured again."""
     raw = {name: [{**one, "date": TODAY} for one in ones] for name, ones in measured.items()}
     for name, earlier in (kept["measurements"] if kept else {}).items():
-        again = {what(one) for one in raw.get(name, [])}
-        dated = [{"date": kept["date"][:10], **one} for one in earlier]
+        again = {what(one): one for one in raw.get(name, [])}
+        dated = [{"date": kept["date"][:10], **one} for one in earlier] if kept else []
+        for one in dated:
+            if "cases" in one and what(one) in again:  # of these single classifiers may have been measured
+                before = {case: {"date": one["date"], **of} for case, of in one["cases"].items()}
+                again[what(one)]["cases"] = before | again[what(one)]["cases"]
         raw[name] = [one for one in dated if what(one) not in again] + raw.get(name, [])
     return raw
 
@@ -176,7 +186,6 @@ def what(one: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(one.get(key) for key in ("depth", "form", "start"))
 
 
-TODAY = datetime.now(UTC).date().isoformat()
 TABLES = {"networks": of_networks, "ensembles": of_ensembles, "starts": of_starts}
 """What is measured, and how it is shown."""
 
@@ -186,26 +195,41 @@ def main() -> int:
     if options.start:
         start(options)
         return 0
-    forms, measured = options.forms.split(","), {}
-    if "networks" in options.only:
-        depths = list(map(int, options.depths.split(",")))
-        loops = {depth: per_image_loop(network(depth), options.seconds, options.device) for depth in depths}
-        measured["networks"] = [one_network(depth, form, loops[depth], options) for depth in depths for form in forms]
-    if "ensembles" in options.only:
-        measured["ensembles"] = [ensembles(form, options) for form in forms if form != "autotuned"]
-    if "start" in options.only:
-        measured["starts"] = starts(options)
+    forms, measured = options.forms.split(","), Measured()
     kept = json.loads(options.keep.read_text()) if options.keep else None
-    raw = with_kept(measured, kept)
-    shown = [table(raw[name]) for name, table in TABLES.items() if name in raw]
     gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
     settings = {"forms": forms, "batch": options.batch, "gpu": gpu, "torch": torch.__version__}
     settings |= {"inputs": options.inputs, "seconds": options.seconds}
-    origin = None
+
+    def told(more: Measured, shown: bool = False) -> int:
+        """Written as it comes: it stays, whatever ends this process."""
+        for name, ones in more.items():
+            again = {what(one) for one in ones}
+            measured[name] = [one for one in measured.get(name, []) if what(one) not in again] + ones
+        return finish(report(with_kept(measured, kept), settings), options, shown=shown)
+
+    if "networks" in options.only:
+        for depth in map(int, options.depths.split(",")):
+            loop = per_image_loop(network(depth), options.seconds, options.device)
+            for form in forms:
+                told({"networks": [one_network(depth, form, loop, options)]})
+    if "ensembles" in options.only:
+        for form in forms:
+            if form != "autotuned":
+                ensembles(form, options, told)
+    if "start" in options.only:
+        told({"starts": starts(options)})
     if kept and not measured:  # the same once more, as tables
-        settings, origin = kept["settings"], {key: kept[key] for key in ("date", "environment", "repetitions")}
+        origin = {key: kept[key] for key in ("date", "environment", "repetitions")}
+        return finish(report(with_kept({}, kept), kept["settings"]), options, origin)
+    return told({}, shown=True)
+
+
+def report(raw: Measured, settings: dict[str, Any]) -> Report:
+    """Tables and bars of what there is."""
+    shown = [table(raw[name]) for name, table in TABLES.items() if name in raw]
     grids, bars = [grid for grid, _ in shown], [bar for _, limits in shown for bar in limits]
-    return finish(Report("gpu", settings, grids, bars, raw, [f"GPU: {settings['gpu']}"]), options, origin)
+    return Report("gpu", settings, grids, bars, raw, [f"GPU: {settings['gpu']}"])
 
 
 if __name__ == "__main__":

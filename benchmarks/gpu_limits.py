@@ -1,12 +1,13 @@
-"""How close untuned networks, starts and small runs come to what one GPU can do.
+"""How close untuned networks, starts and small runs come to what one GPU can do; rows are chosen by name.
 
-    python benchmarks/gpu_limits.py [--only networks,start,sweep,rooms] [--keep EARLIER.json]
+    python benchmarks/gpu_limits.py [--only resnet50-joined,start,sweep] [--keep results/benchmarks/gpu_limits.json]
+    python benchmarks/gpu_limits.py --list
 
-networks: forwards a second of ResNet-50 and ViT-B/16 at 224 pixels, bf16 and compiled, in the forms that a plan may
-have, their kernels, and a certification in the form that plans have, noise and counting included. start: seconds from
-the command `ringfence certify` to its first batch, compilers' caches filled by a first one. sweep: six small
-certifications by `ringfence sweep`, three at a time, beside one with as many draws. rooms: the fused kernel on
-multiprocessors with as much shared memory as smaller GPUs have. Weights are random.
+resnet50, vit-b-16: forwards a second at 224 pixels, bf16 and compiled, in a form of the network, its kernels, and
+a certification in that form, noise and counting included. start: seconds from the command `ringfence certify` to its
+first batch, compilers' caches filled by a first one. sweep: six small certifications by `ringfence sweep`, three at a
+time, beside one with as many draws. rooms: the fused kernel on multiprocessors with as much shared memory as smaller
+GPUs have. Weights are random. What is measured is written after every case; --only takes a name or its beginning.
 """
 
 from __future__ import annotations
@@ -14,47 +15,53 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from common import Bar, Grid, Report, finish, options_parser
+from common import finish, options_parser
 from gpu_defaults import NETWORKS
-from gpu_rates import network
+from gpu_limits_report import report
+from gpu_rates import network, wait
 from gpu_starts import COMMAND
 from gpu_training_steps import Size, kernels
-from torch import nn
+from torch import Tensor, nn
 
 import ringfence as rf
+from ringfence.classifiers import joining
 from ringfence.classifiers.fused import FusedResNet, kernel_on
 from ringfence.data import Input
 from ringfence.sampling import Forward, ForwardPlan
 
-GFLOPS = {"resnet50": 8.18, "vit-b-16": 35.2}
-"""Of a forward."""
-RATES = {"resnet50": 40_000, "vit-b-16": 15_000}
-"""Forwards a second that a certification must reach."""
-FORMS = {"joined": (True, False), "compiled": (False, False), "joined, algorithms tried": (True, True)}
-"""Whether convolutions are joined with what follows, and whether cuDNN tries its algorithms; plans have the first."""
+FORMS = {
+    "joined": "joined",
+    "compiled": "compiled",
+    "tried": "joined, algorithms tried",
+    "picture": "joined, all as one picture",
+}
+"""By name: plans have the first; tried: cuDNN tries its algorithms; picture: 1 x 1 convolutions see all as one."""
 BATCH, INPUTS = 664, 8
 ROOMS = {228: 100, 164: 71, 100: 43}
 """KB of shared memory of a multiprocessor (H100, A100, and most others), and which per cent of ours that is."""
-CERTIFY = shlex.split("certify --device cuda --fast --no-check --quiet --sigma 0.5")
 SMALL = shlex.split("--model net.py:make110 --classes 10 --data data.npz")
 STARTED = {
     "ResNet-110, fused": [*SMALL, "--limit", "4", "--n", "1000"],
     "ResNet-110, compiled": shlex.split("--model net.py:plain110 --classes 10 --data data.npz --limit 4 --n 1000"),
     "ResNet-50, compiled": shlex.split("--model net.py:make50 --classes 1000 --data large.npz --limit 4 --n 500"),
 }
+STARTS = dict(zip(("start-fused", "start-compiled", "start-resnet50"), STARTED, strict=True))
+BY_CUDNN, DEVICE = joining._by_cudnn, "cuda" if torch.cuda.is_available() else "cpu"
 NETWORK = """import torch
 from ringfence.classifiers.architectures import resnet
 def trained_like(found):
@@ -97,47 +104,70 @@ def made(name: str) -> nn.Module:
     return model
 
 
-def one_network(name: str) -> dict[str, Any]:
-    """Forwards a second and kernels of every form, then a certification in the one that plans have."""
-    (_, shape, classes), model, device = NETWORKS[name], made(name), torch.device("cuda")
-    found: dict[str, Any] = {"network": name, "forms": {}}
-    plans = {}
-    for number, (form, (joined, tried)) in enumerate(FORMS.items()):
-        # cuDNN keeps the algorithm that it first took for a shape: each form has its own number of rows.
-        plan = ForwardPlan(BATCH - 8 * number, "bf16", channels_last=True, compile=True, fold=True, joined=joined)
-        torch.backends.cudnn.benchmark, plans[form] = tried, plan
-        run, x = Forward(model, plan, device, classes), torch.randn(plan.batch, *shape, device=device)
-        seconds = timed(lambda run=run, x=x: run(x), 12)  # type: ignore[misc]
-        profile = kernels(Size("", device, BATCH, 0, 1), lambda run=run, x=x: run(x), 25)  # type: ignore[misc]
-        found["forms"][form] = {"rate": plan.batch / seconds, "profile": profile}
-    torch.backends.cudnn.benchmark, best = False, next(iter(FORMS))
+def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Forwards a second and kernels of a form, and a certification in it."""
+    (_, shape, classes), device = NETWORKS[name], torch.device(options.device)
+    if options.quick:
+        shape, classes = (3, 32, 32), 10
+    model = network(8).eval() if options.quick else made(name)
+    # cuDNN keeps the algorithm that it first took for a shape: each form has its own number of rows.
+    batch = 4 if options.quick else BATCH - 8 * list(FORMS).index(key)
+    how = {"channels_last": True, "fold": True, "compile": not options.quick, "joined": key != "compiled"}
+    plan = ForwardPlan(batch, "bf16", **how)  # type: ignore[arg-type]
+    torch.backends.cudnn.benchmark = key == "tried"
+    joining._by_cudnn = as_one_picture if key == "picture" else BY_CUDNN
+    joining._keeps_nan.cache_clear()
+    try:
+        run, x = Forward(model, plan, device, classes), torch.randn(batch, *shape, device=device)
+        seconds = timed(lambda: run(x), 12)
+        profile = kernels(Size("", device, batch, 0, 1), lambda: run(x), 25)
+        found = {"rate": batch / seconds, "profile": profile, "certified": certified(model, plan, shape, classes)}
+    finally:
+        torch.backends.cudnn.benchmark, joining._by_cudnn = False, BY_CUDNN
+    return {**found, "keeps_nan": joining.joins_on(device)}
+
+
+def as_one_picture(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, *how: Any) -> Tensor:
+    """Where pixels are read alone all pictures are one, below each other: cuDNN chooses another kernel for it."""
+    if shortcut is None or weight.shape[2:] != (1, 1) or how != ((1, 1), (0, 0), (1, 1), 1):
+        return BY_CUDNN(x, weight, bias, shortcut, *how)
+    high = (1, len(x) * x.shape[2], x.shape[3], -1)
+    one, added = (given.permute(0, 2, 3, 1).reshape(high).permute(0, 3, 1, 2) for given in (x, shortcut))
+    found = BY_CUDNN(one, weight, bias, added, *how)
+    return found.permute(0, 2, 3, 1).reshape(len(x), *x.shape[2:], -1).permute(0, 3, 1, 2)
+
+
+def certified(model: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], classes: int) -> float:
+    """Draws a second of a certification of a hundred batches, from its first."""
     items = [Input(i, torch.randint(0, 256, shape) / 255, None, str(i)) for i in range(INPUTS)]
     begun: list[float] = []
-    execution = rf.Execution("cuda", plan=plans[best], on_plan=lambda plan: begun.append(time.perf_counter()))
+    execution = rf.Execution(DEVICE, plan=plan, on_plan=lambda plan: begun.append(time.perf_counter()))
     given: dict[str, Any] = {"num_classes": classes, "precision": "bf16", "execution": execution}
-    test = rf.Fixed(n0=100, n=100 * BATCH // INPUTS - 100)
+    test = rf.Fixed(n0=100, n=max(100, 100 * plan.batch // INPUTS - 100))
     records = list(rf.certify(model, items, noise=rf.Gaussian(0.25), procedure=test, **given))
-    draws = sum(one.draws for one in records)
-    return {**found, "form": best, "certified": draws / (time.perf_counter() - begun[-1])}
+    return sum(one.draws for one in records) / (time.perf_counter() - begun[-1])
 
 
 def timed(run: Callable[[], object], times: int) -> float:
     """Seconds of one."""
     for _ in range(3):
         run()
-    torch.cuda.synchronize()
+    wait(DEVICE)
     begin = time.perf_counter()
     for _ in range(times):
         run()
-    torch.cuda.synchronize()
+    wait(DEVICE)
     return (time.perf_counter() - begin) / times
 
 
-def laid_out(folder: Path) -> None:
+def laid_out(folder: Path, options: argparse.Namespace) -> None:
     """What the commands read."""
-    generator = np.random.default_rng(0)
-    (folder / "net.py").write_text(NETWORK)
-    (folder / "sweep.yaml").write_text(SWEEP)
+    generator, net, sweep = np.random.default_rng(0), NETWORK, SWEEP
+    if options.quick:
+        net = re.sub(r"needed\(.*1000\)", "resnet(8, 1000)", net.replace("resnet(110)", "resnet(8)"))
+        sweep = sweep.replace("limit: 60, n: 10000", "limit: 2, n: 100, device: cpu").replace(", fast: true", "")
+    (folder / "net.py").write_text(net)
+    (folder / "sweep.yaml").write_text(sweep)
     pictures = generator.integers(0, 256, (400, 3, 32, 32), dtype=np.uint8)
     np.savez(folder / "data.npz", x=pictures, y=generator.integers(0, 10, 400))
     pictures = generator.integers(0, 256, (16, 3, 224, 224), dtype=np.uint8)
@@ -152,13 +182,19 @@ def command(folder: Path, *words: str) -> dict[str, float]:
     return {**json.loads(done.stdout.splitlines()[-1]), "all": time.time() - begun}
 
 
-def starts(folder: Path) -> list[dict[str, Any]]:
-    """Each command twice: the second finds caches filled."""
-    return [
-        {"start": f"{name}, {turn}", **command(folder, *CERTIFY, *words, "--out", f"{place}-{turn}")}
-        for place, (name, words) in enumerate(STARTED.items())
-        for turn in ("first", "second")
-    ]
+def certify(options: argparse.Namespace) -> list[str]:
+    """The command; a quick one compiles nothing."""
+    words = ["certify", "--no-check", "--quiet", "--sigma", "0.5", "--device", options.device]
+    return words if options.quick else [*words, "--fast"]
+
+
+def starts(folder: Path, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A command twice: the second finds caches filled. And how busy the machine was."""
+    found = []
+    for turn in ("first", "second"):
+        stamps = command(folder, *certify(options), *STARTED[name], "--out", f"{name}-{turn}")
+        found.append({"start": f"{name}, {turn}", **stamps, "load": os.getloadavg()[0]})
+    return found
 
 
 def rooms() -> list[dict[str, Any]]:
@@ -181,136 +217,90 @@ def rooms() -> list[dict[str, Any]]:
     return found
 
 
-def sweeps(folder: Path) -> dict[str, float]:
+def sweeps(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     """Seconds of six small certifications by a sweep, and of one large one."""
+    inputs, n = (12, 100) if options.quick else (360, 10_000)
     begin = time.perf_counter()
     sweep = [sys.executable, "-m", "ringfence", "sweep", "sweep.yaml", "--out", "swept", "--side-by-side", "3"]
     subprocess.run(sweep, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     several = time.perf_counter() - begin
-    large = command(folder, *CERTIFY, *SMALL, "--n", "10000", "--limit", "360", "--out", "large")
-    return {"sweep": several, "large": large["all"], "draws": 360 * 10_100}
+    large = command(folder, *certify(options), *SMALL, "--n", str(n), "--limit", str(inputs), "--out", "large")
+    return {"sweep": several, "large": large["all"], "draws": inputs * (n + 100), "load": os.getloadavg()[0]}
 
 
-def report(measured: dict[str, Any], settings: dict[str, Any]) -> Report:
-    """Tables and bars."""
-    networks, grids, bars = measured.get("networks", []), [], []
-    rows, listed = [], []
-    for one in networks:
-        name = one["network"]
-        for form, of in one["forms"].items():
-            share = of["rate"] * GFLOPS[name] / 1000
-            rows.append([f"{name}, {form}", f"{of['rate']:,.0f}", f"{share:.0f}", one["date"]])
-        rows.append([f"{name}, certified, {one['form']}", f"{one['certified']:,.0f}", "", one["date"]])
-        bars.append(Bar(f"{name}: draws a second of a certification", "at least", RATES[name], one["certified"]))
-        profile = one["forms"][one["form"]]["profile"]
-        for kernel, count, us in profile["kernels"][:12]:
-            listed.append(
-                [f"{name}: {kernel[:70]}", f"{count:.0f}", f"{us / 1000:.2f}", f"{100 * us / profile['us']:.1f}"]
-            )
-    if rows:
-        grids.append(Grid(f"Forwards a second, batch {BATCH}", ["network", "a second", "TFLOP/s", "measured"], rows))
-        grids.append(Grid("Longest kernels of a forward", ["kernel", "launches", "ms", "% of all"], listed))
-    if found := measured.get("members"):
-        pieces = ("forward", "input gradient", "weight gradient")
-        rows = [
-            [f"{one['channels']} channels, {one['way']}", *(f"{one['us'][piece]:.1f}" for piece in pieces)]
-            for one in found
-        ]
-        grids.append(Grid("Convolutions of ten members of a ResNet, batch 256: us a member", ["way", *pieces], rows))
-    if found := measured.get("consensus"):
-        rows = [
-            [
-                name,
-                f"{one['forwards_per_draw']:.2f}",
-                f"{batches(one):.0f}",
-                f"{100 * one['share']:.1f}",
-                f"{per_batch(one):.1f}",
-            ]
-            for name, one in found.items()
-        ]
-        columns = [
-            "K-consensus, 2 of 10 ResNet-20",
-            "forwards/draw",
-            "full batches",
-            "of a member's rate %",
-            "in a full batch, reckoned %",
-        ]
-        grids.append(Grid("A K-consensus of compiled members, 16 batches at a time", columns, rows))
-    if found := measured.get("small"):
-        rows = [[name, f"{one['seconds']:.1f}", f"{one['draws_per_s']:,.0f}"] for name, one in found["ways"].items()]
-        title = f"{found['count']} certifications of {found['inputs']} inputs, {found['draws_each']:,} draws"
-        grids.append(Grid(title, ["way", "s", "draws a second"], rows))
-    if found := measured.get("starts"):
-        parts = [key for key in found[0] if key not in ("start", "date")]
-        rows = [[one["start"], *(f"{one[part]:.1f}" for part in parts), one["date"]] for one in found]
-        grids.append(Grid("Seconds after the command was called", ["start", *parts, "measured"], rows))
-        for one in found:
-            if one["start"].endswith("second"):
-                name = one["start"].removesuffix(", second")
-                bars.append(
-                    Bar(f"{name}: command to first batch, caches filled", "at most", 5, one["first batch"], "s")
-                )
-    if found := measured.get("sweep"):
-        rows = [[name, f"{found[key]:.1f}"] for name, key in (("six by a sweep", "sweep"), ("one of as many", "large"))]
-        grids.append(Grid(f"Seconds of {found['draws']:,.0f} draws, ResNet-110, starts included", ["run", "s"], rows))
-        bars.append(Bar("six small certifications over one large", "at most", 1.1, found["sweep"] / found["large"]))
-    if found := measured.get("layers"):
-        ways = list(found[0]["us"])
-        rows = [[one["layer"], *(f"{one['us'][way]:,.0f}" for way in ways)] for one in found]
-        grids.append(Grid("Convolutions with a shortcut, batch 664: us", ["channels, pixels", *ways], rows))
-    if found := measured.get("rooms"):
-        grid, limits = of_rooms(found)
-        grids.append(grid)
-        bars += limits
-    return Report("gpu_limits", settings, grids, bars, measured, measured.get("notes", ()))
+def merged(before: list[dict[str, Any]], later: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """The earlier ones that were not measured again, then the later."""
+    again = {one[key] for one in later}
+    return [one for one in before if one[key] not in again] + later
 
 
-def of_rooms(found: list[dict[str, Any]]) -> tuple[Grid, list[Bar]]:
-    """The fused kernel by shared memory: medians over the turns, and that scores have the same bits everywhere."""
-    rows, bars = [], []
-    for depth, room in dict.fromkeys((one["depth"], one["room"]) for one in found):
-        here = [one for one in found if (one["depth"], one["room"]) == (depth, room)]
-        most = [one for one in found if (one["depth"], one["room"]) == (depth, max(ROOMS))]
-        rate, largest = (median(one["rate"] for one in ones) for ones in (here, most))
-        name = f"ResNet-{depth}, {room} KB a multiprocessor"
-        rows.append([name, f"{rate:,.0f}", f"{100 * rate / largest:.1f}", f"{here[0]['off']:.1e}"])
-        other = sum(not one["same"] for one in here)
-        bars.append(Bar(f"{name}: turns with scores of other bits than the largest's", "at most", 0, other))
-    columns = ["fused kernel, 97 KB a block", "rows/s", "% of the largest", "off float32"]
-    return Grid("The fused kernel by shared memory, batch 8,192", columns, rows), bars
+def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse.Namespace) -> None:
+    """A case, put among what was measured, with its date."""
+    today = {"date": datetime.now(UTC).date().isoformat()}
+    if name == "rooms":
+        measured["rooms"] = rooms()
+    elif name == "sweep":
+        measured["sweep"] = {**sweeps(folder, options), **today}
+    elif name.startswith("start-"):
+        found = [{**one, **today} for one in starts(folder, STARTS[name], options)]
+        measured["starts"] = merged(measured.get("starts", []), found, "start")
+    else:
+        which, _, key = name.rpartition("-")
+        before = next((one for one in measured.get("networks", []) if one["network"] == which), {"forms": {}})
+        found = {**one_network(which, key, options), **today}
+        entry = {**before, "network": which, "forms": {**before["forms"], FORMS[key]: found}}
+        if key == "joined" or "certified" not in entry:
+            entry |= {"form": FORMS[key], "certified": found["certified"], **today}
+        measured["networks"] = merged(measured.get("networks", []), [entry], "network")
 
 
-def batches(one: dict[str, Any]) -> float:
-    """Full ones, of 16 times 8,192 rows."""
-    return float(one["draws"]) / (16 * 8192)
-
-
-def per_batch(one: dict[str, Any]) -> float:
-    """Per cent of a member's rate where one more batch than the full ones was run, the first: it chose the classes."""
-    return 100 * float(one["share"]) * (batches(one) + 1) / batches(one)
+CASES = [
+    *(f"resnet50-{key}" for key in FORMS),
+    *(f"vit-b-16-{key}" for key in ("joined", "compiled")),
+    *STARTS,
+    "sweep",
+    "rooms",
+]
+"""Each takes less than a minute on an H200 that does nothing else."""
 
 
 def main() -> int:
     parser = options_parser(__doc__ or "")
-    parser.add_argument("--only", default="networks,start,sweep,rooms")
+    parser.set_defaults(repetitions=1)
+    parser.add_argument("--only", default=",".join(CASES), help="names or their beginnings; empty: tables alone")
+    parser.add_argument("--list", action="store_true", help="name the cases and stop")
+    parser.add_argument("--device", default="cuda")
     parser.add_argument("--keep", type=Path, help="an earlier result, for what is not measured now")
     options: argparse.Namespace = parser.parse_args()
-    kept = json.loads(options.keep.read_text()) if options.keep else {"measurements": {}}
-    measured, today = dict(kept["measurements"]), datetime.now(UTC).date().isoformat()
-    if "networks" in options.only:
-        measured["networks"] = [{**one_network(name), "date": today} for name in GFLOPS]
-    with tempfile.TemporaryDirectory() as folder:
-        laid_out(Path(folder))
-        if "start" in options.only:
-            measured["starts"] = [{**one, "date": today} for one in starts(Path(folder))]
-        if "sweep" in options.only:
-            measured["sweep"] = {**sweeps(Path(folder)), "date": today}
-    if "rooms" in options.only:
-        measured["rooms"] = rooms()
-    if not options.only:
+    if options.list:
+        print("\n".join(CASES))
+        return 0
+    asked = [one for one in options.only.split(",") if one]
+    if unknown := [one for one in asked if not any(name.startswith(one) for name in CASES)]:
+        raise SystemExit(f"--only: unknown {', '.join(unknown)}; --list names them.")
+    kept = json.loads(options.keep.read_text()) if options.keep else {"measurements": {}, "settings": {}}
+    measured, failed, code = dict(kept["measurements"]), list[str](), 0
+    if not asked:
         origin = {key: kept[key] for key in ("date", "environment", "repetitions")}
         return finish(report(measured, kept["settings"]), options, origin)
-    return finish(report(measured, {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}), options)
+    gpu = torch.cuda.get_device_name() if options.device == "cuda" else "none"
+    settings = {**kept["settings"], "gpu": gpu, "torch": torch.__version__, "of": "single timings"}
+    chosen = [name for name in CASES if any(name.startswith(one) for one in asked)]
+    with tempfile.TemporaryDirectory() as folder:
+        laid_out(Path(folder), options)
+        for name in chosen:
+            begin = time.perf_counter()
+            try:
+                measure(name, measured, Path(folder), options)
+            except Exception:  # the next ones are worth as much
+                traceback.print_exc()
+                failed.append(name)
+            print(f"{name} took {time.perf_counter() - begin:.0f} s", flush=True)
+            # What is measured stays, whatever ends this process.
+            code = finish(report(measured, settings), options, shown=name == chosen[-1])
+    if failed:
+        print(f"FAILED: {', '.join(failed)}")
+    return int(bool(failed)) or code
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ def first(self, *given, **more):
 Sampler.__init__, Sampler.step = watched, first
 try:
     main()
-except SystemExit:
-    pass
+except SystemExit as over:
+    if over.code: raise
 print(json.dumps(stamps))
 """
 """The command line, in a process of its own: when libraries were loaded, the plan was chosen, the first batch begun."""

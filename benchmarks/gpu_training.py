@@ -6,8 +6,9 @@
 
 First all compiled code is made, in parallel; then every case is measured alone, in a process of its own that was
 started beforehand: cuDNN keeps the algorithms it first chose for a shape, so that cases would share them. Data are
-random images of CIFAR-10's size, MNIST's for LeNets. Rows are printed as they come. --keep takes those of earlier runs
-along unless their case is measured again; the last form measures nothing and makes the tables.
+random images of CIFAR-10's size, MNIST's for LeNets. Rows are printed as they come, and written to
+gpu_training_rows.json beside the result. --keep takes those of earlier runs along that are not measured again; the last
+form measures nothing and makes the tables.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, finish
+from common import RESULTS, finish, where
 
 HERE = Path(__file__).resolve()
 MARK = "ROW "
@@ -37,6 +38,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--compile-limit", type=float, default=140.0, help="of them for compiling")
     parser.add_argument("--cache", type=Path, default=Path("runs/training-cache"), help="of compiled code")
     parser.add_argument("--profile", default="", help="cases whose kernels are listed")
+    parser.add_argument("--beside", help="trainings side by side: numbers, separated by commas; empty: none")
+    parser.add_argument("--brief", action="store_true", help="neither pieces of a step nor whole epochs")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--keep", type=Path, nargs="+", help="files of earlier runs, the latest last")
     parser.add_argument("--logs", type=Path, nargs="*", default=[], help="log.csv of trainings side by side")
@@ -70,7 +73,9 @@ def child(options: argparse.Namespace) -> None:
     arch = "resnet8" if options.quick and case.arch.startswith("resnet") else case.arch
     images = 2 * options.batch if options.quick else NETWORKS.get(case.arch, 50_000)
     size = Size(arch, torch.device(options.device), options.batch, images, options.repeats)
-    for one in case.run(Asked(size, options.prepare, options.case in options.profile.split(","))):
+    beside = None if options.beside is None else tuple(int(one) for one in options.beside.split(",") if one)
+    asked = Asked(size, options.prepare, options.case in options.profile.split(","), beside, options.brief)
+    for one in case.run(asked):
         print(MARK + json.dumps({"case": options.case, **one}), flush=True)
 
 
@@ -168,7 +173,8 @@ def profiles(rows: list[dict[str, Any]], top: int = 25) -> None:
 def measured(options: argparse.Namespace, chosen: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of these cases, as far as the time goes."""
     begin = time.monotonic()
-    options.cache.mkdir(parents=True, exist_ok=True)
+    for folder in (options.cache, options.out):
+        folder.mkdir(parents=True, exist_ok=True)
     waiting = {name: started(options, name, False, 6) for name in chosen}
     rows: list[dict[str, Any]] = []
     today = datetime.now(UTC).date().isoformat()
@@ -184,7 +190,8 @@ def measured(options: argparse.Namespace, chosen: dict[str, Any]) -> list[dict[s
             if process.returncode:
                 complaint(options, name, False)
             # What is measured stays, whatever ends this process.
-            (options.cache / "rows.json").write_text(json.dumps({"batch": options.batch, "rows": rows}) + "\n")
+            told = {"batch": options.batch, "rows": rows, "environment": where()}
+            (options.out / "gpu_training_rows.json").write_text(json.dumps(told) + "\n")
     finally:
         for process in waiting.values():
             process.kill()
@@ -199,7 +206,7 @@ def main() -> int:
         child(options)
         return 0
     from gpu_training_cases import CASES
-    from gpu_training_kept import kept
+    from gpu_training_kept import kept, merged
     from gpu_training_report import epochs_of, report
 
     if options.list:
@@ -214,7 +221,7 @@ def main() -> int:
     logs = {path.parent.parent.name: epochs_of(path) for path in options.logs}
     settings = {"batch": options.batch, "rate": options.rate, "device": options.device}
     if earlier is not None:
-        rows = [one for one in earlier.rows if one["case"] not in anew] + rows
+        rows = merged(earlier.rows, rows)
         logs = logs or earlier.logs
     made = report(rows, logs, settings, options.note)
     return finish(made, options, None if anew or earlier is None else earlier.origin)

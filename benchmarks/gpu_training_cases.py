@@ -55,11 +55,14 @@ OURS = "ours"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a case is run with; prepare: only fill the compiler's cache."""
+    """What a case is run with; prepare: only fill the compiler's cache; beside: instead of a case's own numbers of
+    trainings side by side; brief: neither pieces of a step nor whole epochs."""
 
     size: Size
     prepare: bool = False
     profile: bool = False
+    beside: tuple[int, ...] | None = None
+    brief: bool = False
 
 
 def row(name: str, asked: Asked, ms: float, members: int = 1, **more: Any) -> dict[str, Any]:
@@ -142,13 +145,13 @@ def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = 
     yield from _alone(asked, objective, each, told, whole, more)
     if asked.prepare:
         return
-    for count in beside:
+    for count in beside if asked.beside is None else asked.beside:
         with algorithms_tried():
             several = our_trainings(asked.size, count, objective, **more)
             found = timed(asked.size, our_step(several))
         yield row(f"{OURS}, {count} side by side", asked, found, count * each, **told)
         del several
-    if whole:
+    if whole and not asked.brief:
         yield from _epochs(asked, told)
 
 
@@ -173,7 +176,8 @@ def _alone(
             step()
 
         yield row(f"{OURS}, aimed", asked, timed(asked.size, aimed), each, **told)
-        yield from _parts(asked, trainings[0].stepper)
+        if not asked.brief:
+            yield from _parts(asked, trainings[0].stepper)
 
 
 def _parts(asked: Asked, stepper: Any) -> Rows:

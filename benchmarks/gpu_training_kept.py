@@ -20,24 +20,29 @@ class Kept:
 
 
 def kept(paths: Sequence[Path], machine: Path | None) -> Kept:
-    """Rows of all files and where the last comes from; a case that a later file has is that one's alone."""
+    """Rows of all files and where the last comes from; a row that a later file has is that one's alone."""
     rows: list[dict[str, Any]] = []
     logs: dict[str, Sequence[float]] = {}
     for one in (_of_file(path, machine) for path in paths):
-        anew = {row["case"] for row in one.rows}
-        rows = [row for row in rows if row["case"] not in anew] + list(one.rows)
+        rows = merged(rows, one.rows)
         logs, origin = {**logs, **one.logs}, one.origin
     return Kept(rows, logs, origin)
 
 
+def merged(before: Sequence[dict[str, Any]], later: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Earlier rows that were not measured again, with their profiles, then the later ones."""
+    again = {(one["case"], one["row"]) for one in later}
+    return [one for one in before if (one["case"], one["row"]) not in again] + list(later)
+
+
 def _of_file(path: Path, machine: Path | None) -> Kept:
-    """A file of rows alone has its own date, and the machine of another result."""
+    """A file of rows alone has its own date, and, where it does not say it, the machine of another result."""
     content = json.loads(path.read_text())
     if "measurements" in content:
         origin = {"date": content["date"], "environment": content["environment"]}
         return Kept(content["measurements"]["rows"], content["measurements"]["logs"], origin)
-    if machine is None:
+    if machine is None and "environment" not in content:
         raise SystemExit(f"--machine: needed, since {path.name} does not say where it was measured.")
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    where = {**json.loads(machine.read_text())["environment"], "load_before": None}
+    where = content.get("environment") or {**json.loads(machine.read_text())["environment"], "load_before": None}
     return Kept(content["rows"], {}, {"date": written.isoformat(timespec="seconds"), "environment": where})

@@ -145,7 +145,7 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
     """What training should reach on an H200."""
 
     def found(network: str, row: str, objective: str, key: str = "s_epoch_member") -> float | None:
-        for one in rows:
+        for one in reversed(rows):  # the latest
             same = one["network"] == network and one["row"] == row and key in one
             if same and one["objective"].partition(",")[0] == objective:
                 return float(one[key])

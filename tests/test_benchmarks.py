@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "benchmarks"
 SCRIPTS = sorted((ROOT / "benchmarks").glob("bench_*.py"))
 
 
@@ -66,11 +67,12 @@ def test_quick_runs_never_reach_the_page(tmp_path: Path) -> None:
 
 
 def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -> None:
-    """A sitting measures some cases; those of earlier ones stay, with their date, and a case measured again is new."""
+    """A sitting measures some rows; those of earlier ones stay, with their date, and a row measured again is new."""
     lenet = {"row": "ours, aimed", "network": "lenet", "batch": 4, "members": 1, "ms": 2.0, "s_epoch_member": 0.5}
     told = {"objective": "gaussian, m = 1", "measured": "2026-01-02"}
     rows = [
         {"case": "gaussian-lenet", **lenet, **told},
+        {"case": "rate", **lenet, **told, "row": "another"},
         {"case": "rate", "row": "dense bf16 product", "network": "", "tflops": 1e-6, "batch": 4, "members": 1, **told},
     ]
     machine = {"environment": {"torch": "of that machine", "load_before": None}}
@@ -98,11 +100,32 @@ def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     second = json.loads((tmp_path / "gpu_training.json").read_text())
     assert second["environment"] != machine["environment"]
-    kept, anew = second["measurements"]["rows"]
-    assert kept == rows[0]
-    assert anew["tflops"] > rows[1]["tflops"]
-    assert anew["measured"] > kept["measured"]
+    *kept, anew = second["measurements"]["rows"]
+    assert kept == rows[:2]
+    assert anew["tflops"] > rows[2]["tflops"]
+    assert anew["measured"] > kept[0]["measured"]
+    left = json.loads((tmp_path / "gpu_training_rows.json").read_text())  # behind every case, if the time ends
+    assert left["rows"] == [anew]
+    assert left["environment"].keys() == second["environment"].keys()
     assert second["measurements"]["logs"] == first["measurements"]["logs"]
+
+
+def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
+    """Cases are measured one by one, in many sittings."""
+    script, results = ROOT / "benchmarks" / "gpu_limits.py", tmp_path / "gpu_limits.json"
+    earlier = json.loads((RESULTS / "gpu_limits.json").read_text())
+    words = ["--quick", "--device", "cpu", "--only", "resnet50-picture", "--out", str(tmp_path)]
+    done = run(script, *words, "--keep", str(RESULTS / "gpu_limits.json"))
+    assert done.returncode == 0, done.stderr
+    now, before = (one["measurements"] for one in (json.loads(results.read_text()), earlier))
+    (found,) = [one for one in now["networks"] if one["network"] == "resnet50"]
+    (old,) = [one for one in before["networks"] if one["network"] == "resnet50"]
+    assert found["forms"].keys() - old["forms"].keys() == {"joined, all as one picture"}
+    assert found["forms"]["joined, all as one picture"]["certified"] > 0
+    assert found["certified"] == old["certified"]  # of the form that plans have
+    assert {name: one for name, one in now.items() if name != "networks"} == {
+        name: one for name, one in before.items() if name != "networks"
+    }
 
 
 def test_what_the_watch_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> None:
