@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
@@ -127,6 +128,16 @@ def test_code_that_members_share_is_checked_for_each_of_them(monkeypatch: pytest
     compiled_gradient._fast(network(0), *inputs(), loss_of_rows)
     with pytest.warns(UserWarning, match=REFUSED):
         compiled_gradient._fast(second, *inputs(), loss_of_rows)
+
+
+def test_a_member_in_another_mode_has_other_code() -> None:
+    x, y = inputs()
+    member = network()
+    for mode in (True, False, True):
+        member.train(mode)
+        plain = differentiated(copy.deepcopy(member), x, y, loss_of_rows)
+        for one, two in zip(compiled_gradient._fast(member, x, y, loss_of_rows), plain, strict=True):
+            torch.testing.assert_close(one, two)
 
 
 def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ _CHECKED: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], _Known]] = WeakKeyD
 
 
 def _fast(network: nn.Module, noisy: Tensor, labels: Tensor, values: Values) -> Differentiated:
-    kind = noisy.shape, values, torch.is_autocast_enabled(noisy.device.type)
+    kind = noisy.shape, values, torch.is_autocast_enabled(noisy.device.type), network.training
     checked = _CHECKED.setdefault(network, {})
     if kind not in checked:
         shared = next((one for one in _KNOWN if one.kind == kind and alike(network, one.shell)), None)
