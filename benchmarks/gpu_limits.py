@@ -6,8 +6,9 @@
 resnet50, vit-b-16: forwards a second at 224 pixels, bf16 and compiled, in a form of the network, its kernels, and
 a certification in that form, noise and counting included. start: seconds from the command `ringfence certify` to its
 first batch, compilers' caches filled by a first one. sweep: six small certifications by `ringfence sweep`, three at a
-time, beside one with as many draws. rooms: the fused kernel on multiprocessors with as much shared memory as smaller
-GPUs have. Weights are random. What is measured is written after every case; --only takes a name or its beginning.
+time, beside one with as many draws; small: the like in one process. layers: convolutions with a shortcut by themselves.
+rooms: the fused kernel on multiprocessors with as much shared memory as smaller GPUs have. Weights are random. What is
+measured is written after every case; --only takes a name or its beginning.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ STARTED = {
     "ResNet-50, compiled": shlex.split("--model net.py:make50 --classes 1000 --data large.npz --limit 4 --n 500"),
 }
 STARTS = dict(zip(("start-fused", "start-compiled", "start-resnet50"), STARTED, strict=True))
-BY_CUDNN, DEVICE = joining._by_cudnn, "cuda" if torch.cuda.is_available() else "cpu"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BY_CUDNN = joining._by_cudnn if DEVICE == "cuda" else joining._one_after_the_other
+LAYERS = ((64, 56, 3), (128, 28, 3), (256, 14, 5), (512, 7, 2))
+"""Of ResNet-50: channels of the input (four times as many come out), pixels of a side, and how often there is one."""
 NETWORK = """import torch
 from ringfence.classifiers.architectures import resnet
 def trained_like(found):
@@ -228,6 +232,54 @@ def sweeps(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     return {"sweep": several, "large": large["all"], "draws": inputs * (n + 100), "load": os.getloadavg()[0]}
 
 
+def small(options: argparse.Namespace) -> dict[str, Any]:
+    """Small certifications one after the other in a process that has made one before, beside one with as many draws."""
+    count, inputs, draws = (2, 2, 100) if options.quick else (6, 60, 3000)
+    model, ways = network(8 if options.quick else 110).eval(), dict[str, dict[str, float]]()
+    execution = rf.Execution(options.device, compile=not options.quick)
+    given: dict[str, Any] = {"sigma": 0.25, "procedure": rf.Fixed(n0=100, n=draws), "check": False}
+    given |= {"precision": "fp32" if options.quick else "bf16", "execution": execution, "num_classes": 10}
+
+    def run(times: int, each: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(times):
+            list(rf.certify(model, torch.randint(0, 256, (each, 3, 32, 32)) / 255, **given))
+        return time.perf_counter() - begin
+
+    run(1, 2)
+    for way, how in {"one large": (1, count), "one after the other": (count, 1), "one large again": (1, count)}.items():
+        seconds = run(how[0], how[1] * inputs)
+        ways[way] = {"seconds": seconds, "draws_per_s": count * inputs * (draws + 100) / seconds}
+    return {"count": count, "inputs": inputs, "draws_each": draws, "ways": ways}
+
+
+def layers(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Microseconds of 1 x 1 convolutions with bias, shortcut and ReLU."""
+    found = []
+    for channels, side, number in LAYERS:
+        us: dict[str, float] = {}
+        # cuDNN keeps the algorithm that it first took for a shape.
+        for way, run, rows in (
+            ("cuDNN's choice", BY_CUDNN, BATCH),
+            ("as one picture", as_one_picture, BATCH),
+            ("algorithms tried", BY_CUDNN, BATCH - 8),
+        ):
+            rows = 2 if options.quick else rows
+            torch.backends.cudnn.benchmark = way == "algorithms tried"
+            shapes = ((rows, channels, side, side), (4 * channels, channels, 1, 1), (rows, 4 * channels, side, side))
+            x, weight, shortcut = (
+                torch.randn(shape, device=DEVICE).bfloat16().contiguous(memory_format=torch.channels_last)
+                for shape in shapes
+            )
+            given = (x, weight, weight.new_zeros(4 * channels), shortcut, (1, 1), (0, 0), (1, 1), 1)
+            difference = (run(*given).float() - BY_CUDNN(*given).float()).norm()
+            assert difference <= 1e-2 * shortcut.float().norm(), way
+            us[way] = 1e6 * timed(lambda run=run, given=given: run(*given), 30) * (1 if options.quick else BATCH / rows)  # type: ignore[misc]
+        torch.backends.cudnn.benchmark = False
+        found.append({"layer": f"{channels} to {4 * channels}, {side} x {side}, {number} of them", "us": us})
+    return found
+
+
 def merged(before: list[dict[str, Any]], later: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     """The earlier ones that were not measured again, then the later."""
     again = {one[key] for one in later}
@@ -239,6 +291,10 @@ def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse
     today = {"date": datetime.now(UTC).date().isoformat()}
     if name == "rooms":
         measured["rooms"] = rooms()
+    elif name == "layers":
+        measured["layers"] = layers(options)
+    elif name == "small":
+        measured["small"] = {**small(options), **today}
     elif name == "sweep":
         measured["sweep"] = {**sweeps(folder, options), **today}
     elif name.startswith("start-"):
@@ -259,9 +315,11 @@ CASES = [
     *(f"vit-b-16-{key}" for key in ("joined", "compiled")),
     *STARTS,
     "sweep",
+    "small",
+    "layers",
     "rooms",
 ]
-"""Each takes less than a minute on an H200 that does nothing else."""
+"""Each is meant to take less than a minute on an H200 that does nothing else, compilers' caches filled."""
 
 
 def main() -> int:
@@ -271,6 +329,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--keep", type=Path, help="an earlier result, for what is not measured now")
+    parser.add_argument("--note", action="append", help="a remark below the tables; the earlier ones go, then")
     options: argparse.Namespace = parser.parse_args()
     if options.list:
         print("\n".join(CASES))
@@ -280,6 +339,8 @@ def main() -> int:
         raise SystemExit(f"--only: unknown {', '.join(unknown)}; --list names them.")
     kept = json.loads(options.keep.read_text()) if options.keep else {"measurements": {}, "settings": {}}
     measured, failed, code = dict(kept["measurements"]), list[str](), 0
+    if options.note is not None:
+        measured["notes"] = [one for one in options.note if one]
     if not asked:
         origin = {key: kept[key] for key in ("date", "environment", "repetitions")}
         return finish(report(measured, kept["settings"]), options, origin)

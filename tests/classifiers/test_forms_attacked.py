@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from ringfence.classifiers import fold_batch_norm, joining
 from ringfence.classifiers.joining import Joined, joins_on
 from ringfence.classifiers.reshaping import Cut, Halved, reshaped
+from ringfence.sampling import ForwardPlan, forward
 
 Op = Callable[..., Any]
 RELUS: tuple[Op, ...] = (
@@ -255,3 +256,13 @@ def test_a_kernel_that_keeps_nan_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(calls) == 6, "each kind once to see, and each of the four calls"
     joining._keeps_nan.cache_clear()
     assert joins_on(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_nothing_is_joined_where_a_small_layer_loses_nan(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every layer would go back to torch's operators, one by one, and what is compiled around them lose by it."""
+    asked: list[bool] = []
+    monkeypatch.setattr(joining, "joins_on", lambda device: kept)
+    monkeypatch.setattr(forward, "fold_batch_norm", lambda module, joined: asked.append(joined) or module)
+    forward.prepared(nn.Conv2d(3, 4, 1), ForwardPlan(2, "bf16", fold=True, joined=True), torch.device("cpu"))
+    assert asked == [kept]
