@@ -16,6 +16,7 @@ from ringfence.training import narrow
 from ringfence.training.objectives import compiled_gradient
 from ringfence.training.objectives.compiled_gradient import Differentiated, differentiated
 from ringfence.training.objectives.diversity import loss_of_rows, margin_over_runner_up
+from ringfence.training.objectives.second_order import SecondOrder
 
 ROWS = 6
 
@@ -176,6 +177,36 @@ def test_convolutions_of_few_channels_are_exchanged_forward_and_backward(monkeyp
             assert all(one.is_contiguous(memory_format=torch.channels_last) for one in images)
     for one, other in zip(graph(x, *values), plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", narrow.SIDES)
+def test_those_of_second_derivatives_are_exchanged_too(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There adjoints are transposed convolutions, and gradients of weights have a weight that is not there."""
+    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    torch.manual_seed(0)
+    side = narrow.SIDES[channels]
+    layers = (nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
+    member = nn.Sequential(next(layers), nn.BatchNorm2d(channels), nn.Tanh(), next(layers)).double()
+    member.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x = torch.randn(3, channels, side, side, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    names, values = zip(*member.named_parameters(), strict=True)
+
+    def gradients(x: Tensor, *given: Tensor) -> list[Tensor]:
+        x = x.detach().requires_grad_()
+        with SecondOrder(everywhere=True) as second:
+            out = torch.func.functional_call(member, dict(zip(names, given, strict=True)), (x,))
+        slope = second.gradient(out.sin().sum(), x)
+        return list(torch.autograd.grad(slope.square().sum(), given, allow_unused=True, materialize_grads=True))
+
+    graph = make_fx(gradients)(x, *values)
+    plain = graph(x, *values)
+    narrow.exchange(graph.graph)
+    graph.recompile()
+    left = [str(node.target) for node in graph.graph.nodes if "aten.convolution" in str(node.target)]
+    ways = [node.args[2] for node in graph.graph.nodes if "narrow_convolved" in str(node.target)]
+    assert (left, set(ways)) == ([], {False, True})
+    for one, other in zip(graph(x, *values), plain, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_other_convolutions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
