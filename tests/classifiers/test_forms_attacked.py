@@ -105,7 +105,7 @@ class Random(nn.Module):
         found: list[Tensor] = [self.stem(x)]
         for _ in range(chance.randint(2, 9)):
             one = found[-1] if chance.random() < 0.75 else chance.choice(found)
-            kind = chance.choice(["layer", "layer", "relu", "joined", "joined", "sum", "change", "nothing", "bias"])
+            kind = chance.choice(["layer", "relu", "relu", "joined", "sum", "sum", "sum", "change", "nothing", "bias"])
             if kind == "layer":
                 one = layer(one)
             elif kind in ("relu", "joined"):
@@ -162,9 +162,13 @@ def _added_twice(model: Small, x: Tensor) -> Tensor:
     return torch.relu(torch.add(model.last(x), 2, x))
 
 
-@pytest.mark.parametrize("after", [_if_a_tensor, _added_twice])
+def _two_relus(model: Small, x: Tensor) -> Tensor:
+    return torch.relu(torch.relu(model.last(x) + x))
+
+
+@pytest.mark.parametrize("after", [_if_a_tensor, _added_twice, _two_relus])
 @pytest.mark.filterwarnings("ignore:This overload of add is deprecated")
-def test_traced_networks_go_the_way_that_a_batch_goes(after: Op) -> None:
+def test_traced_networks_do_what_the_network_does(after: Op) -> None:
     torch.manual_seed(0)
     model, x = Small(after).double().eval(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
     found = fold_batch_norm(model, joined=True)

@@ -160,7 +160,8 @@ def join(traced: GraphModule) -> None:
         elif not joinable(before):
             continue
         name = str(chosen.target)
-        traced.set_submodule(name, Joined(modules[name]))
+        modules[name] = joined = Joined(modules[name])  # what has a shortcut now is not joined again without it
+        traced.set_submodule(name, joined)
         with graph.inserting_before(node):
             node.replace_all_uses_with(graph.call_module(name, (chosen.args[0], *rest)))
         for old in dict.fromkeys((node, before, chosen)):
