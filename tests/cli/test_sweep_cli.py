@@ -195,10 +195,10 @@ def stderr_on_a_terminal() -> Iterator[None]:
 
 
 def test_a_worker_runs_command_after_command_in_one_process(tmp_path: Path) -> None:
-    worker = Worker(PROGRAM, tmp_path)
+    worker = Worker(PROGRAM)
 
     def code(*words: str) -> int:
-        worker.begin([["certify", "--sigma", "0.5", "--limit", "1", "--batch", "100", *words]], Path("log"))
+        worker.begin([["certify", "--sigma", "0.5", "--limit", "1", "--batch", "100", *words]], tmp_path, Path("log"))
         while (found := worker.code()) is None:
             time.sleep(0.02)
         return found
@@ -212,7 +212,9 @@ def test_a_worker_runs_command_after_command_in_one_process(tmp_path: Path) -> N
     assert code("--n", "100", "--out", "one") == 0
     assert (tmp_path / "one" / "summary.json").exists()
     assert worker._process is process
-    worker.begin([["certify", "--sigma", "0.5", "--n", "50000000", "--batch", "100", "--out", "long"]], Path("log"))
+    worker.begin(
+        [["certify", "--sigma", "0.5", "--n", "50000000", "--batch", "100", "--out", "long"]], tmp_path, Path("log")
+    )
     while not (tmp_path / "long" / "forward.json").exists():
         assert worker.code() is None, (tmp_path / "log").read_text()
         time.sleep(0.02)
