@@ -116,6 +116,22 @@ def test_jobs_find_there_what_they_need(sweep: Read, data: Path, zoo: Path, tmp_
     assert unpack_data(part.path, tmp_path / "data there") == []
 
 
+def test_networks_that_several_jobs_need_travel_once(sweep: Read, data: Path, zoo: Path, tmp_path: Path) -> None:
+    found = sweep(SWEEP, zoos=[zoo])
+    found.work.prepare(tmp_path, data, (), ())
+    (found.work.path / found.jobs[0].out).mkdir(parents=True)
+    (found.work.path / found.jobs[0].out / "config.json").touch()
+    found.work.end(found.jobs[0], 1.0)
+    (part,) = carry(found, data, zoo, tmp_path / "carry")
+    assert (part.path / "zoo" / "sweep" / "net" / "config.json").is_file()
+    assert not list(part.path.glob("*.tgz"))
+    there = sweep(SWEEP, zoos=[part.path / "zoo"], work=tmp_path / "there")
+    there.work.prepare(tmp_path, data, (), ())
+    there.work.adopt(there.jobs, (), [part.path / "zoo"])
+    assert [job.name for job in there.jobs if job.done] == ["net"]
+    assert (there.work.path / "zoo" / "sweep" / "net" / "config.json").is_file()
+
+
 def test_what_is_too_large_goes_in_parts(sweep: Read, data: Path, zoo: Path, tmp_path: Path) -> None:
     found = sweep(SWEEP, zoos=[zoo])
     whole = carry(found, data, zoo, tmp_path / "carry")[0]

@@ -88,10 +88,11 @@ class TravelOptions:
                     remark(f"not unpacked: what {folder} holds of {name}; name its file, too")
 
     def adopt(self, sweeps: Sequence[Sweep], zoos: Sequence[Path]) -> None:
-        """Take for done what is kept."""
-        for sweep in sweeps if self.kept else ():
-            found = sweep.work.adopt(sweep.jobs, self.kept or (), zoos)
-            remark(f"kept before: {len(found)} jobs of {sweep.file}")
+        """Take for done what is kept, and what came along with a carried zoo."""
+        places = zoos if self.kept else self.zoos()
+        for sweep in sweeps if places else ():
+            if found := sweep.work.adopt(sweep.jobs, self.kept or (), places):
+                remark(f"done before: {len(found)} jobs of {sweep.file}")
 
     def gather(self, chosen: Sequence[Job], sweeps: Sequence[Sweep], data: Path | None, zoos: Sequence[Path]) -> None:
         """Make the folders to carry, and tell their sizes."""

@@ -1,7 +1,7 @@
 """Everything that jobs need on a machine without network, as folders of limited size.
 
 1/lib     libraries that are missing there: PYTHONPATH=1/lib
-1/zoo     trained networks that the jobs use and do not make
+1/zoo     trained networks that the jobs use
 1/*.tgz   what was begun or made before (packing.py)
 1/data    data; what finds no room is in 2/data, 3/data, ..., in the order in which jobs need it
 """
@@ -63,6 +63,10 @@ def make_carry(
             copy_library(name, first / "lib")
         for training in sorted({one for job in left for one in job.given}):
             copy_training(found_in(zoos, training), first / "zoo" / training)
+        needed = {key for job in left for key in job.needs}
+        for job in [one for one in every if one.key in needed and one.command == "train" and one.done]:
+            if not (first / job.out).exists():
+                copy_training(job.work.path / job.out, first / job.out)
         Packing(chosen, every, first, Limits(mib), light=True).pack()
         holds = {first: [(one.name, _mib(one)) for one in sorted(first.iterdir()) if one.name != "data"]}
         room = {first: mib - sum(size for _, size in holds[first])}

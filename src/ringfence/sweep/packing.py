@@ -51,7 +51,7 @@ class Packed:
 class Packing:
     """``work-N.tgz`` in ``out``: what the chosen jobs made; where one is not done, what it needs too, to go on.
 
-    light: of what is done and not needed only the note that it is done.
+    light: of what is done only the note that it is; trainings that are needed travel otherwise (carry.py).
     """
 
     chosen: Sequence[Job]
@@ -87,6 +87,8 @@ class Packing:
         if job.done and (job.work.elsewhere(job) or (self.light and not needed)):
             note = json.dumps(done_elsewhere(job)).encode()
             return {_name(job, job.work.note_of(job)): note} if self.light else {}
+        if self.light and job.done and job.command == "train":
+            return {}
         found = _snapshot(job)
         self._last[job.key] = self._last.get(job.key, {}) if found is None else found
         return self._last[job.key]
