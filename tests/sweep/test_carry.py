@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ringfence.errors import ArgumentError, DataError
-from ringfence.sweep import Sweep, unpack
+from ringfence.sweep import Packing, Sweep, unpack
 from ringfence.sweep.carry import Part, copy_library, data_files, make_carry, unpack_data
 from ringfence.sweep.strips import SUFFIX, restore, shrink
 
@@ -130,6 +130,7 @@ def test_networks_that_several_jobs_need_travel_once(sweep: Read, data: Path, zo
     there.work.adopt(there.jobs, (), [part.path / "zoo"])
     assert [job.name for job in there.jobs if job.done] == ["net"]
     assert (there.work.path / "zoo" / "sweep" / "net" / "config.json").is_file()
+    assert Packing(there.jobs, there.jobs, tmp_path / "back").pack().archives == [], "and not back"
 
 
 def test_what_is_too_large_goes_in_parts(sweep: Read, data: Path, zoo: Path, tmp_path: Path) -> None:

@@ -148,6 +148,10 @@ class SweepFolder:
         """Whether what it made is kept in another place."""
         return self._note(job).get("elsewhere") is True
 
+    def adopted(self, job: Job) -> bool:
+        """Whether what it made was made elsewhere, and is kept there, too."""
+        return self.elsewhere(job) or self._note(job).get("adopted") is True
+
     def adopt(self, jobs: Sequence[Job], kept: Iterable[Path], zoos: Sequence[Path]) -> list[Job]:
         """Take jobs for done whose runs are kept in these folders, or whose trainings in a zoo, under their names.
 
@@ -165,7 +169,7 @@ class SweepFolder:
             if all((place / one.relative_to(job.out)).exists() for one in job.checked.makes):
                 shutil.rmtree(self.path / job.out, ignore_errors=True)
                 copy_training(place, self.path / job.out)
-                write_json(self.note_of(job), {"words": list(job.words)})
+                write_json(self.note_of(job), {"words": list(job.words), "adopted": True})
             elif job.key not in needed:
                 write_json(self.note_of(job), done_elsewhere(job))
         return [job for job in left if job.done]

@@ -49,7 +49,7 @@ class Packed:
 @final
 @dataclass
 class Packing:
-    """``work-N.tgz`` in ``out``: what the chosen jobs made; where one is not done, what it needs too, to go on.
+    """``work-N.tgz`` in ``out``: what the chosen jobs made; where one is not done, what was made here for it, too.
 
     light: of what is done only the note that it is; trainings that are needed travel otherwise (carry.py).
     """
@@ -84,10 +84,9 @@ class Packing:
         return Packed([self.out / name for name in names], left_out)
 
     def _contents(self, job: Job, needed: bool) -> Contents:
-        if job.done and (job.work.elsewhere(job) or (self.light and not needed)):
-            note = json.dumps(done_elsewhere(job)).encode()
-            return {_name(job, job.work.note_of(job)): note} if self.light else {}
-        if self.light and job.done and job.command == "train":
+        if job.done and self.light and not needed:
+            return {_name(job, job.work.note_of(job)): json.dumps(done_elsewhere(job)).encode()}
+        if job.done and (job.command == "train" if self.light else job.work.adopted(job)):
             return {}
         found = _snapshot(job)
         self._last[job.key] = self._last.get(job.key, {}) if found is None else found
