@@ -1,4 +1,4 @@
-"""The table of reproduce/README.md: what the sweep files hold that no device had time for yet.
+"""Tables of reproduce/README.md: what the sweep files hold that no device had time for yet, and in which order.
 
 A training is kept where ``zoo/`` has its settings, a run where ``results/`` has a folder of its name. Runs that are
 older than the sweep files have other names, and count as missing.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import stretch_plan
 from paper_tables import ROOT, filled, table
 
 from ringfence.sweep import document
@@ -17,8 +18,8 @@ from ringfence.sweep import document
 FOLDER = ROOT / "reproduce"
 
 
-def entries(file: Path) -> Iterator[tuple[str, dict[str, Any], list[Path]]]:
-    """Command, entry and where each of its jobs is kept, in the file's order."""
+def entries(file: Path) -> Iterator[tuple[str, dict[str, Any], list[tuple[str, Path]]]]:
+    """Command, entry, and the name of each of its jobs with where it is kept, in the file's order."""
     found = document.read_document(file)
     shared = {key: value for key, value in found.get("shared", {}).items() if document.is_plain(value)}
     kept_runs = {path.parent.name: path.parent for path in (ROOT / "results").rglob("config.json")}
@@ -28,25 +29,28 @@ def entries(file: Path) -> Iterator[tuple[str, dict[str, Any], list[Path]]]:
                 document.filled(entry["name"], {**shared, **one}) for one in document.combinations(entry.get("each"))
             ]
             zoo = ROOT / "zoo" / found.get("zoo", "")
-            yield command, entry, [zoo / one if command == "train" else kept_runs.get(one, ROOT / one) for one in names]
+            kept = [zoo / one if command == "train" else kept_runs.get(one, ROOT / one) for one in names]
+            yield command, entry, list(zip(names, kept, strict=True))
 
 
 def rows() -> list[list[str]]:
     """Entries of which something is missing, with their device minutes."""
     lines, total = [], 0.0
     for file in sorted(FOLDER.glob("*/*.yaml")):
-        for command, entry, places in entries(file):
-            left = sum(not (place / "config.json").exists() for place in places)
+        for command, entry, jobs in entries(file):
+            left = sum(not (place / "config.json").exists() for _, place in jobs)
             if left:
                 minutes = left * float(entry["minutes"])
                 total += minutes
                 name = f"`{file.parent.name}/{file.name}`"
-                lines.append([name, f"{command} `{entry['name']}`", f"{left} of {len(places)}", f"{minutes:.1f}"])
+                lines.append([name, f"{command} `{entry['name']}`", f"{left} of {len(jobs)}", f"{minutes:.1f}"])
     return [*lines, ["all", "", "", f"{total:.0f}"]]
 
 
 def pages() -> dict[Path, str]:
-    """reproduce/README.md with its table."""
+    """reproduce/README.md with its tables."""
     page = FOLDER / "README.md"
     head = ["sweep file", "jobs", "left", "minutes"]
-    return {page: filled(page, {"left": "\n".join(table(head, rows()))})}
+    order = ["stretches", "sweep file and jobs", "jobs", "minutes", "fills"]
+    tables = {"left": table(head, rows()), "stretches": table(order, stretch_plan.rows(stretch_plan.steps(entries)))}
+    return {page: filled(page, {name: "\n".join(lines) for name, lines in tables.items()})}

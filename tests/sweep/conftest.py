@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ringfence.errors import ArgumentError
-from ringfence.sweep import Checked, Sweep, read_sweep
+from ringfence.sweep import Checked, Sweep, SweepFolder, read_sweep
 
 WORKER = """
-import json, pathlib, sys, threading, time
+import json, os, pathlib, sys, threading, time
 def run(words):
     done = pathlib.Path(words[-1])
     with open("order", "a") as file:
@@ -40,6 +40,7 @@ while lines or not ended.is_set():
         time.sleep(0.01)
         continue
     told = json.loads(lines.pop(0))
+    os.chdir(told["folder"])
     out, sys.stdout = sys.stdout, open(told["log"], "w")
     codes = [run(words) for words in told["commands"]]
     sys.stdout = out
@@ -48,12 +49,12 @@ while lines or not ended.is_set():
 
 
 class FakeCommands:
-    """Options bad, die, long and x; trainings share a process unless they are given x."""
+    """Options bad, die, long, first and x; trainings share a process unless they are given x."""
 
     names = ("train", "certify")
 
     def words(self, command: str, settings: dict[str, Any]) -> list[str]:
-        known = {"bad", "die", "long", "x"}
+        known = {"bad", "die", "long", "x", "first"}
         for key in settings:
             if key not in known:
                 raise ArgumentError(key, f"must be an option of {command}", "none", "See the fixture.")
@@ -67,7 +68,10 @@ class FakeCommands:
     def check(self, words: Sequence[str]) -> Checked:
         if "wrong" in words:
             raise ArgumentError("x", "must not be wrong", "wrong", "Write something else.")
-        return Checked((Path(words[-1]),), "data" if words[0] == "train" and "--x" not in words else None)
+        share = "data" if words[0] == "train" and "--x" not in words else None
+        return Checked(
+            (Path(words[-1]),), share, first=float(words[words.index("--first") + 1]) if "--first" in words else 0.0
+        )
 
 
 @pytest.fixture
@@ -80,11 +84,13 @@ def program(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Callable[..., Sweep]:
-    """A sweep from its text."""
+    """A sweep from its text, in the folder ``work``."""
 
-    def read(text: str, tiny: bool = False, zoos: Sequence[Path] = ()) -> Sweep:
+    def read(
+        text: str, tiny: bool = False, zoos: Sequence[Path] = (), work: Path = tmp_path / "work", **more: Any
+    ) -> Sweep:
         file = tmp_path / "sweep.yaml"
         file.write_text(text)
-        return read_sweep(file, FakeCommands(), tiny, zoos)
+        return read_sweep(file, FakeCommands(), tiny, zoos, SweepFolder(work, more.get("sweep", "sweep")), **more)
 
     return read

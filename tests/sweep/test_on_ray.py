@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from ringfence.engines.ray import Ray
 from ringfence.errors import ArgumentError
-from ringfence.sweep import Schedule, Sweep, SweepFolder
+from ringfence.sweep import Schedule, Sweep
 from ringfence.sweep.on_ray import RayWorker
 from ringfence.training.job import Schedule as Rates
 from ringfence.training.job import TrainingJob
@@ -56,9 +56,10 @@ class Silent:
 def test_jobs_run_after_those_they_need_on_other_workers(
     sweep: Callable[..., Sweep], program: list[str], tmp_path: Path
 ) -> None:
-    work, found = SweepFolder(tmp_path / "work"), sweep(SWEEP)
+    found = sweep(SWEEP)
+    work = found.work
     work.prepare(tmp_path, None, (), ())
-    schedule = Schedule(found.jobs, found.jobs, work, [RayWorker(ray, Ray(), program, work.path) for _ in range(2)])
+    schedule = Schedule(found.jobs, found.jobs, [RayWorker(ray, Ray(), program) for _ in range(2)])
     schedule.run(Silent())
     states = ("done", "done", "failed", "waiting")
     assert schedule.states == dict(
@@ -71,8 +72,8 @@ def test_jobs_run_after_those_they_need_on_other_workers(
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 def test_a_job_whose_worker_is_killed_is_begun_again(program: list[str], tmp_path: Path) -> None:
-    worker = RayWorker(ray, Ray(), program, tmp_path)
-    worker.begin([["--long", "1", "first"]], Path("log"))
+    worker = RayWorker(ray, Ray(), program)
+    worker.begin([["--long", "1", "first"]], tmp_path, Path("log"))
     while not (tmp_path / "order").exists():
         assert worker.code() is None
         time.sleep(0.1)

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from ringfence.errors import DataError
-from ringfence.sweep import Sweep, SweepFolder, pack, unpack
+from ringfence.sweep import Job, Limits, Packing, Sweep, SweepFolder, unpack
 
 Read = Callable[..., Sweep]
 SWEEP = """
@@ -28,11 +29,15 @@ def put(path: Path, size: int = 10) -> Path:
     return path
 
 
+def pack(chosen: Sequence[Job], every: Sequence[Job], out: Path, mib: float = 14.0) -> list[Path]:
+    return Packing(chosen, every, out, Limits(mib)).pack().archives
+
+
 def names(archives: list[Path]) -> list[str]:
     found = []
     for archive in archives:
         with tarfile.open(archive) as tar:
-            found += tar.getnames()
+            found += [name.removeprefix("sweep/") for name in tar.getnames()]
     return sorted(found)
 
 
@@ -59,7 +64,7 @@ def test_finished_members_travel_without_checkpoints_and_others_with_theirs(
     jobs = sweep(SWEEP).jobs
     (work.path / "jobs").mkdir()
     work.end(jobs[1], 1.0)
-    found = names(pack(jobs[:3], jobs, work, tmp_path / "out"))
+    found = names(pack(jobs[:3], jobs, tmp_path / "out"))
     weights = ["two/final-0", "pair/final-0", "pair/final-1", "half/final-0"]
     logs = ["two/member-0", "two/member-1", "pair/joint", "half/joint"]
     expected = [f"{one}.safetensors" for one in weights] + [f"{one}/log.csv" for one in logs]
@@ -75,14 +80,15 @@ def test_what_is_not_done_travels_with_what_it_needs(sweep: Read, work: SweepFol
     run, later = jobs[4:]
     work.end(run, 1.0)
     (work.path / "jobs" / "certify-later.log").symlink_to("certify-run.json")
-    found = names(pack([run, later], jobs, work, tmp_path / "out"))
+    found = names(pack([run, later], jobs, tmp_path / "out"))
     assert {one for one in found if one.startswith("runs")} == {"runs/run/parts/part-1", "runs/run/summary.json"}
     assert "zoo/z/two/final-0.safetensors" in found
     assert not any(one.startswith("zoo/z/other") for one in found)
-    unpack(tmp_path / "out", jobs, SweepFolder(tmp_path / "again"))
+    there = sweep(SWEEP, work=tmp_path / "again")
+    assert unpack(tmp_path / "out", there.jobs) == []
     file = "zoo/z/two/member-1/epoch-00003.safetensors"
     assert (tmp_path / "again" / file).read_bytes() == (work.path / file).read_bytes()
-    assert SweepFolder(tmp_path / "again").done(run)
+    assert there.jobs[4].done
 
 
 def test_unpacking_leaves_nothing_of_an_older_state(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
@@ -93,8 +99,9 @@ def test_unpacking_leaves_nothing_of_an_older_state(sweep: Read, work: SweepFold
         (folder.path / "jobs").mkdir()
         (folder.path / "jobs" / "certify-run.log").symlink_to(name)
     work.end(jobs[4], 1.0)
-    pack([jobs[0], jobs[4]], jobs, work, tmp_path / "out")
-    unpack(tmp_path / "out", jobs, older)
+    pack([jobs[0], jobs[4]], jobs, tmp_path / "out")
+    theirs = sweep(SWEEP, work=older.path).jobs
+    unpack(tmp_path / "out", theirs)
     assert not any(file.exists() for file in stale)
     assert all(file.exists() for file in kept)
     assert sorted(file.name for file in (older.path / "runs" / "run").rglob("*")) == ["part-1", "parts", "summary.json"]
@@ -103,17 +110,18 @@ def test_unpacking_leaves_nothing_of_an_older_state(sweep: Read, work: SweepFold
     broken = put(tmp_path / "out" / "work-2.tgz")
     again = put(older.path / "runs" / "run" / "parts" / "part-2")
     with pytest.raises(DataError, match=re.escape(str(broken))):
-        unpack(tmp_path / "out", jobs, older)
+        unpack(tmp_path / "out", theirs)
     assert again.exists()
 
 
 def test_no_archive_is_too_large_unless_one_file_is(sweep: Read, tmp_path: Path) -> None:
-    jobs, work = sweep("certify: [{name: run}]").jobs, SweepFolder(tmp_path / "work")
+    jobs = sweep("certify: [{name: run}]").jobs
+    work = jobs[0].work
     for i in range(7):
         put(work.path / "runs" / "run" / f"part-{i}", 30_000)
     put(work.path / "runs" / "run" / "big", 150_000)
     put(tmp_path / "out" / "work-9.tgz")  # of a call before
-    archives = pack(jobs, jobs, work, tmp_path / "out", 100_000 / 2**20)
+    archives = pack(jobs, jobs, tmp_path / "out", 100_000 / 2**20)
     assert len(names(archives)) == 8
     assert sorted(archives) == sorted((tmp_path / "out").iterdir())
     sizes = sorted(archive.stat().st_size for archive in archives)
@@ -121,15 +129,70 @@ def test_no_archive_is_too_large_unless_one_file_is(sweep: Read, tmp_path: Path)
     assert sizes[-2] <= 100_000 < sizes[-1]
 
 
-def test_archives_that_are_none_are_refused(tmp_path: Path) -> None:
-    work = SweepFolder(tmp_path / "work")
+def test_archives_that_are_none_are_refused(sweep: Read, tmp_path: Path) -> None:
+    jobs = sweep(SWEEP).jobs
     with pytest.raises(DataError, match=r"no \.tgz"):
-        unpack(tmp_path, (), work)
+        unpack(tmp_path, jobs)
     put(tmp_path / "work-1.tgz", 1000)
     with pytest.raises(DataError, match="Copy it anew"):
-        unpack(tmp_path, (), work)
+        unpack(tmp_path, jobs)
     with tarfile.open(tmp_path / "work-1.tgz", "w:gz") as tar:
         tar.add(put(tmp_path / "file"), arcname="../escaped")
     with pytest.raises(DataError, match="Copy it anew"):
-        unpack(tmp_path, (), work)
+        unpack(tmp_path, jobs)
     assert not (tmp_path / "escaped").exists()
+
+
+def test_what_finds_no_room_is_told_and_what_is_done_goes_first(sweep: Read, tmp_path: Path) -> None:
+    jobs = sweep("certify: [{name: half}, {name: done}, {name: small}]").jobs
+    for job, size in zip(jobs, (50_000, 30_000, 20_000), strict=True):
+        put(job.work.path / job.out / "part", size)
+    (jobs[0].work.path / "jobs").mkdir()
+    jobs[1].work.end(jobs[1], 1.0)
+    mib = 1 / 2**20
+    for limits in (Limits(60_000 * mib, files=1), Limits(total=60_000 * mib)):
+        packed = Packing(jobs, jobs, tmp_path / "out", limits).pack()
+        assert packed.left_out == ["certify half"]
+        assert [one for one in names(packed.archives) if "runs" in one] == ["runs/done/part", "runs/small/part"]
+
+
+def test_packing_goes_on_meanwhile_and_leaves_nothing_half_written(sweep: Read, tmp_path: Path) -> None:
+    jobs, out = sweep("certify: [{name: run}]").jobs, tmp_path / "out"
+    first = put(jobs[0].work.path / jobs[0].out / "part-1")
+    with Packing(jobs, jobs, out).meanwhile(0.01):
+        while not (out / "work-1.tgz").exists():
+            time.sleep(0.01)
+        put(first.with_name("part-2"))
+        while "runs/run/part-2" not in names([out / "work-1.tgz"]):
+            time.sleep(0.01)
+        assert [one.name for one in out.iterdir()] == ["work-1.tgz"]
+    assert not list(tmp_path.glob(".writing*"))
+
+
+def test_files_of_a_job_are_of_one_moment(sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends while it is read must not travel with its summary and without its last part."""
+    job = sweep("certify: [{name: run}]").jobs[0]
+    part = put(job.work.path / job.out / "part-1")
+    packing, read, changes = Packing([job], [job], tmp_path / "out"), Path.read_bytes, iter(range(3))
+
+    def read_late(file: Path) -> bytes:
+        content = read(file)
+        if file == part and next(changes, None) is not None:
+            put(part.with_name("part-0")), put(part.with_name("summary.json"))
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", read_late)
+    assert names(packing.pack().archives) == [f"runs/run/{name}" for name in ("part-0", "part-1", "summary.json")]
+    changes = iter(range(10**6))
+    assert len(names(packing.pack().archives)) == 3, "of one that never rests, what it was before"
+
+
+def test_archives_are_taken_in_once(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
+    pack(sweep(SWEEP).jobs, sweep(SWEEP).jobs, tmp_path / "out")
+    jobs = sweep(SWEEP, work=tmp_path / "there").jobs
+    unpack(tmp_path / "out", jobs)
+    since = put(tmp_path / "there" / "runs" / "run" / "parts" / "part-2")
+    unpack(tmp_path / "out", jobs)
+    assert since.exists()
+    other = sweep("certify: [{name: a}]", work=tmp_path / "other", sweep="another").jobs
+    assert unpack(tmp_path / "out", other) == ["sweep"]

@@ -148,7 +148,7 @@ def test_trainings_made_elsewhere_are_found_in_zoos(sweep: Read, tmp_path: Path)
     (tmp_path / "zoo" / "mnist").mkdir()
     (tmp_path / "zoo" / "mnist" / "lone.safetensors").touch()
     text = "certify: [{name: a, settings: {x: 'soft(zoo:cifar10/net:0, zoo:mnist/lone)'}}]"
-    assert sweep(text, zoos=[tmp_path / "none", tmp_path / "zoo"]).given == (Path("cifar10/net"), Path("mnist/lone"))
+    assert sweep(text, zoos=[tmp_path / "none", tmp_path / "zoo"]).given == [Path("cifar10/net"), Path("mnist/lone")]
 
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))

@@ -35,12 +35,10 @@ class Seen:
 
 @pytest.fixture
 def schedule(program: list[str], tmp_path: Path) -> Callable[..., Schedule]:
-    work = SweepFolder(tmp_path / "work")
-
     def make(sweep: Sweep, side_by_side: int = 1, only: str = "") -> Schedule:
-        work.prepare(tmp_path, None, (), ())
+        sweep.work.prepare(tmp_path, None, (), ())
         chosen = [job for job in sweep.jobs if job.name.startswith(only)]
-        return Schedule(chosen, sweep.jobs, work, [Worker(program, work.path) for _ in range(side_by_side)])
+        return Schedule(chosen, sweep.jobs, [Worker(program) for _ in range(side_by_side)])
 
     return make
 
@@ -62,7 +60,7 @@ def test_what_fails_stops_only_what_needs_it_and_nothing_is_repeated(
 ) -> None:
     one, seen = schedule(sweep(MIXED)), Seen()
     one.run(seen)
-    order = (one.work.path / "order").read_text().split()
+    order = (one.chosen[0].work.path / "order").read_text().split()
     assert order == ["first", "last", "good", "broken"]
     assert one.states == {
         "train last": "done",
@@ -74,10 +72,10 @@ def test_what_fails_stops_only_what_needs_it_and_nothing_is_repeated(
     }
     assert [job.name for job in one.blocked()] == ["after", "more"]
     broken = next(job for job in one.chosen if job.name == "broken")
-    assert one.work.last_words(broken) == "it broke"
+    assert broken.work.last_words(broken) == "it broke"
     again = schedule(sweep(MIXED))
     again.run(Seen())
-    assert (one.work.path / "order").read_text().split() == [*order, "broken"]
+    assert (one.chosen[0].work.path / "order").read_text().split() == [*order, "broken"]
 
 
 def test_a_job_whose_settings_changed_or_whose_result_is_gone_runs_again(
@@ -87,9 +85,9 @@ def test_a_job_whose_settings_changed_or_whose_result_is_gone_runs_again(
     schedule(sweep(text)).run(Seen())
     changed = schedule(sweep(text.replace("x: 1", "x: 2")))
     assert [job.name for job in changed.waiting()] == ["a"]
-    (changed.work.path / "runs" / "b").rmdir()
+    (changed.chosen[0].work.path / "runs" / "b").rmdir()
     assert [job.name for job in schedule(sweep(text)).waiting()] == ["b"]
-    (changed.work.path / "jobs" / "certify-a.json").write_text("half a no")
+    (changed.chosen[0].work.path / "jobs" / "certify-a.json").write_text("half a no")
     assert [job.name for job in schedule(sweep(text)).waiting()] == ["a", "b"]
 
 
@@ -98,7 +96,7 @@ def test_what_was_not_chosen_must_be_there(sweep: Read, schedule: Callable[..., 
     one = schedule(sweep(text), only="run")
     one.run(Seen())
     assert [one.missing(job) for job in one.blocked()] == [["train net"]]
-    (one.work.path / "zoo" / "sweep" / "net").mkdir(parents=True)
+    (one.chosen[0].work.path / "zoo" / "sweep" / "net").mkdir(parents=True)
     two = schedule(sweep(text), only="run")
     two.run(Seen())
     assert two.states == {"certify run": "done"}
@@ -145,10 +143,10 @@ def test_whatever_stops_the_sweep_ends_its_workers(sweep: Read, schedule: Callab
 
 
 def test_a_worker_that_died_says_so_and_starts_anew(program: list[str], tmp_path: Path) -> None:
-    worker = Worker(program, tmp_path)
+    worker = Worker(program)
 
     def code(*words: str) -> int:
-        worker.begin([words], Path("log"))
+        worker.begin([words], tmp_path, Path("log"))
         while (found := worker.code()) is None:
             time.sleep(0.01)
         return found
@@ -164,12 +162,14 @@ def test_a_worker_that_died_says_so_and_starts_anew(program: list[str], tmp_path
 def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: Read, tmp_path: Path) -> None:
     work = SweepFolder(tmp_path)
     (tmp_path / "jobs").mkdir()
-    found = sweep("certify: [{name: 'a{i}', each: {i: [1, 2]}, minutes: 5}, {name: 'b{i}', each: {i: [1, 2]}}]").jobs
-    assert [Estimates(found, work).of(job) for job in found] == [5, 5, None, None]
-    assert Estimates(found, work).total(found) is None
+    found = sweep(
+        "certify: [{name: 'a{i}', each: {i: [1, 2]}, minutes: 5}, {name: 'b{i}', each: {i: [1, 2]}}]", work=tmp_path
+    ).jobs
+    assert [Estimates(found).of(job) for job in found] == [5, 5, None, None]
+    assert Estimates(found).total(found) is None
     work.end(found[0], 1.0)
     work.end(found[2], 3.0)
-    after = Estimates(found, work)
+    after = Estimates(found)
     assert [after.of(job) for job in found] == [1.0, 5, 3.0, 3.0]
     assert after.total(found) == 12.0
 
@@ -191,3 +191,58 @@ def test_the_work_folder_leads_to_the_data_and_holds_trainings_made_elsewhere(tm
     (work.path / "data").mkdir()
     with pytest.raises(ArgumentError, match="Move it away"):
         work.prepare(tmp_path, tmp_path / "new", [], [])
+
+
+def test_jobs_of_several_sweeps_run_in_the_order_asked_for(sweep: Read, program: list[str], tmp_path: Path) -> None:
+    text = "train: [{name: a}, {name: b}]\ncertify: [{name: run, settings: {x: zoo/sweep/a}}]"
+    one, two = (sweep(text, work=tmp_path / name, sweep=name) for name in ("one", "two"))
+    for each in (one, two):
+        each.work.prepare(tmp_path, None, (), ())
+    chosen, seen = [two.jobs[0], *one.jobs, *two.jobs[1:]], Seen()
+    schedule = Schedule(chosen, [*one.jobs, *two.jobs], [Worker(program)])
+    schedule.run(seen)
+    assert set(schedule.states.values()) == {"done"}
+    assert schedule.states.keys() == {f"{name}: {key}" for name in ("one", "two") for key in KEYS}
+    assert (tmp_path / "one" / "order").read_text().split() == ["a", "b", "run"]
+    assert (tmp_path / "two" / "order").read_text().split() == ["a", "b", "run"]
+    assert seen.begun[:2] == [["a"], ["a"]], "trainings of two sweeps share no process"
+    again = Schedule(chosen, [*one.jobs, *two.jobs], [Worker(program)])
+    assert again.waiting() == []
+
+
+KEYS = ("train a", "train b", "certify run")
+
+
+def test_what_cannot_come_to_its_first_checkpoint_is_not_begun(sweep: Read, schedule: Callable[..., Schedule]) -> None:
+    text = """
+certify:
+- {name: far, minutes: 100, settings: {first: 0.5}}
+- {name: near, minutes: 100, settings: {first: 0.001}}
+- {name: unknown, settings: {first: 0.5}}
+"""
+    one = schedule(sweep(text))
+    one.run(Seen(), seconds=20.0)
+    assert one.states == {"certify far": "waiting", "certify near": "done", "certify unknown": "done"}
+    assert one.blocked() == []
+    two = schedule(sweep(text))
+    two.run(Seen())
+    assert set(two.states.values()) == {"done"}, "without a budget all is begun"
+    crowd = "train: [{name: 'a{i}', each: {i: [1, 2, 3]}, minutes: 1, settings: {first: 0.2}}]"
+    three, seen = schedule(sweep(crowd), side_by_side=3), Seen()
+    three.run(seen, seconds=30.0)
+    assert seen.begun[0] == ["a1", "a2"], "three at a time would come too late"
+
+
+def test_what_is_kept_is_done(sweep: Read, tmp_path: Path) -> None:
+    text = "train: [{name: a}, {name: b}, {name: c}]\ncertify: [{name: r, needs: [a]}, {name: s, needs: [b]}]"
+    found = sweep(text)
+    (tmp_path / "results" / "deep" / "r").mkdir(parents=True)
+    (tmp_path / "results" / "deep" / "r" / "summary.json").touch()
+    for name in ("a", "b"):
+        (tmp_path / "zoo" / "sweep" / name).mkdir(parents=True)
+        (tmp_path / "zoo" / "sweep" / name / "config.json").touch()
+    found.work.prepare(tmp_path, None, (), ())
+    adopted = found.work.adopt(found.jobs, [tmp_path / "results"], [tmp_path / "zoo"])
+    assert [job.key for job in adopted] == ["train a", "train b", "certify r"]
+    assert (found.work.path / "zoo" / "sweep" / "b" / "config.json").exists(), "what is needed is copied"
+    assert [job.key for job in found.jobs if not job.done] == ["train c", "certify s"]

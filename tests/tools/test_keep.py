@@ -44,3 +44,30 @@ def test_what_is_finished_is_kept(
     assert not (zoo / "many" / "SHA256SUMS").exists(), "what was kept before is replaced"
     keep(work, zoo, None, {"many": 0}, pictures=False)
     assert not list((zoo / "many").glob("*.safetensors"))
+
+
+def test_weights_are_kept_while_a_job_that_is_not_kept_needs_them(
+    tool: Callable[[str], ModuleType], fake_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    module, file, runs = tool("keep"), tmp_path / "sweep.yaml", tmp_path / "runs"
+    file.write_text(
+        "zoo: z\n"
+        "always: {train: {data: default}}\ntrain: [{name: 'net-{i}', each: {i: [1, 2]}}, {name: tried}]\n"
+        "certify: [{name: 'run-{i}', each: {i: [1, 2]}, settings: {model: 'zoo:z/net-{i}:0', sigma: 0.5}}]\n"
+    )
+    sweep = module.read(file, runs)
+    for job in sweep.jobs[:3]:
+        (sweep.work.path / job.out).mkdir(parents=True)
+        (sweep.work.path / job.out / "config.json").write_text(json.dumps({"members": 1}))
+        (sweep.work.path / job.out / "final-0.safetensors").touch()
+    fake_run(sweep.work.path / "runs" / "run-1", 4).write_summary({})
+
+    def weights() -> list[str]:
+        module.keep_sweep(sweep, module.needed([sweep], tmp_path), tmp_path, {}, False)
+        return sorted(path.parent.name for path in (tmp_path / "zoo" / "z").glob("*/*.safetensors"))
+
+    assert weights() == ["net-1", "net-2"], "nothing was kept before: both runs need theirs"
+    assert (tmp_path / "results" / "z" / "run-1" / "summary.json").exists()
+    assert weights() == ["net-2"], "once its run is kept, a network's hash is enough"
+    assert len(read_sums(tmp_path / "zoo" / "z" / "tried")) == 1
+    assert [job.name for job in sweep.jobs if not job.done][-1] == "run-2"

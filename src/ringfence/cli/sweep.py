@@ -16,10 +16,11 @@ from ringfence.cli.derived import grouped
 from ringfence.cli.progress import Meter, in_words, meter
 from ringfence.cli.report import write_report
 from ringfence.cli.tables import table
+from ringfence.cli.travel import TravelOptions
 from ringfence.errors import ArgumentError, RingfenceError, one_line
 
 if TYPE_CHECKING:
-    from ringfence.sweep import Job, Schedule, State, Sweep, SweepFolder, Watch
+    from ringfence.sweep import Job, Schedule, State, Sweep, Watch
 
 
 NOT_FINISHED = 3
@@ -28,7 +29,10 @@ NOT_FINISHED = 3
 
 @grouped
 def sweep_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The sweep: what to train and what to certify.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE.yaml[:NAMES]...", help="What to train and to certify; of it jobs that begin so."),
+    ],
     data: Annotated[Path | None, typer.Option(help="Folder of the data; jobs find it as `data`.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep (default runs/NAME of the file).")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only jobs whose name begins so; several by commas.")] = None,
@@ -38,65 +42,101 @@ def sweep_command(
     listed: Annotated[bool, typer.Option("--list", help="Print the commands and run nothing.")] = False,
     planned: Annotated[bool, typer.Option("--plan", help="Print the device minutes and run nothing.")] = False,
     tiny: Annotated[bool, typer.Option("--tiny", help="With the file's tiny settings, to see that it runs.")] = False,
-    pack: Annotated[Path | None, typer.Option(help="Afterwards pack what jobs made into archives there.")] = None,
-    pack_mib: Annotated[float, typer.Option(help="Size of an archive at most, in MiB.")] = 14.0,
-    unpack: Annotated[Path | None, typer.Option(help="Before, unpack the archives of this folder.")] = None,
+    travel: TravelOptions = TravelOptions(),
     where: o.EngineOptions = o.EngineOptions(),
     as_json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Train and certify all that a file lists, each job after those it needs; the same command again goes on.
+    """Train and certify all that files list, each job after those it needs; the same command again goes on.
 
     Exit code 0: all is done; 1: a job failed; 3: the budget is over, and the same command goes on.
     """
     with friendly("Run the same command again to go on."):
-        from ringfence.cli.sweep_commands import SweepCommands
         from ringfence.store.atomic import locked
-        from ringfence.sweep import Schedule, SweepFolder, read_sweep, seconds_of
-        from ringfence.sweep import pack as pack_work
-        from ringfence.sweep import unpack as unpack_work
+        from ringfence.sweep import Schedule, seconds_of
 
-        work = SweepFolder(out or Path("runs") / f"{file.stem}{'-tiny' if tiny else ''}")
-        zoos = work.zoos()
-        sweep = read_sweep(file, SweepCommands(), tiny, zoos)
-        chosen = sweep.chosen(only or (), phase)
+        travel.check(data)
+        asked = [(file, names or list(only or ())) for file, names in map(_asked, files)]
+        by_file, zoos = _read(asked, phase, out, tiny, travel)
+        chosen = list({job.key: job for file, names in asked for job in by_file[file].chosen(names, phase)}.values())
+        sweeps = list(by_file.values())
+        every = [job for sweep in sweeps for job in sweep.jobs]
         seconds, count, engine = seconds_of(budget), _workers(side_by_side), where.on_ray()
         if listed or planned:
-            _print_list(chosen, as_json) if listed else _print_plan(sweep, chosen, work, as_json)
+            _print_list(chosen, as_json) if listed else _print_plan(sweeps, chosen, as_json)
             return
-        if seconds != 0:
-            sweep.check_data(data, work)
-        with locked(work.path), ExitStack() as connected:
-            if unpack is not None:
-                unpack_work(unpack, sweep.jobs, work)
-            work.prepare(file.resolve().parent, data, sweep.given, zoos)
-            schedule = Schedule(chosen, sweep.jobs, work, _hired(engine, connected, work.path, count))
+        with ExitStack() as held:
+            for sweep in sweeps:
+                if seconds != 0 and travel.carry is None:
+                    sweep.check_data(data)
+                held.enter_context(locked(sweep.work.path))
+            travel.bring(sweeps, data)
+            for sweep in sweeps:
+                given = {one for job in chosen for one in job.given if job.work is sweep.work}
+                sweep.work.prepare(sweep.file.resolve().parent, data, sorted(given), zoos)
+            travel.adopt(sweeps, zoos)
+            if travel.carry is not None:
+                travel.gather(chosen, sweeps, data, zoos)
+                return
+            schedule = Schedule(chosen, every, _hired(engine, held, count))
             if not quiet:
-                announce(schedule, sweep.jobs)
-            with show_sweep(schedule, quiet) as watch:
+                announce(schedule, every)
+            with travel.packed(chosen, sweeps), show_sweep(schedule, quiet) as watch:
                 schedule.run(watch, seconds)
-            for archive in pack_work(chosen, sweep.jobs, work, pack, pack_mib) if pack is not None else ():
-                remark(f"packed: {archive} ({archive.stat().st_size / 2**20:.1f} MiB)")
             conclude(schedule)
         more = len(schedule.waiting()) > len(schedule.blocked())
-        _print_results(sweep, schedule, as_json, whole=not more)
+        _print_results(sweeps, schedule, as_json, whole=not more)
         if more and not quiet:
             remark("not finished: run the same command again to go on.")
     failed = "failed" in schedule.states.values() or schedule.blocked()
     raise typer.Exit(1 if failed else NOT_FINISHED if more else 0)
 
 
-def _hired(engine: Any, connected: ExitStack, folder: Path, count: int) -> list[Any]:
+def _asked(text: str) -> tuple[Path, list[str]]:
+    """A file, and the beginnings of the names of its jobs where there are some."""
+    file, mark, names = text.rpartition(":")
+    if mark and Path(file).suffix in (".yaml", ".yml") and not Path(text).exists():
+        return Path(file), [names]
+    return Path(text), []
+
+
+def _read(
+    asked: Sequence[tuple[Path, list[str]]], phase: str | None, out: Path | None, tiny: bool, travel: TravelOptions
+) -> tuple[dict[Path, Sweep], list[Path]]:
+    """Every file once, each with a folder of its own, and the zoos that their networks may come from."""
+    from ringfence.cli.sweep_commands import SweepCommands
+    from ringfence.sweep import SweepFolder, asked_for, read_sweep
+
+    files = list(dict.fromkeys(file for file, _ in asked))
+    if len({file.stem for file in files}) < len(files):
+        raise ArgumentError("files", "must differ in their names", ", ".join(map(str, files)), "Run them one by one.")
+    names = {file: f"{file.stem}{'-tiny' if tiny else ''}" for file in files}
+    places = {file: (out or Path("runs")) / name for file, name in names.items()}
+    if out is not None and len(files) == 1:
+        places = {files[0]: out}
+    works = {file: SweepFolder(places[file], names[file]) for file in files}
+    zoos = list(dict.fromkeys([*(zoo for work in works.values() for zoo in work.zoos()), *travel.zoos()]))
+
+    def read(file: Path) -> Sweep:
+        chosen = [which for one, which in asked if one == file]
+        key = names[file] if len(files) > 1 else ""
+        wanted = lambda job: any(asked_for(job, which, phase) for which in chosen)  # noqa: E731
+        return read_sweep(file, SweepCommands(), tiny, zoos, works[file], key, wanted)
+
+    return {file: read(file) for file in files}, zoos
+
+
+def _hired(engine: Any, connected: ExitStack, count: int) -> list[Any]:
     """Workers of this machine, or of a cluster that stays connected."""
     from ringfence.cli.sweep_commands import PROGRAM
     from ringfence.sweep import Worker
 
     if engine is None:
-        return [Worker(PROGRAM, folder) for _ in range(count)]
+        return [Worker(PROGRAM) for _ in range(count)]
     from ringfence.sweep.on_ray import RayWorker
 
     ray = connected.enter_context(engine.connected())
-    return [RayWorker(ray, engine, PROGRAM, folder) for _ in range(engine.room)]
+    return [RayWorker(ray, engine, PROGRAM) for _ in range(engine.room)]
 
 
 def _workers(text: str) -> int:
@@ -118,15 +158,15 @@ def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
         say(f"ringfence {shlex.join(job.words)}")
 
 
-def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: SweepFolder, as_json: bool) -> None:
+def _print_plan(sweeps: Sequence[Sweep], chosen: Sequence[Job], as_json: bool) -> None:
     """Device minutes, entry by entry; those of jobs that are done were measured."""
     from ringfence.sweep import Estimates
 
-    rows = Estimates(sweep.jobs, work).rows(chosen)
+    rows = Estimates([job for sweep in sweeps for job in sweep.jobs]).rows(chosen)
     sums = {key: sum(row[key] or 0 for row in rows) for key in ("jobs", "done", "minutes", "left")}
     if as_json:
-        answer = {"sweep": str(sweep.file), "about": sweep.about, "rows": rows, **sums}
-        print_json(answer)
+        about = "\n".join(sweep.about for sweep in sweeps)
+        print_json({"sweep": _names(sweeps), "about": about, "rows": rows, **sums})
         return
 
     def told(value: Any) -> str:
@@ -137,15 +177,20 @@ def _print_plan(sweep: Sweep, chosen: Sequence[Job], work: SweepFolder, as_json:
     results.print(table(headings, [[told(row[key]) for key in headings] for row in whole], ("command", "name")))
 
 
-def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool) -> None:
+def _names(sweeps: Sequence[Sweep]) -> str:
+    return ", ".join(str(sweep.file) for sweep in sweeps)
+
+
+def _print_results(sweeps: Sequence[Sweep], schedule: Schedule, as_json: bool, whole: bool) -> None:
     """What became of each job, and, once all that can be done is done, the page about all runs with their table."""
-    work, report = schedule.work, None
-    paths = [work.path / job.out for job in sweep.jobs if job.command != "train" and work.done(job)]
-    if whole and paths:
+    report, first = None, sweeps[0].work.path
+    runs = [job for sweep in sweeps for job in sweep.jobs if job.command != "train" and job.work.there(job)]
+    if whole and (paths := [job.work.path / job.out for job in runs if job.done]):
+        page = (first if len(sweeps) == 1 else first.parent) / "report.html"
         try:
-            report = write_report(paths, work.path / "report.html", sweep.file.stem, shown=not as_json)
+            report = write_report(paths, page, sweeps[0].file.stem if len(sweeps) == 1 else "sweeps", shown=not as_json)
         except RingfenceError as error:  # what the page needs may not be installed here; the runs are there
-            remark(f"no report: {as_options(error)} Later: ringfence report {work.path / 'runs'}/*")
+            remark(f"no report: {as_options(error)} Later: ringfence report {first / 'runs'}/*")
     if not as_json:
         return
     jobs = [
@@ -153,13 +198,13 @@ def _print_results(sweep: Sweep, schedule: Schedule, as_json: bool, whole: bool)
             "name": job.name,
             "command": job.command,
             "state": schedule.states[job.key],
-            "minutes": work.measured(job),
-            "out": str(work.path / job.out),
+            "minutes": job.work.measured(job),
+            "out": str(job.work.path / job.out),
             "missing": schedule.missing(job),
         }
         for job in schedule.chosen
     ]
-    print_json({"sweep": str(sweep.file), "jobs": jobs, "report": report})
+    print_json({"sweep": _names(sweeps), "jobs": jobs, "report": report})
 
 
 @contextmanager
@@ -198,7 +243,7 @@ class Shown:
             None if left is None else 60 * left,
         )
         for job in running:
-            self._show(job.key, 0, 1, one_line(self._schedule.work.last_words(job)))
+            self._show(job.key, 0, 1, one_line(job.work.last_words(job)))
 
     def _done(self) -> str:
         states = self._schedule.states.values()
@@ -214,19 +259,19 @@ def announce(schedule: Schedule, every: Sequence[Job]) -> None:
     from ringfence.sweep import Estimates
 
     waiting = schedule.waiting()
-    estimates = Estimates(every, schedule.work)
+    estimates = Estimates(every)
     known = [minutes for job in waiting if (minutes := estimates.of(job)) is not None]
     unknown = len(waiting) - len(known)
     took = [] if not known else [f"about {in_words(60 * sum(known))} of device time"]
     took += [] if not unknown else [f"{unknown} of unknown length"]
     told = f"{len(waiting)} of {len(schedule.chosen)} jobs to do" + (f" ({', '.join(took)})" if waiting else "")
-    remark(f"{told}, in {schedule.work.path}")
+    remark(f"{told}, in {', '.join(dict.fromkeys(str(job.work.path) for job in schedule.chosen))}")
 
 
 def conclude(schedule: Schedule) -> None:
     """What is not done, and why."""
-    work = schedule.work
     for job in schedule.chosen:
+        work = job.work
         if schedule.states[job.key] == "failed":
             remark(f"failed: {job.key}: {work.last_words(job, 3)}\nall it printed: {work.path / work.log_of(job)}")
     for job in schedule.blocked():

@@ -21,6 +21,8 @@ from ringfence.sweep.worker import answer_work
 ClickException: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What a wrong command line raises: of the click that typer uses, which may be its own."""
 PROGRAM = (sys.executable, "-m", "ringfence.cli.sweep_commands")
+BEGINS = {"train": 1.0, "certify": 0.25}
+"""Minutes of a GPU before the first step of a command that is compiled or recorded."""
 SUMMARY = "summary.json"
 """What a run folder holds once the run has ended."""
 
@@ -42,9 +44,10 @@ class SweepCommands:
     def check(self, words: Sequence[str]) -> Checked:
         """What the command makes, and which trainings may share a process with it."""
         described, out = job_of(words), Path(words[list(words).index("--out") + 1])
+        begins = BEGINS.get(words[0], 0.0) if "--compile" in words or "--graph" in words else 0.0
         if words[0] != "train":
-            return Checked((out / ("attack.json" if words[0] == "attack" else SUMMARY),))
-        return Checked(tuple(described.files), described.process)
+            return Checked((out / ("attack.json" if words[0] == "attack" else SUMMARY),), None, begins)
+        return Checked(tuple(described.files), described.process, begins, 1 / max(described.job.epochs, 1))
 
 
 def run(commands: list[list[str]]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -111,19 +111,28 @@ def read_cifar10(path: Path, split: str) -> Pair:
     """Images (N, 3, 32, 32) and labels from an npz or a single batch, or a folder with npz files or such batches."""
     if path.is_file():
         return _single(path, split)
-    npz = path / "cifar10.npz"
-    if npz.is_file():
-        return _labelled(npz, split)
+    files, reader = _cifar10(path, split)
+    return _joined(reader(file) for file in files)
+
+
+def cifar10_files(path: Path, split: str) -> list[Path]:
+    """The files of a folder that read_cifar10 reads."""
+    return _cifar10(path, split)[0]
+
+
+def _cifar10(path: Path, split: str) -> tuple[list[Path], Callable[[Path], Pair]]:
+    """The first whole set of files that is there, and what reads each of them."""
     batches = ["test_batch"] if split == "test" else [f"data_batch_{i}" for i in range(1, 6)]
     parts = ["test"] if split == "test" else [f"train_part{i}" for i in range(1, 6)]
     for folder in (path, path / "cifar-10-batches-py", path / "cifar-10-batches-bin"):
         for names, reader in (
+            (["cifar10.npz"], lambda file: _labelled(file, split)),
             ([f"cifar10_{part}.npz" for part in parts], lambda file: _labelled(file, split)),
             (batches, read_cifar_python),
             ([f"{batch}.bin" for batch in batches], read_cifar_binary),
         ):
             if all((folder / name).is_file() for name in names):
-                return _joined(reader(folder / name) for name in names)
+                return [folder / name for name in names], reader
     raise _nothing(path, f"cifar10_{parts[0]}.npz, {batches[0]} or {batches[0]}.bin")
 
 

@@ -1,7 +1,8 @@
 """Sweeps: many trainings and certifications from one file, in one go or in many sittings."""
 
-from ringfence.sweep.job import Checked, Commands, Job, SweepFolder, pack, unpack
-from ringfence.sweep.read import Sweep, read_sweep
+from ringfence.sweep.job import Checked, Commands, Job, SweepFolder
+from ringfence.sweep.packing import Limits, Packed, Packing, unpack
+from ringfence.sweep.read import Sweep, asked_for, read_sweep
 from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, seconds_of
 from ringfence.sweep.worker import Worker
 
@@ -10,13 +11,16 @@ __all__ = [
     "Commands",
     "Estimates",
     "Job",
+    "Limits",
+    "Packed",
+    "Packing",
     "Schedule",
     "State",
     "Sweep",
     "SweepFolder",
     "Watch",
     "Worker",
-    "pack",
+    "asked_for",
     "read_sweep",
     "seconds_of",
     "unpack",

@@ -1,21 +1,18 @@
-"""A job of a sweep, and the folder that a sweep works in: what is there, what is done, what it took, and the folder as
-archives small enough to travel."""
+"""A job of a sweep, and the folder that a sweep works in: what is there, what is done, what it took."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import tarfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from ringfence.errors import ArgumentError, DataError, ModelError
+from ringfence.errors import ArgumentError, ModelError
 from ringfence.models.zoo import zoo_root
-from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, write_json, writing_errors
+from ringfence.store.atomic import write_json, writing_errors
 
 MARKS = Path("jobs")
 """Folder of a note and a log for each job."""
@@ -26,10 +23,13 @@ class Checked:
     """What a command said once all its settings were checked, nothing having been loaded.
 
     makes: what exists once it is done. shares: jobs with the same text may run in one process; None: each in its own.
+    begins: minutes before its first step. first: share of its work that is lost unless it is done in one go.
     """
 
     makes: tuple[Path, ...]
     shares: str | None = None
+    begins: float = 0.0
+    first: float = 0.0
 
 
 class Commands(Protocol):
@@ -53,7 +53,8 @@ class Commands(Protocol):
 class Job:
     """One command of a sweep. All paths are relative to the work folder, so that settings name no machine.
 
-    entry: its name as the file has it, braces and all. needs: keys of the jobs that come before it.
+    entry: its name as the file has it, braces and all. needs: keys of the jobs that come before it. given: trainings it
+    uses that the file does not make, below a zoo's folder. sweep: its file's name, where jobs of several run together.
     """
 
     name: str
@@ -62,21 +63,38 @@ class Job:
     out: Path
     entry: str
     line: int
+    work: SweepFolder = field(repr=False)
     needs: tuple[str, ...] = ()
     minutes: float | None = None
     checked: Checked = Checked(())
+    given: tuple[Path, ...] = ()
+    sweep: str = ""
 
     @property
     def key(self) -> str:
         """Names it among all jobs: a training and a run may have the same name."""
-        return f"{self.command} {self.name}"
+        return key_of(self.sweep, self.command, self.name)
+
+    @property
+    def done(self) -> bool:
+        """Whether it ended well with the settings that the file has now, and what it made is still there."""
+        return self.work.done(self)
+
+
+def key_of(sweep: str, command: str, name: str) -> str:
+    """What names a job among all that run together."""
+    return f"{sweep}: {command} {name}" if sweep else f"{command} {name}"
 
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder of a sweep: ``zoo`` (trained networks), ``runs``, ``jobs`` (notes and logs), ``data``, ``here``."""
+    """The folder of a sweep: ``zoo`` (trained networks), ``runs``, ``jobs`` (notes and logs), ``data``, ``here``.
+
+    name: what its files are filed under where they travel with those of other sweeps.
+    """
 
     path: Path
+    name: str = "sweep"
 
     def prepare(self, here: Path, data: Path | None, given: Iterable[Path], zoos: Iterable[Path]) -> None:
         """Make it; links lead to the data and to the sweep file's folder, and trainings made elsewhere are copied."""
@@ -88,7 +106,7 @@ class SweepFolder:
                     self._link(name, target)
             for one in given:
                 if not (self.path / "zoo" / one).exists():
-                    _copy(found_in(zoos, one), self.path / "zoo" / one)
+                    copy_training(found_in(zoos, one), self.path / "zoo" / one)
 
     def zoos(self) -> list[Path]:
         """Where trainings may lie that the file uses and does not make."""
@@ -124,7 +142,37 @@ class SweepFolder:
 
     def done(self, job: Job) -> bool:
         """Whether it ended well with the settings that the file has now, and what it made is still there."""
-        return self._note(job).get("words") == list(job.words) and self.there(job)
+        return self._note(job).get("words") == list(job.words) and (self.elsewhere(job) or self.there(job))
+
+    def elsewhere(self, job: Job) -> bool:
+        """Whether what it made is kept in another place."""
+        return self._note(job).get("elsewhere") is True
+
+    def adopted(self, job: Job) -> bool:
+        """Whether what it made was made elsewhere, and is kept there, too."""
+        return self.elsewhere(job) or self._note(job).get("adopted") is True
+
+    def adopt(self, jobs: Sequence[Job], kept: Iterable[Path], zoos: Sequence[Path]) -> list[Job]:
+        """Take jobs for done whose runs are kept in these folders, or whose trainings in a zoo, under their names.
+
+        Of a training that something still needs the weights must be there, and are copied.
+        """
+        runs = {file.parent.name for folder in kept for file in folder.rglob("summary.json")}
+        left = [job for job in jobs if not job.done]
+        for job in [one for one in left if one.command != "train" and one.name in runs]:
+            write_json(self.note_of(job), done_elsewhere(job))
+        needed = {key for job in jobs if not job.done for key in job.needs}
+        for job in [one for one in left if one.command == "train"]:
+            place = found_in(zoos, job.out.relative_to("zoo"))
+            if place is None or not (place / "config.json").is_file() or place == self.path / job.out:
+                continue
+            if all((place / one.relative_to(job.out)).exists() for one in job.checked.makes):
+                shutil.rmtree(self.path / job.out, ignore_errors=True)
+                copy_training(place, self.path / job.out)
+                write_json(self.note_of(job), {"words": list(job.words), "adopted": True})
+            elif job.key not in needed:
+                write_json(self.note_of(job), done_elsewhere(job))
+        return [job for job in left if job.done]
 
     def there(self, job: Job) -> bool:
         """Whether what it makes is there, whoever made it."""
@@ -166,7 +214,13 @@ def found_in(zoos: Iterable[Path], name: Path) -> Path | None:
     return None
 
 
-def _copy(source: Path | None, target: Path) -> None:
+def done_elsewhere(job: Job) -> dict[str, Any]:
+    """A note that it ended well, and what it made is kept in another place."""
+    return {"words": list(job.words), "elsewhere": True}
+
+
+def copy_training(source: Path | None, target: Path) -> None:
+    """A training's folder, or a lone file of weights, as found_in found it."""
     if source is None:  # it was there when the file was read
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -174,95 +228,3 @@ def _copy(source: Path | None, target: Path) -> None:
         shutil.copytree(source, target)
     else:
         shutil.copy(source, target.parent / source.name)
-
-
-LIMIT = 14
-"""MiB of an archive at most; only a single file that is larger goes beyond it."""
-ENTRY = 1536
-"""Bytes that a file's header and padding take in a tar at most."""
-
-
-def pack(chosen: Sequence[Job], every: Sequence[Job], work: SweepFolder, out: Path, mib: float = LIMIT) -> list[Path]:
-    """``work-N.tgz``: what the chosen jobs made; where one is not done, what it needs too, so that it can go on."""
-    by_key = {job.key: job for job in every}
-    wanted = {job.key: job for job in chosen}
-    for job in chosen:
-        if not work.done(job):
-            wanted |= {key: by_key[key] for key in job.needs}
-    files = sorted({file for job in wanted.values() for file in _files(job, work)})
-    out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob("work-*.tgz"):
-        old.unlink()
-    made = []
-    for number, group in enumerate(_groups(files, int(mib * 2**20)), 1):
-        made.append(out / f"work-{number}.tgz")
-        with tarfile.open(made[-1], "w:gz", compresslevel=6) as tar:
-            for file in group:
-                tar.add(file, arcname=file.relative_to(work.path).as_posix(), recursive=False)
-    return made
-
-
-def unpack(place: Path, every: Iterable[Job], work: SweepFolder) -> list[Path]:
-    """Every archive of a folder into the work folder. What a job has there is replaced as a whole: records of an older
-    state are none of the new one's. Where an archive is broken nothing is touched.
-    """
-    archives = sorted(place.glob("*.tgz"))
-    if not archives:
-        raise DataError(str(place), "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
-    with writing_errors(work.path):
-        work.path.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=work.path) as fresh:
-            for archive in archives:
-                _extract(archive, Path(fresh))
-            for job in every:
-                if (Path(fresh) / job.out).exists():
-                    shutil.rmtree(work.path / job.out, ignore_errors=True)
-            for file in [one for one in Path(fresh).rglob("*") if one.is_symlink() or not one.is_dir()]:
-                target = work.path / file.relative_to(fresh)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(target)
-    return archives
-
-
-def _extract(archive: Path, folder: Path) -> None:
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, OSError, EOFError) as error:
-        rule = "must be a whole archive that a sweep packed"
-        raise DataError(str(archive), rule, error, "Copy it anew.") from error
-
-
-def _files(job: Job, work: SweepFolder) -> Iterator[Path]:
-    """What a job made, its note and its log; checkpoints only of members that are not finished."""
-    yield from (file for file in (work.note_of(job), work.path / work.log_of(job)) if file.exists())
-    folder = work.path / job.out
-    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if not file.is_file() or file.name == LOCK or file.name.startswith(TEMPORARY_PREFIX):
-            continue
-        if job.command != "train" or file.parent == folder or file.name == "log.csv" or not _finished(file.parent):
-            yield file
-
-
-def _finished(folder: Path) -> bool:
-    """Whether the weights of ``member-<i>``, or of all that are trained together in ``joint``, were exported."""
-    training = folder.parent
-    if folder.name.startswith("member-"):
-        return (training / f"final-{folder.name.removeprefix('member-')}.safetensors").exists()
-    members = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
-    return all((training / f"final-{i}.safetensors").exists() for i in range(members))
-
-
-def _groups(files: Iterable[Path], limit: int) -> list[list[Path]]:
-    """In as few groups as they fit in one by one."""
-    groups: list[list[Path]] = []
-    room: list[int] = []
-    for file in files:
-        size = file.stat().st_size + ENTRY
-        place = next((i for i, left in enumerate(room) if left >= size), len(groups))
-        if place == len(groups):
-            groups.append([])
-            room.append(limit)
-        groups[place].append(file)
-        room[place] -= size
-    return groups

@@ -24,14 +24,14 @@ DEATHS = 3
 class RayWorker:
     """A worker as Schedule knows it, inside an actor with its share of a GPU."""
 
-    def __init__(self, ray: Any, engine: Ray, program: Sequence[str], folder: Path) -> None:
-        self._ray, self._engine, self._made_of = ray, engine, (list(program), folder.resolve())
+    def __init__(self, ray: Any, engine: Ray, program: Sequence[str]) -> None:
+        self._ray, self._engine, self._program = ray, engine, list(program)
         self._actor: ActorHandle[Any] | None = None
         self._deaths = 0
 
-    def begin(self, commands: Sequence[Sequence[str]], log: Path) -> None:
+    def begin(self, commands: Sequence[Sequence[str]], folder: Path, log: Path) -> None:
         """Run commands at the same time, wherever there is room."""
-        self._told, self._deaths = (commands, log), 0
+        self._told, self._deaths = (commands, folder.resolve(), log), 0
         self._start()
 
     def code(self) -> int | None:
@@ -44,7 +44,7 @@ class RayWorker:
         except self._ray.exceptions.RayError as error:
             self._actor = None
             self._deaths += 1
-            log = self._made_of[1] / self._told[1]
+            log = self._told[1] / self._told[2]
             with log.open("a", encoding="utf-8") as file:
                 file.write(f"error: the worker of this job is gone: {reason_of(error)}\n")
             if self._deaths > DEATHS:
@@ -69,18 +69,18 @@ class RayWorker:
     def _start(self) -> None:
         if self._actor is None:
             actor = self._ray.remote(max_concurrency=3, max_restarts=0, **self._engine.options)(_Runner)
-            self._actor = actor.remote(*self._made_of)
+            self._actor = actor.remote(self._program)
         self._asked: ObjectRef[Any] = self._actor.run.remote(*self._told)
 
 
 class _Runner:
     """A process of its own beside the actor, on its machine: it sees the devices that the actor was given."""
 
-    def __init__(self, program: Sequence[str], folder: Path) -> None:
-        self._worker = Worker([sys.executable, *program[1:]], folder)  # Python may lie elsewhere here
+    def __init__(self, program: Sequence[str]) -> None:
+        self._worker = Worker([sys.executable, *program[1:]])  # Python may lie elsewhere here
 
-    def run(self, commands: Sequence[Sequence[str]], log: Path) -> int:
-        self._worker.begin(commands, log)
+    def run(self, commands: Sequence[Sequence[str]], folder: Path, log: Path) -> int:
+        self._worker.begin(commands, folder, log)
         while (code := self._worker.code()) is None:
             time.sleep(0.1)
         return code

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -34,7 +34,7 @@ from typing import Any
 
 from ringfence.errors import ArgumentError, DataError, RingfenceError
 from ringfence.sweep.document import Lines, combinations, filled, is_plain, read_document, text_of
-from ringfence.sweep.job import Commands, Job, SweepFolder, found_in
+from ringfence.sweep.job import Commands, Job, SweepFolder, found_in, key_of
 
 SWEEP = {"about": str, "zoo": str, "data": str, "shared": dict, "always": dict, "full": dict, "tiny": dict}
 ENTRY = {"name": str, "each": (dict, list), "use": list, "settings": (dict, str), "arguments": list, "needs": list}
@@ -49,49 +49,81 @@ _MADE = re.compile(rf"(?<![\w./-])(zoo|runs)(?:(?<=zoo)[:/]({_PART}(?:/{_PART})?
 
 @dataclass(frozen=True)
 class Sweep:
-    """A file that can run. given: trainings that its jobs use and that it does not make, below a zoo's folder."""
+    """A file that can run, in its folder."""
 
     file: Path
     about: str
     data: str | None
     jobs: tuple[Job, ...]
-    given: tuple[Path, ...]
+    work: SweepFolder
+
+    @property
+    def given(self) -> list[Path]:
+        """Trainings that its jobs use and that it does not make, below a zoo's folder."""
+        return sorted({one for job in self.jobs for one in job.given})
 
     def chosen(self, only: Sequence[str] = (), command: str | None = None) -> list[Job]:
         """The jobs whose name begins so (several by commas), of this command."""
-        begins = tuple(part.strip() for one in only or [""] for part in one.split(","))
-        found = [job for job in self.jobs if job.name.startswith(begins) and command in (None, job.command)]
+        found = [job for job in self.jobs if asked_for(job, only, command)]
         if not found:
-            asked = ("only", ",".join(begins)) if only else ("phase", command)
+            asked = ("only", ",".join(only)) if only else ("phase", command)
             raise ArgumentError(asked[0], f"must leave jobs of {self.file}", asked[1], "See what there is with `list`.")
         return found
 
-    def check_data(self, data: Path | None, work: SweepFolder) -> None:
+    def check_data(self, data: Path | None) -> None:
         """Refuse to begin without the data that the jobs need."""
         if data is not None and not data.is_dir():
             raise ArgumentError("data", "must be a folder", data, "Jobs find its files as data/NAME.")
-        if data is None and self.data is not None and not (work.path / "data").exists():
+        if data is None and self.data is not None and not (self.work.path / "data").exists():
             raise ArgumentError("data", f"{self.file.name} needs a folder with {self.data}", "none", "Name it.")
 
 
-def read_sweep(file: Path, commands: Commands, tiny: bool = False, zoos: Iterable[Path] = ()) -> Sweep:
-    """The file, checked as a whole; a DataError lists everything that is wrong with it."""
-    reader = _Reader(read_document(file), commands, tiny, list(zoos))
+def asked_for(job: Job, only: Sequence[str] = (), command: str | None = None) -> bool:
+    """Whether the job's name begins so (several by commas), and it is of this command."""
+    begins = tuple(part.strip() for one in only or [""] for part in one.split(","))
+    return job.name.startswith(begins) and command in (None, job.command)
+
+
+def read_sweep(
+    file: Path,
+    commands: Commands,
+    tiny: bool = False,
+    zoos: Iterable[Path] = (),
+    work: SweepFolder | None = None,
+    sweep: str = "",
+    wanted: Callable[[Job], bool] = lambda _: True,
+) -> Sweep:
+    """The file, checked as a whole; a DataError lists everything that is wrong with it.
+
+    work: its folder. sweep: begins the keys of its jobs. wanted: the jobs whose given trainings a zoo must have.
+    """
+    work = work or SweepFolder(Path("runs") / file.stem, file.stem)
+    reader = _Reader(read_document(file), commands, tiny, list(zoos), work, sweep, wanted)
     jobs = reader.jobs()
     if reader.problems:
         count = len(reader.problems)
         told = "\n".join([f"{count} problem{'s'[: count != 1]}", *dict.fromkeys(reader.problems)]).rstrip(".")
         raise DataError(str(file), "must be a sweep that can run", told, "See docs/sweep.md.")
     about, data = reader.document.get("about"), reader.document.get("data")
-    return Sweep(file, str(about or "").strip(), data, jobs, tuple(sorted(reader.given)))
+    return Sweep(file, str(about or "").strip(), data, jobs, work)
 
 
 class _Reader:
     """Collects jobs and problems."""
 
-    def __init__(self, document: Lines, commands: Commands, tiny: bool, zoos: list[Path]) -> None:
-        self.document, self.problems, self.given = document, list[str](), set[Path]()
+    def __init__(
+        self,
+        document: Lines,
+        commands: Commands,
+        tiny: bool,
+        zoos: list[Path],
+        work: SweepFolder,
+        sweep: str,
+        wanted: Callable[[Job], bool],
+    ) -> None:
+        self.document, self.problems = document, list[str]()
         self._commands, self._tiny, self._zoos = commands, tiny, zoos
+        self._work, self._sweep, self._wanted = work, sweep, wanted
         self._makers, self._first = dict[Path, str](), dict[tuple[int, str], int]()
         self._kinds = {**SWEEP, **dict.fromkeys(commands.names, list)}
         for key in list(document):
@@ -170,9 +202,10 @@ class _Reader:
             first = self._first.setdefault((entry.line, str(error)), len(self.problems))
             if first == len(self.problems):  # the same mistake in every job of a grid is told once
                 self.problems.append(f"{where}: {error}")
-            self._makers[out] = f"{command} {name}"  # those that wait for it are not wrong
+            self._makers[out] = key_of(self._sweep, command, name)  # those that wait for it are not wrong
             return
-        yield Job(name, command, tuple(words), out, entry["name"], entry.line, needs, minutes, checked)
+        at = (entry["name"], entry.line, self._work)
+        yield Job(name, command, tuple(words), out, *at, needs, minutes, checked, sweep=self._sweep)
 
     def _settings(self, entry: Lines, command: str, known: dict[str, Any]) -> dict[str, Any]:
         """Everything that is said about a job; what stands nearer to it wins, and with --tiny what is tiny."""
@@ -201,6 +234,7 @@ class _Reader:
         """The job with the keys of those it needs: those it names, and those that make what its words name."""
         by_out = self._makers
         needed: dict[str, None] = {}
+        given: dict[Path, None] = {}
         for name in job.needs:
             places = (Path("zoo", self._zoo, name), Path("runs", name))
             key = next((by_out[place] for place in places if place in by_out and place != job.out), None)
@@ -213,12 +247,12 @@ class _Reader:
                 name = training or run
                 if (place := Path(kind, name)) in by_out:
                     needed[by_out[place]] = None
-                elif run or found_in(self._zoos, Path(name)) is None:
+                elif run or (found_in(self._zoos, Path(name)) is None and self._wanted(job)):
                     told = f"{place.as_posix()} is made by no job of this file{'' if run else ', and no zoo has it'}"
                     self.problems.append(f"line {job.line}, {job.key}: {told}")
                 else:
-                    self.given.add(Path(name))
-        return replace(job, needs=tuple(needed))
+                    given[Path(name)] = None
+        return replace(job, needs=tuple(needed), given=tuple(given))
 
     def _ordered(self, jobs: list[Job]) -> tuple[Job, ...]:
         """In the order of the file; a ring of jobs that wait for each other is a problem."""

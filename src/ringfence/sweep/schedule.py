@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, Literal, Protocol
 
 from ringfence.errors import ArgumentError
-from ringfence.sweep.job import Job, SweepFolder
+from ringfence.sweep.job import Job
 from ringfence.sweep.worker import Runs
 
 State = Literal["done", "failed", "stopped", "waiting"]
@@ -47,15 +47,17 @@ class _Group:
 class Estimates:
     """Device minutes of jobs: what it took, what the file says, or what others of the same entry took."""
 
-    def __init__(self, every: Sequence[Job], work: SweepFolder) -> None:
-        self._work = work
-        measured = [(job, minutes) for job in every if (minutes := work.measured(job)) is not None]
+    def __init__(self, every: Sequence[Job]) -> None:
+        measured = [(job, minutes) for job in every if (minutes := job.work.measured(job)) is not None]
         self._measured = {job.key: minutes for job, minutes in measured}
-        self._like = {job.entry: fmean(m for one, m in measured if one.entry == job.entry) for job, _ in measured}
+        alike: dict[tuple[str, str], list[float]] = {}
+        for job, minutes in measured:
+            alike.setdefault((job.sweep, job.entry), []).append(minutes)
+        self._like = {entry: fmean(each) for entry, each in alike.items()}
 
     def of(self, job: Job) -> float | None:
         """The minutes; None where nobody knows."""
-        known = (self._measured.get(job.key), job.minutes, self._like.get(job.entry))
+        known = (self._measured.get(job.key), job.minutes, self._like.get((job.sweep, job.entry)))
         return next((minutes for minutes in known if minutes is not None), None)
 
     def total(self, jobs: Sequence[Job]) -> float | None:
@@ -65,11 +67,11 @@ class Estimates:
 
     def rows(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         """Entry by entry: how many jobs, how many of them are done, the minutes of all and of those left."""
-        found: dict[tuple[str, str], dict[str, Any]] = {}
+        found: dict[tuple[str, str, str], dict[str, Any]] = {}
         for job in jobs:
             at = {"command": job.command, "name": job.entry, "jobs": 0, "done": 0, "minutes": 0.0, "left": 0.0}
-            row = found.setdefault((job.command, job.entry), at)
-            minutes, done = self.of(job), self._work.done(job)
+            row = found.setdefault((job.sweep, job.command, job.entry), at)
+            minutes, done = self.of(job), job.done
             row["jobs"] += 1
             row["done"] += done
             row["minutes"] = None if None in (minutes, row["minutes"]) else row["minutes"] + minutes
@@ -92,13 +94,14 @@ def seconds_of(budget: str | None) -> float | None:
 
 
 class Schedule:
-    """The chosen jobs of a sweep. every: all of its jobs; workers: those that run them."""
+    """The chosen jobs of one or more sweeps, begun in this order. every: all of their jobs; workers: who runs them."""
 
-    def __init__(self, chosen: Sequence[Job], every: Sequence[Job], work: SweepFolder, workers: Sequence[Runs]) -> None:
-        self.chosen, self.work = tuple(chosen), work
-        self.states: dict[str, State] = {job.key: "done" if work.done(job) else "waiting" for job in chosen}
-        self._there = {job.key for job in every if job.key not in self.states and work.there(job)}
-        self._estimates = Estimates(every, work)
+    def __init__(self, chosen: Sequence[Job], every: Sequence[Job], workers: Sequence[Runs]) -> None:
+        self.chosen = tuple(chosen)
+        self.states: dict[str, State] = {job.key: "done" if job.done else "waiting" for job in chosen}
+        self._there = {job.key for job in every if job.key not in self.states and job.work.there(job)}
+        self._estimates = Estimates(every)
+        self._until: float | None = None
         self._idle = list(workers)
         self._running: list[_Group] = []
         self._alone: set[str] = set()
@@ -121,12 +124,16 @@ class Schedule:
         return [job for job in waiting if job.key not in coming]
 
     def run(self, watch: Watch, seconds: float | None = None) -> None:
-        """Run what is not done until the seconds are over: then what is running is stopped, and goes on next time."""
+        """Run what is not done until the seconds are over: then what is running is stopped, and goes on next time.
+        What would not come as far as its first checkpoint by then is not begun.
+        """
         begun = time.monotonic()
+        self._until = None if seconds is None else begun + seconds
         try:
             while seconds is None or time.monotonic() - begun < seconds:
                 while (group := self._next()) is not None:
-                    group.worker.begin([job.words for job in group.jobs], self.work.begin_log(group.jobs))
+                    work = group.jobs[0].work
+                    group.worker.begin([job.words for job in group.jobs], work.path, work.begin_log(group.jobs))
                     self._running.append(group)
                     watch.begin(group.jobs)
                 if not self._running:
@@ -145,14 +152,23 @@ class Schedule:
         ready = [job for job in self.chosen if self.states[job.key] == "waiting" and job.key not in busy]
         ready = [job for job in ready if not self.missing(job)]
         free = len(self._idle) + len(self._running) - len(busy)
-        if not ready or free < 1 or not self._idle:
+        if free < 1 or not self._idle or not (ready := [job for job in ready if self._fits(job, len(busy) + 1)]):
             return None
         first = ready[0]
         group = [first]
         if first.checked.shares is not None and first.key not in self._alone:
-            alike = [job for job in ready if job.checked.shares == first.checked.shares and job.key not in self._alone]
-            group = alike[:free]
+            kind = (first.work, first.checked.shares)
+            alike = [job for job in ready if (job.work, job.checked.shares) == kind and job.key not in self._alone]
+            while len(group) < min(free, len(alike)) and self._fits(first, len(busy) + len(group) + 1):
+                group.append(alike[len(group)])
         return _Group(group, self._idle.pop(0))
+
+    def _fits(self, job: Job, beside: int) -> bool:
+        """Whether it comes as far as its first checkpoint while so many share the device; who knows no minutes, may."""
+        if self._until is None:
+            return True
+        minutes = job.checked.begins + job.checked.first * beside * (self._estimates.of(job) or 0.0)
+        return time.monotonic() + 60 * minutes < self._until
 
     def _end(self, group: _Group, code: int, watch: Watch) -> None:
         """Note how it ended; those that failed together are tried alone, so that one does not stop the others."""
@@ -162,10 +178,10 @@ class Schedule:
             self._alone |= {job.key for job in group.jobs}
             return
         for job in group.jobs:
-            if code == 0 and self.work.there(job):
+            if code == 0 and job.work.there(job):
                 self.states[job.key] = "done"
                 self._finished += self._estimates.of(job) or 0.0
-                self.work.end(job, group.minutes)
+                job.work.end(job, group.minutes)
             else:
                 self.states[job.key] = "failed"
             watch.end(job, self.states[job.key], group.minutes)

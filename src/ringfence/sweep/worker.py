@@ -1,8 +1,8 @@
 """A worker of a sweep, seen from both sides: the schedule that gives it work, and the program that does it.
 
-The program reads a line for each piece of work, {"commands": [[word, ...], ...], "log": FILE}, and answers each with a
-line that holds the exit code: libraries, device and compiler are loaded once for each of them. When nobody speaks to it
-any more it stops what it is doing, as by Ctrl-C: so it ends when the sweep ends, however that ends.
+The program reads a line for each piece of work, {"commands": [[word, ...], ...], "folder": DIR, "log": FILE in it}, and
+answers each with a line that holds the exit code: libraries, device and compiler are loaded once for each of them. When
+nobody speaks to it any more it stops what it is doing, as by Ctrl-C: so it ends when the sweep ends, however that ends.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ GRACE = 60.0
 class Runs(Protocol):
     """A worker as the schedule sees it, wherever it is."""
 
-    def begin(self, commands: Sequence[Sequence[str]], log: Path) -> None:
-        """Run commands at the same time; log, relative to the work folder, takes what they print."""
+    def begin(self, commands: Sequence[Sequence[str]], folder: Path, log: Path) -> None:
+        """Run commands at the same time in a work folder; log, relative to it, takes what they print."""
 
     def code(self) -> int | None:
         """The exit code of what it runs, None while it runs."""
@@ -45,16 +45,16 @@ class Runs(Protocol):
 class Worker:
     """One such process; it is started by its first command, and anew after one that ended it."""
 
-    def __init__(self, program: Sequence[str], folder: Path) -> None:
-        self._program, self._folder = list(program), folder
+    def __init__(self, program: Sequence[str]) -> None:
+        self._program = list(program)
         self._process: subprocess.Popen[str] | None = None
 
-    def begin(self, commands: Sequence[Sequence[str]], log: Path) -> None:
-        """Run commands at the same time; log, relative to the work folder, takes what they print."""
+    def begin(self, commands: Sequence[Sequence[str]], folder: Path, log: Path) -> None:
+        """Run commands at the same time in a work folder; log, relative to it, takes what they print."""
         if self._process is None:
-            self._process = _started(self._program, self._folder)
+            self._process = _started(self._program, folder)
         assert self._process.stdin is not None
-        told = {"commands": [list(words) for words in commands], "log": log.as_posix()}
+        told = {"commands": [list(words) for words in commands], "folder": str(folder.resolve()), "log": log.as_posix()}
         with contextlib.suppress(BrokenPipeError):  # it is gone; code() finds out
             self._process.stdin.write(json.dumps(told) + "\n")
             self._process.stdin.flush()
@@ -120,6 +120,7 @@ def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int]) ->
         while (line := work.get()) is not None:
             busy.set()
             told = json.loads(line)
+            os.chdir(told["folder"])
             log = os.open(told["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(log, 1)
             os.dup2(log, 2)

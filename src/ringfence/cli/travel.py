@@ -1,0 +1,127 @@
+"""Options of ``ringfence sweep`` by which work goes to a machine without network, and comes back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfence.cli.console import remark
+from ringfence.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ringfence.sweep import Job, Sweep
+
+PANEL = "A machine without network"
+
+
+@dataclass(frozen=True)
+class TravelOptions:
+    """What is brought along before, and what is packed afterwards."""
+
+    pack: Annotated[
+        Path | None,
+        typer.Option(
+            help="Pack what jobs made into archives there, every minute and at the end.", rich_help_panel=PANEL
+        ),
+    ] = None
+    pack_mib: Annotated[float, typer.Option(help="Size of an archive at most, in MiB.", rich_help_panel=PANEL)] = 14.0
+    pack_files: Annotated[
+        int | None, typer.Option(min=1, help="Number of archives at most.", rich_help_panel=PANEL)
+    ] = None
+    pack_total: Annotated[
+        float | None, typer.Option(help="Size of all archives at most, in MiB.", rich_help_panel=PANEL)
+    ] = None
+    unpack: Annotated[
+        list[Path] | None,
+        typer.Option(help="Before, unpack the archives of this folder, or what --carry made.", rich_help_panel=PANEL),
+    ] = None
+    carry: Annotated[
+        Path | None,
+        typer.Option(help="Run nothing; gather there all that the jobs need.", rich_help_panel=PANEL),
+    ] = None
+    carry_mib: Annotated[
+        float, typer.Option(help="Size of a folder to carry at most, in MiB.", rich_help_panel=PANEL)
+    ] = 50.0
+    libraries: Annotated[
+        str | None,
+        typer.Option(help="Carry these, too: installed libraries or wheels, by commas.", rich_help_panel=PANEL),
+    ] = None
+    kept: Annotated[
+        list[Path] | None,
+        typer.Option(help="Jobs are done whose runs lie here, or whose weights in a zoo.", rich_help_panel=PANEL),
+    ] = None
+
+    def check(self, data: Path | None) -> None:
+        """Refuse sizes that nothing fits into; make the folder that carried data goes to."""
+        for name in ("pack_mib", "pack_total", "carry_mib"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ArgumentError(name, "must be a size above 0, in MiB", value, "Use e.g. 14.")
+        if data is not None and any((folder / "data").is_dir() for folder in self.unpack or ()):
+            data.mkdir(parents=True, exist_ok=True)
+
+    def zoos(self) -> list[Path]:
+        """Zoos that were carried here."""
+        return [folder / "zoo" for folder in self.unpack or () if (folder / "zoo").is_dir()]
+
+    def bring(self, sweeps: Sequence[Sweep], data: Path | None) -> None:
+        """Unpack what was carried: data, and what jobs made elsewhere."""
+        from ringfence.sweep import unpack
+        from ringfence.sweep.carry import unpack_data
+
+        every = [job for sweep in sweeps for job in sweep.jobs]
+        for folder in self.unpack or ():
+            carried = any((folder / name).is_dir() for name in ("lib", "zoo", "data"))
+            if (folder / "data").is_dir():
+                if data is None:
+                    raise ArgumentError("data", "must be the folder for the data that was carried", "none", "Name it.")
+                for name in unpack_data(folder, data):
+                    remark(f"unpacked: {data / name}")
+            if not carried or any(folder.glob("*.tgz")):
+                for name in unpack(folder, every):
+                    remark(f"not unpacked: what {folder} holds of {name}; name its file, too")
+
+    def adopt(self, sweeps: Sequence[Sweep], zoos: Sequence[Path]) -> None:
+        """Take for done what is kept, and what came along with a carried zoo."""
+        places = zoos if self.kept else self.zoos()
+        for sweep in sweeps if places else ():
+            if found := sweep.work.adopt(sweep.jobs, self.kept or (), places):
+                remark(f"done before: {len(found)} jobs of {sweep.file}")
+
+    def gather(self, chosen: Sequence[Job], sweeps: Sequence[Sweep], data: Path | None, zoos: Sequence[Path]) -> None:
+        """Make the folders to carry, and tell their sizes."""
+        from ringfence.sweep.carry import make_carry
+
+        assert self.carry is not None
+        every = [job for sweep in sweeps for job in sweep.jobs]
+        libraries = [one.strip() for one in (self.libraries or "").split(",") if one.strip()]
+        for part in make_carry(chosen, every, data, zoos, libraries, self.carry, self.carry_mib):
+            remark(f"carry: {part.path} ({part.mib:.1f} MiB)")
+            for name, size in part.holds:
+                remark(f"  {name} {size:.1f} MiB")
+
+    @contextmanager
+    def packed(self, chosen: Sequence[Job], sweeps: Sequence[Sweep]) -> Iterator[None]:
+        """Pack meanwhile and afterwards, whatever ends what is done meanwhile."""
+        from ringfence.sweep import Limits, Packing
+
+        if self.pack is None:
+            yield
+            return
+        limits = Limits(self.pack_mib, self.pack_files, self.pack_total)
+        packing = Packing(chosen, [job for sweep in sweeps for job in sweep.jobs], self.pack, limits)
+        try:
+            with packing.meanwhile():
+                yield
+        finally:
+            made = packing.pack()
+            for archive in made.archives:
+                remark(f"packed: {archive} ({archive.stat().st_size / 2**20:.1f} MiB)")
+            for key in made.left_out:
+                remark(f"not packed, for want of room: {key}")

@@ -1,0 +1,244 @@
+"""What jobs made as archives small enough to travel, written again and again: whatever ends a sweep leaves them."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from typing import final
+
+from ringfence.errors import DataError
+from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, writing_errors
+from ringfence.sweep.job import MARKS, Job, done_elsewhere
+
+ENTRY = 1536
+"""Bytes that a file's header and padding take in a tar at most."""
+TRIES = 5
+"""Times that a job's files are read until none of them changed meanwhile."""
+PAUSE = 60.0
+"""Seconds between two packings of what is being made."""
+Contents = dict[str, bytes | Path]
+"""Name in an archive -> bytes, or what a link leads to."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """mib: of an archive, unless a single file is larger; files: archives; total: MiB of all. None: as they come."""
+
+    mib: float = 14.0
+    files: int | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Archives that were written, and the keys of jobs that found no room in them."""
+
+    archives: list[Path]
+    left_out: list[str]
+
+
+@final
+@dataclass
+class Packing:
+    """``work-N.tgz`` in ``out``: what the chosen jobs made; where one is not done, what was made here for it, too.
+
+    light: of what is done only the note that it is; trainings that are needed travel otherwise (carry.py).
+    """
+
+    chosen: Sequence[Job]
+    every: Sequence[Job]
+    out: Path
+    limits: Limits = Limits()
+    light: bool = False
+    _last: dict[str, Contents] = field(default_factory=dict)
+
+    def pack(self) -> Packed:
+        """Write all archives anew, then put them in the place of those before. What is done goes first."""
+        needed = {key for job in self.chosen if not job.done for key in job.needs}
+        wanted = {job.key: job for job in (*self.chosen, *(job for job in self.every if job.key in needed))}
+        boxes, left_out = _Boxes(self.limits), []
+        for job in sorted(wanted.values(), key=lambda job: not job.done):  # a stable sort
+            if not boxes.put(self._contents(job, job.key in needed)):
+                left_out.append(job.key)
+        self.out.mkdir(parents=True, exist_ok=True)
+        beside = self.out.resolve().parent  # half an archive must not travel
+        same = beside.stat().st_dev == self.out.stat().st_dev
+        with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=beside if same else self.out) as fresh:
+            names = [f"work-{number}.tgz" for number in range(1, len(boxes.boxes) + 1)]
+            for name, box in zip(names, boxes.boxes, strict=True):
+                _write(Path(fresh, name), box)
+            for name in names:
+                Path(fresh, name).replace(self.out / name)
+        for old in self.out.glob("work-*.tgz"):
+            if old.name not in names:
+                old.unlink()
+        return Packed([self.out / name for name in names], left_out)
+
+    def _contents(self, job: Job, needed: bool) -> Contents:
+        if job.done and self.light and not needed:
+            return {_name(job, job.work.note_of(job)): json.dumps(done_elsewhere(job)).encode()}
+        if job.done and (job.command == "train" if self.light else job.work.adopted(job)):
+            return {}
+        found = _snapshot(job)
+        self._last[job.key] = self._last.get(job.key, {}) if found is None else found
+        return self._last[job.key]
+
+    @contextmanager
+    def meanwhile(self, pause: float = PAUSE) -> Iterator[None]:
+        """Pack every so many seconds while something else goes on."""
+        over = Event()
+
+        def keep_packing() -> None:
+            while not over.wait(pause):
+                self.pack()
+
+        thread = Thread(target=keep_packing, name="packing", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+@final
+class _Boxes:
+    """Contents in as few archives as they fit in one by one, a job's all or none."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.boxes: list[Contents] = []
+        self._room: list[int] = []
+        self._limits, self._all = limits, 0
+
+    def put(self, contents: Contents) -> bool:
+        """Whether there was room for them."""
+        sizes = {name: ENTRY + (0 if isinstance(one, Path) else len(one)) for name, one in contents.items()}
+        room, places = list(self._room), {}
+        for name, size in sizes.items():
+            place = next((i for i, left in enumerate(room) if left >= size), len(room))
+            if place == len(room):
+                room.append(int(self._limits.mib * 2**20))
+            places[name] = place
+            room[place] -= size
+        taken, most = self._all + sum(sizes.values()), self._limits.total
+        if (most is not None and taken > most * 2**20) or (self._limits.files or len(room)) < len(room):
+            return False
+        self._all, self._room = taken, room
+        self.boxes += [{} for _ in range(len(room) - len(self.boxes))]
+        for name, place in places.items():
+            self.boxes[place][name] = contents[name]
+        return True
+
+
+def _write(archive: Path, contents: Contents) -> None:
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:  # weights hardly get smaller
+        for name, one in contents.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode = 0o644
+            if isinstance(one, Path):
+                entry.type, entry.linkname = tarfile.SYMTYPE, one.as_posix()
+                tar.addfile(entry)
+            else:
+                entry.size = len(one)
+                tar.addfile(entry, io.BytesIO(one))
+
+
+def _snapshot(job: Job) -> Contents | None:
+    """All files of a job at one moment; None where it went on writing all the time."""
+    for _ in range(TRIES):
+        try:
+            before = {file: file.lstat() for file in _files(job)}
+            found: Contents = {}
+            for file in before:
+                found[_name(job, file)] = file.readlink() if file.is_symlink() else file.read_bytes()
+            after = {file: file.lstat() for file in _files(job)}
+        except (FileNotFoundError, ValueError):  # it was replaced, or its config is being written
+            continue
+        if [(file, one.st_mtime_ns, one.st_size) for file, one in before.items()] == [
+            (file, one.st_mtime_ns, one.st_size) for file, one in after.items()
+        ]:
+            return found
+    return None
+
+
+def _name(job: Job, file: Path) -> str:
+    return f"{job.work.name}/{file.relative_to(job.work.path).as_posix()}"
+
+
+def _files(job: Job) -> Iterator[Path]:
+    """What a job made, its note and its log; checkpoints only of members that are not finished."""
+    work = job.work
+    yield from (file for file in (work.note_of(job), work.path / work.log_of(job)) if file.exists())
+    folder = work.path / job.out
+    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        if not file.is_file() or file.name == LOCK or file.name.startswith(TEMPORARY_PREFIX):
+            continue
+        if job.command != "train" or file.parent == folder or file.name == "log.csv" or not _finished(file.parent):
+            yield file
+
+
+def _finished(folder: Path) -> bool:
+    """Whether the weights of ``member-<i>``, or of all that are trained together in ``joint``, were exported."""
+    training = folder.parent
+    if folder.name.startswith("member-"):
+        return (training / f"final-{folder.name.removeprefix('member-')}.safetensors").exists()
+    members = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
+    return all((training / f"final-{i}.safetensors").exists() for i in range(members))
+
+
+def unpack(place: Path, every: Iterable[Job]) -> list[str]:
+    """Every archive of a folder into the jobs' work folders; the names of sweeps in it that no job is of.
+
+    What a job has there is replaced as a whole: records of an older state are none of the new one's. The same archives
+    are taken in once, so that they never undo what was done since. Where one is broken nothing is touched.
+    """
+    archives = sorted(place.glob("*.tgz"))
+    if not archives:
+        raise DataError(str(place), "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
+    these = sha256(b"".join(sha256(archive.read_bytes()).digest() for archive in archives)).hexdigest()
+    jobs: dict[Path, list[Job]] = {}
+    for job in every:
+        jobs.setdefault(job.work.path, []).append(job)
+    strangers: set[str] = set()
+    for path, own in jobs.items():
+        name, known = own[0].work.name, path / MARKS / "unpacked.txt"
+        if known.is_file() and these in known.read_text(encoding="ascii").split():
+            continue
+        with writing_errors(path):
+            known.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=path) as fresh:
+                for archive in archives:
+                    _extract(archive, Path(fresh))
+                _take_in(Path(fresh, name), path, own)
+                strangers |= {one.name for one in Path(fresh).iterdir()}
+            with known.open("a", encoding="ascii") as file:
+                file.write(f"{these}\n")
+    return sorted(strangers - {own[0].work.name for own in jobs.values()})
+
+
+def _take_in(fresh: Path, path: Path, own: Iterable[Job]) -> None:
+    for job in own:
+        if (fresh / job.out).exists():
+            shutil.rmtree(path / job.out, ignore_errors=True)
+    for file in [one for one in fresh.rglob("*") if one.is_symlink() or not one.is_dir()]:
+        target = path / file.relative_to(fresh)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(target)
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        rule = "must be a whole archive that a sweep packed"
+        raise DataError(str(archive), rule, error, "Copy it anew.") from error
