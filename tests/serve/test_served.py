@@ -382,6 +382,28 @@ def test_closing_answers_what_was_taken(serve: Serve) -> None:
         served.ask(inputs(1)[0], SHORT)
 
 
+def test_a_job_that_is_taken_while_the_model_closes_is_left_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the end would wait for all of its draws: it is neither in line any more nor yet in work."""
+    _, served = gated(serve, draws=100_000, seconds=600.0, usual_seconds=600.0)
+    taken, closed, take, (worker,) = threading.Event(), threading.Event(), served._waiting.take, served._threads
+
+    def late(*parts: Any, **how: Any) -> Asked | None:
+        found = take(*parts, **how)
+        if found is not None and found.background:
+            taken.set()
+            assert closed.wait(60)
+        return found
+
+    monkeypatch.setattr(served._waiting, "take", late)
+    monkeypatch.setattr(served, "_threads", [Mock(join=lambda: (closed.set(), worker.join()))])
+    served.ask(inputs(1)[0], SHORT).answer.result(60)  # since when it takes by what stands above
+    job = served.ask(inputs(1)[0], Question(0.001, None, None), background=True)
+    assert taken.wait(60)
+    served.close()
+    assert job.course.left
+    assert job.answer.done()
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -11,13 +11,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 BEAT = 1.0
 """Seconds after which the load of models is told, where nothing else is."""
 SILENCE = 10 * BEAT
 """Seconds without a word after which whoever should tell something hangs."""
 log = logging.getLogger("ringfence.serve")
+T = TypeVar("T")
+
+
+def gathered(queue: SimpleQueue[T], seconds: float | None = None) -> list[T]:
+    """All that a queue holds, once it holds anything; nothing where it stays empty for so long."""
+    items: list[T] = []
+    with suppress(Empty):
+        items.append(queue.get(timeout=seconds))
+        while True:
+            items.append(queue.get_nowait())
+    return items
 
 
 @final
@@ -48,11 +59,7 @@ class Line:
 
     def _send(self) -> None:
         while True:
-            items = []
-            with suppress(Empty):
-                items.append(self._out.get(timeout=None if self._news is None else BEAT))
-                while True:
-                    items.append(self._out.get_nowait())
+            items = gathered(self._out, None if self._news is None else BEAT)
             if self._news is not None:
                 items.insert(0, self._news())  # before answers: whoever hears that there is none may ask why
             try:

@@ -66,7 +66,7 @@ class Waiting:
     """Requests that nobody works on yet: those with a deadline first, a bounded number of them."""
 
     def __init__(self, most: int, pace: Pace) -> None:
-        self._most, self._pace, self._closed, self._changed = most, pace, False, threading.Condition()
+        self._most, self._pace, self.closed, self._changed = most, pace, False, threading.Condition()
         self._urgent: deque[Asked] = deque()
         self._background: deque[Asked] = deque()
         self._idle = 0  # devices that wait here for something to do
@@ -77,7 +77,7 @@ class Waiting:
     def put(self, asked: Asked) -> None:
         """Add one; refused where there are too many, or no more are taken."""
         with self._changed:
-            if self._closed:
+            if self.closed:
                 raise Gone("is not taken any more", "a server that stops")
             if not asked.background and len(self._urgent) >= self._most:
                 raise Busy(f"waits where {self._most} others do already", "one more")
@@ -91,11 +91,11 @@ class Waiting:
         do leave one for each that has nothing. background: whether a job's would be taken.
         """
         with self._changed:
-            if not (block or self._closed) and len(self._urgent) + len(self._background) <= self._idle:
+            if not (block or self.closed) and len(self._urgent) + len(self._background) <= self._idle:
                 return None
             while True:
                 found = self._next(background, 0.0 if block else self._pace.least)
-                if found is not None or self._closed or not block:
+                if found is not None or self.closed or not block:
                     return found
                 self._idle += 1
                 self._changed.wait()
@@ -113,7 +113,7 @@ class Waiting:
     def close(self) -> None:
         """Take no more; jobs that have not begun stay undone."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             for asked in self._background:
                 asked.answer.set_exception(Gone("was not begun", "a server that stops"))
             self._background.clear()
@@ -223,7 +223,7 @@ class Served(Model):
         self._flights.append(flights)
         try:
             while (first := self._waiting.take(block=True)) is not None:
-                arriving = Arriving(first, self._waiting, flights)
+                arriving = self._arriving(first, flights)
                 for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
                     now = time.monotonic()
@@ -234,6 +234,17 @@ class Served(Model):
                     item.answer.set_result(records[0])
         except BaseException as error:  # whatever it was, nobody may wait for ever
             self._break(flights, error)
+
+    def _arriving(self, first: Asked, flights: Flights) -> Iterator[tuple[Input, Mapping[str, int]] | None]:
+        """A request, and then whatever waits when the loop asks for more: None while nothing does."""
+        asked: Asked | None = first
+        while True:
+            if asked is not None:
+                flights.take_on(asked)
+                if asked.background and self._waiting.closed:  # since close() looked for jobs that must leave
+                    asked.leave()
+            yield None if asked is None else (asked, {})
+            asked = self._waiting.take(block=False, background=lambda: flights.jobs < BACKGROUND)
 
     def _break(self, flights: Flights, error: BaseException) -> None:
         """Nothing that was decided since the model was last seen unchanged is answered.
@@ -250,31 +261,6 @@ class Served(Model):
         for asked in left:
             if not asked.answer.done():
                 asked.answer.set_exception(Gone("needs a model that stays as it was", self.broken))
-
-
-@final
-class Arriving:
-    """What waits now, as the loop wants it: an iterator that may have more after it had none."""
-
-    def __init__(self, first: Asked, waiting: Waiting, flights: Flights) -> None:
-        self._first: Asked | None = first
-        self._waiting, self._flights = waiting, flights
-
-    def __iter__(self) -> Iterator[tuple[Input, Mapping[str, int]]]:
-        return self
-
-    def __next__(self) -> tuple[Input, Mapping[str, int]]:
-        found, self._first = self._first, None
-        if found is None:
-            found = self._waiting.take(block=False, background=self._room_for_jobs)
-        if found is None:
-            raise StopIteration
-        self._flights.everything.add(found)
-        found.answer.add_done_callback(lambda _: self._flights.everything.discard(found))
-        return found, {}
-
-    def _room_for_jobs(self) -> bool:
-        return sum(item.background for item in self._flights.open_now.values()) < BACKGROUND
 
 
 def _anytime(certification: Certification, limits: Limits) -> Anytime:

@@ -285,6 +285,16 @@ class Flights:
         self._of_slot: dict[int, InFlight] = {}
         self.everything: set[Asked] = set()  # with those that are decided and wait to be confirmed
 
+    @property
+    def jobs(self) -> int:
+        """How many requests in work are of jobs."""
+        return sum(one.background for one in self.open_now.values())
+
+    def take_on(self, asked: Asked) -> None:
+        """Answer for a request from now on, until it has its answer."""
+        self.everything.add(asked)
+        asked.answer.add_done_callback(lambda _: self.everything.discard(asked))
+
     def open(self, item: Input, facts: Mapping[str, int] | None = None) -> int:
         """Begin with a request."""
         assert isinstance(item, Asked)
