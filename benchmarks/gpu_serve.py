@@ -151,8 +151,8 @@ def models(options: argparse.Namespace) -> list[Served]:
 def serve(options: argparse.Namespace) -> None:
     """The server: tells what it does without HTTP, then where it listens, and serves until it is ended."""
     make = partial(models, options)
-    with stopped_cleanly(), nullcontext() if options.together else in_own_process(make) as office:
-        found = make() if office is None else office.models
+    with stopped_cleanly(), nullcontext() if options.together else in_own_process(make) as process:
+        found = make() if process is None else process.models
         server = http_server(create_app(found, limits=found[0].limits), 30)
         listening = create_server(("127.0.0.1", options.port))
         own_process()

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
+from ringfence.serve.channel import gathered
 from ringfence.serve.limits import Busy, Gone, Limits, Question
-from ringfence.serve.line import gathered
 from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer, JobState, Settings
 from ringfence.serve.served import BACKGROUND

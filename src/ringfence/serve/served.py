@@ -27,10 +27,10 @@ from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
-from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.limits import Busy, Gone, Limits
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
+from ringfence.serve.sharing import Asked, Flights, Shared
 from ringfence.store.atomic import read_file, writing_errors
 from ringfence.work import Execution
 
@@ -176,27 +176,11 @@ class Served(Model):
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
 
-    def ask(
-        self,
-        x: Tensor,
-        question: Question,
-        *,
-        watch: Callable[[Bounds], None] | None = None,
-        background: bool = False,
-        came: float | None = None,
-    ) -> Asked:
-        """Put an input in line for the devices."""
-        came = time.monotonic() if came is None else came
-        if not background:
-            self.check_room(question, came)
-        self.check_shape(x)
-        key = self.noise_key(x, question.alpha)
-        test = self.test(question)
-        asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)
-        asked.course.came = came
-        asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
+    def _identify(self, x: Tensor, alpha: float) -> int:
+        return self.noise_key(x, alpha)
+
+    def _enqueue(self, asked: Asked) -> None:
         self._waiting.put(asked)
-        return asked
 
     @property
     def load(self) -> Load:

@@ -67,14 +67,14 @@ class Asked(Input):
     """An input with what is asked about it; watch hears of every look but the last.
 
     background: of a job, whose budget counts from when it begins; others must have their answer before it ends.
-    leaving: hears that nobody waits for the answer any more.
+    leaving: called once nobody waits for the answer any more.
     """
 
     question: Question = field(kw_only=True)
     test: Anytime = field(kw_only=True)
     background: bool = field(default=False, kw_only=True)
     watch: Callable[[Bounds], None] | None = field(default=None, kw_only=True)
-    leaving: Callable[[], None] | None = field(default=None, kw_only=True)
+    leaving: list[Callable[[], None]] = field(default_factory=list, kw_only=True)
     answer: Future[Record] = field(default_factory=Future, kw_only=True)
     course: Course = field(default_factory=Course, kw_only=True)
 
@@ -87,8 +87,8 @@ class Asked(Input):
     def leave(self) -> None:
         """Nobody waits for the answer any more."""
         self.course.left = True
-        if self.leaving is not None:
-            self.leaving()
+        for told in self.leaving:
+            told()
 
     def over(self, moment: float) -> bool:
         """Whether drawing for it ends by then; of a job not before its first look, which it can wait for."""
