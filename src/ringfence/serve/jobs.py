@@ -29,7 +29,7 @@ from ringfence.record import Record
 from ringfence.serve.channel import gathered
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.model import Model
-from ringfence.serve.schemas import Answer, JobState, Settings
+from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import BACKGROUND
 from ringfence.serve.sharing import Asked, Bounds
 from ringfence.store.atomic import locked
@@ -139,7 +139,7 @@ class Jobs:
         return JobState(
             id=job,
             model=model,
-            asked=Settings(**json.loads(asked)),
+            asked=Question(**json.loads(asked)),
             state="done" if done == inputs else "waiting",
             inputs=inputs,
             answered=done - len(failed),

@@ -94,7 +94,7 @@ class Service:
             raise NotFound("model", f"must be one of {', '.join(self.models)}", name[:80], "See /v1/model.")
         return next(iter(self.models.values())) if name is None else self.models[name]
 
-    def said(self, served: Model, asked: Asked, record: Record, signed: bool) -> Answer | Certificate:
+    def said(self, served: Model, asked: Asked, signed: bool, record: Record) -> Answer | Certificate:
         """The answer, signed where that was asked for."""
         answer = Answer.of(served, asked, record)
         return self.key.certificate(answer, served.shape) if signed and self.key else answer
@@ -110,12 +110,7 @@ class Service:
             (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.load.draws),
             (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.load.batches),
             (GaugeMetricFamily, "ringfence_in_work", "Requests that are drawn for.", lambda one: one.load.in_work),
-            (
-                GaugeMetricFamily,
-                "ringfence_waiting",
-                "Requests that nobody works on yet.",
-                lambda one: one.load.waiting,
-            ),
+            (GaugeMetricFamily, "ringfence_waiting", "Requests that wait in line.", lambda one: one.load.waiting),
             (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
         ]
         for kind, name, about, value in figures:

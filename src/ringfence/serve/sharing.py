@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
+from operator import attrgetter
 from typing import final
 
 import numpy as np
@@ -151,30 +152,16 @@ class Shared:
         self._number = count()
         self._decided, self._stepped = 0, 0.0
 
-    @property
-    def slots(self) -> int:
-        """How many inputs can be in work at once."""
-        return self._engine.slots
-
-    @property
-    def drawn(self) -> int:
-        """Draws until now."""
-        return self._engine.drawn
-
-    @property
-    def batches(self) -> int:
-        """Batches until now."""
-        return self._engine.batches
-
-    @property
-    def confirmed(self) -> int:
-        """The last batch known to come from an unchanged classifier."""
-        return self._engine.confirmed
+    # As the engine has them (driver.Drawn).
+    slots = property(attrgetter("_engine.slots"))
+    drawn = property(attrgetter("_engine.drawn"))
+    batches = property(attrgetter("_engine.batches"))
+    confirmed = property(attrgetter("_engine.confirmed"))
 
     @property
     def hungry(self) -> bool:
         """Whether there is a slot."""
-        return len(self._places) < self.slots
+        return len(self._places) < self._engine.slots
 
     def admit(self, input_id: int, lifted: Tensor) -> int:
         """Place an input."""
@@ -211,12 +198,8 @@ class Shared:
                 continue
             draws = min(place.left, share)
             self._engine.submit(place.slot, place.stage, place.start, draws)
-            place.start, place.left, place.had, place.queued = (
-                place.start + draws,
-                place.left - draws,
-                place.had + draws,
-                True,
-            )
+            place.start, place.left, place.had = place.start + draws, place.left - draws, place.had + draws
+            place.queued = True
 
     def step(self) -> Finished | None:
         """Run one batch; whole requests that are complete by now."""
