@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -135,12 +137,12 @@ def test_bounds_are_heard_and_whoever_leaves_is_let_go(digits: list[Tensor]) -> 
         waiting.leave()
         record = long.answer.result(20)
         assert record.draws < 100_000_000
-        assert long.course.late
+        assert long.timing.late
         assert [one.draws for one in heard] == sorted(one.draws for one in heard)
         assert all(isinstance(one, Bounds) and one.radius <= record.radius for one in heard)
         assert not job.answer.done()
         model.close()
-        assert isinstance(job.answer.exception(60), Gone) or job.course.left, "a job stays undone"
+        assert isinstance(job.answer.exception(60), Gone) or job.timing.left, "a job stays undone"
         with pytest.raises(Gone):
             model.ask(digits[0], LONG).answer.result(60)
 
@@ -278,6 +280,12 @@ def test_errors_are_the_same_in_another_process(error: RingfenceError) -> None:
     assert str(again) == str(error)
     assert {**vars(again), "received": ""} == {**vars(error), "received": ""}
     assert again.told({"a": "--a"}) == error.told({"a": "--a"})
+
+
+def test_the_models_process_has_no_part_in_http() -> None:
+    """Nor its memory, nor whatever may be wrong with it, beside the secret."""
+    program = "import sys, ringfence.serve.host; print({'fastapi', 'uvicorn', 'cryptography'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_what_gathers_goes_in_one_message() -> None:

@@ -372,7 +372,7 @@ def test_a_model_that_hangs_is_not_waited_for(
     else:
         assert reply.status_code == 503
     assert "no answer when its time was over" in reply.text
-    assert taken[0].course.left, "nobody works for those who have gone"
+    assert taken[0].timing.left, "nobody works for those who have gone"
 
 
 def test_several_models_are_told_apart(serve: Callable[..., Served], digits: list[Tensor]) -> None:

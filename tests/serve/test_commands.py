@@ -158,7 +158,7 @@ def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tm
     served = serve(draws=10_000_000)
     jobs = Jobs(tmp_path, {"default": served}, Limits())
     job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001), "me")
-    while not any(one.course.first for flights in served._flights for one in list(flights.open_now.values())):
+    while not any(one.timing.first for flights in served._flights for one in list(flights.open_now.values())):
         pass  # it has had a look, whose answer it could give
     served.close()
     jobs.close()  # answers are written beside the work, the last of them now

@@ -400,7 +400,7 @@ def test_a_job_that_is_taken_while_the_model_closes_is_left_too(serve: Serve, mo
     job = served.ask(inputs(1)[0], Question(0.001, None, None), background=True)
     assert taken.wait(60)
     served.close()
-    assert job.course.left
+    assert job.timing.left
     assert job.answer.done()
 
 

@@ -55,8 +55,9 @@ def serve_command(
         from ringfence.serve.apart import in_own_process
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
+        from ringfence.serve.host import tune_process
         from ringfence.serve.served import read_secret
-        from ringfence.serve.service import http_server, own_process
+        from ringfence.serve.service import http_server
 
         known = read_tokens(tokens, os.environ.pop("RINGFENCE_TOKENS", None))  # a process of models would inherit it
         check_address(host, known)
@@ -80,7 +81,7 @@ def serve_command(
             server = http_server(app, round(limits.drain))
             if process is not None:
                 process.when_lost(partial(setattr, server, "should_exit", True))
-            own_process()
+            tune_process()
             server.run(sockets=[listening])
 
 

@@ -30,7 +30,7 @@ from ringfence.serve.channel import SILENCE, Channel
 from ringfence.serve.host import Make, host_models
 from ringfence.serve.limits import Gone
 from ringfence.serve.model import Load, Model, Terms
-from ringfence.serve.sharing import Asked, Bounds, Course
+from ringfence.serve.sharing import Asked, Bounds, Timing
 from ringfence.signals import SIGNALS
 
 LEAVE = 10.0
@@ -73,7 +73,7 @@ class RemoteModel(Model):
 
     def _enqueue(self, asked: Asked) -> None:
         asked.leaving.append(partial(self._process.channel.put, "leave", asked.id))
-        how = (asked.watch is not None, asked.background, asked.course.came, self.pace.reply.seconds)
+        how = (asked.watch is not None, asked.background, asked.timing.came, self.pace.reply.seconds)
         self._process.send(asked, self._place, asked.x.numpy(), asked.question, *how)
 
     def close(self) -> None:
@@ -144,12 +144,12 @@ class ModelsProcess:
         if asked is not None and asked.watch is not None:
             asked.watch(bounds)
 
-    def _answer(self, number: int, course: Course | None, answer: Record | Exception) -> None:
+    def _answer(self, number: int, timing: Timing | None, answer: Record | Exception) -> None:
         asked = self._asked.pop(number, None)
         if asked is None:
             return
-        if course is not None:
-            vars(asked.course).update(vars(course))
+        if timing is not None:
+            vars(asked.timing).update(vars(timing))
         if isinstance(answer, Record):
             asked.answer.set_result(answer)
         else:

@@ -1,4 +1,4 @@
-"""The HTTP application: requests become questions, records become answers; nothing is decided here."""
+"""The HTTP application: requests become questions to a model, its records become answers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from starlette.responses import Response
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
-from ringfence.serve.asking import Certifying, Predicting, Submitting, asked_by, described
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.guards import Guard, body_of, misread, missing, refusal, refuse_others, refused, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Gone, Limits, NotFound, Question
 from ringfence.serve.model import Model
+from ringfence.serve.parameters import CertifyParameters, JobParameters, PredictParameters, described, read_parameters
 from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models, Refused
 from ringfence.serve.service import Service
 from ringfence.serve.sharing import Asked, Bounds
@@ -111,7 +111,7 @@ def _questions(service: Service) -> APIRouter:
     """Asking about one input, and waiting for it."""
     routes = APIRouter(prefix="/v1", responses=_ERRORS)
 
-    async def answered(request: Request, wanted: Predicting, radius: float | None) -> Any:
+    async def answered(request: Request, wanted: PredictParameters, radius: float | None) -> Any:
         served, signed = service.model(wanted.model), wanted.signed
         question = Question.within(served.limits, wanted.alpha, radius, wanted.seconds)
         service.check_signed(signed)
@@ -127,24 +127,24 @@ def _questions(service: Service) -> APIRouter:
         if streamed:
             return await _streamed(asked, heard, said)
         record = await _result(request, asked, heard)
-        served.pace.reply.saw(time.monotonic() - asked.course.ended)
+        served.pace.reply.saw(time.monotonic() - asked.timing.ended)
         # Itself, not for the framework to check and to encode once more.
         return Response(said(record).model_dump_json(), media_type=JSON)
 
-    def about_an_input(path: str, kind: type[Predicting]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def about_an_input(path: str, kind: type[PredictParameters]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         extra = _body("input") | described(kind)
         return routes.post(path, response_model=Answer | Certificate, responses=_answers(), openapi_extra=extra)
 
-    @about_an_input("/certify", Certifying)
+    @about_an_input("/certify", CertifyParameters)
     async def certify(request: Request) -> Any:
         """The class and the radius within which it cannot change; Accept: text/event-stream also shows it grow."""
-        asked = asked_by(request, Certifying)
+        asked = read_parameters(request, CertifyParameters)
         return await answered(request, asked, asked.radius)
 
-    @about_an_input("/predict", Predicting)
+    @about_an_input("/predict", PredictParameters)
     async def predict(request: Request) -> Any:
         """The class alone: certify with the radius 0, which takes the fewest draws."""
-        return await answered(request, asked_by(request, Predicting), 0.0)
+        return await answered(request, read_parameters(request, PredictParameters), 0.0)
 
     return routes
 
@@ -220,10 +220,10 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
             raise NotFound("job", "must be one of yours", job[:80], "Its id is what POST /v1/jobs answered.")
         return found
 
-    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs") | described(Submitting))
+    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs") | described(JobParameters))
     async def submit(request: Request) -> Any:
         """Keep a batch, an array (N, *shape), and answer it when there is time; it survives a restart."""
-        wanted, limits = asked_by(request, Submitting), service.limits
+        wanted, limits = read_parameters(request, JobParameters), service.limits
         served = service.model(wanted.model)
         question = Question.within(served.limits, wanted.alpha, wanted.radius, wanted.seconds, job=True)
         content, kind = await body_of(request, limits)

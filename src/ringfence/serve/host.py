@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -20,7 +22,6 @@ from ringfence.record import Record
 from ringfence.serve.channel import Channel
 from ringfence.serve.limits import Question
 from ringfence.serve.model import Model
-from ringfence.serve.service import own_process
 from ringfence.serve.sharing import Asked
 from ringfence.signals import SIGNALS
 
@@ -28,15 +29,28 @@ Make = Callable[[], Sequence[Model]]
 log = logging.getLogger("ringfence.serve")
 
 
+def tune_process() -> None:
+    """Called once everything is loaded, in a process that does nothing but serve.
+
+    The collector of garbage need not look again through what stays for ever. And threads take turns more often than
+    Python has them do: those of models and of the loop give up the interpreter at every call of torch or of the
+    system, and batches come late where they do not have it back soon.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    sys.setswitchinterval(0.0001)
+
+
 def host_models(connection: Connection, make: Make) -> None:
-    """The other process, from beginning to end."""
+    """All that the models' process does, from beginning to end."""
     for number in SIGNALS:  # which a terminal sends to all: requests end first, and the other process tells when
         signal.signal(number, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     host = Host(connection)
     try:
         host.open(make())
-        own_process()
+        tune_process()
     except RingfenceError as error:
         host.channel.put("failed", error)
     threading.Event().wait()
@@ -50,7 +64,7 @@ def _unforeseen() -> Exception:
 
 @final
 class Host:
-    """The side of the models: one thread hears requests, and another tells what became of them."""
+    """The models' side of the channel: one thread of it hears requests, the other tells what became of them."""
 
     def __init__(self, connection: Connection) -> None:
         self._models: Sequence[Model] = ()
@@ -94,7 +108,7 @@ class Host:
 
     def _answered(self, number: int, asked: Asked, answer: Future[Record]) -> None:
         self._asked.pop(number, None)
-        self.channel.put("answer", number, asked.course, answer.exception() or answer.result())
+        self.channel.put("answer", number, asked.timing, answer.exception() or answer.result())
 
     def _leave(self, number: int) -> None:
         asked = self._asked.get(number)

@@ -233,7 +233,7 @@ class Jobs:
         one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
 
     def _answered(self, job: str, place: int, served: Model, asked: Asked, future: Future[Record]) -> None:
-        if asked.course.left or isinstance(future.exception(), Gone):  # the server stops, or its model broke
+        if asked.timing.left or isinstance(future.exception(), Gone):  # the server stops, or its model broke
             self._tell_all()  # and it stays in hand, unanswered: whoever starts anew takes it up
             return
         self._answers.put([(job, place, lambda: Answer.of(served, asked, future.result()))])

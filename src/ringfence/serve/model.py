@@ -17,7 +17,7 @@ from ringfence.procedures import Anytime, Given
 from ringfence.serve.claim import Claim
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Asked, Bounds, Course
+from ringfence.serve.sharing import Asked, Bounds, Timing
 from ringfence.store import RunConfig
 
 PATIENCE = 0.5
@@ -108,7 +108,7 @@ class Model(ABC):
             test=self.test(question),
             background=background,
             watch=watch,
-            course=Course(came),
+            timing=Timing(came),
         )
         asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
         self._enqueue(asked)

@@ -81,7 +81,7 @@ class Answer(Wire):
             model=served.name,
             prediction=top,
             class_name=None if names is None or top is None else str(names[top]),
-            stopped="deadline" if asked.course.late else "draws" if last else "decided",
+            stopped="deadline" if asked.timing.late else "draws" if last else "decided",
             asked=asked.question,
             radii=dict(record.radii),
             spent=dict(record.spent),

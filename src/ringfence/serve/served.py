@@ -30,7 +30,7 @@ from ringfence.procedures import Anytime
 from ringfence.serve.limits import Busy, Gone, Limits
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Asked, Flights, Shared
+from ringfence.serve.sharing import Asked, Flights, SharedEngine
 from ringfence.store.atomic import read_file, writing_errors
 from ringfence.work import Execution
 
@@ -105,7 +105,7 @@ class Waiting:
         """The next one that has the time that is needed; those without get no answer."""
         while self._urgent:
             asked = self._urgent.popleft()
-            if time.monotonic() + needed < asked.deadline and not asked.course.left:
+            if time.monotonic() + needed < asked.deadline and not asked.timing.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds} s"))
         return self._background.popleft() if self._background and background() else None
@@ -154,7 +154,7 @@ class Served(Model):
         super().__init__(Terms(name, limits, self.loaded.config, shape, data.class_names, usual, given, lattice))
         self._waiting = Waiting(limits.waiting, self.pace)
         self._flights: list[Flights] = []
-        self._engines = [Shared(begun.engine, self.pace) for begun in self._begun]
+        self._engines = [SharedEngine(begun.engine, self.pace) for begun in self._begun]
         self._threads = [
             threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
             for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
@@ -201,7 +201,7 @@ class Served(Model):
 
     # Answering
 
-    def _work(self, begun: Begun, engine: Shared) -> None:
+    def _work(self, begun: Begun, engine: SharedEngine) -> None:
         value, loaded = self.certification, self.loaded
         flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash, self.pace)
         self._flights.append(flights)
@@ -211,10 +211,10 @@ class Served(Model):
                 for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
                     now = time.monotonic()
-                    self.pace.left(now - item.course.began)
-                    self.pace.lead.saw(item.course.first)
-                    self.pace.held.saw(now - item.course.ended)
-                    item.course.ended = now
+                    self.pace.left(now - item.timing.began)
+                    self.pace.lead.saw(item.timing.first)
+                    self.pace.held.saw(now - item.timing.ended)
+                    item.timing.ended = now
                     item.answer.set_result(records[0])
         except BaseException as error:  # whatever it was, nobody may wait for ever
             self._break(flights, error)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,19 +21,6 @@ from ringfence.serve.limits import Limits, NotFound
 from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer
 from ringfence.serve.sharing import Asked
-
-
-def own_process() -> None:
-    """Called once everything is loaded, where a process does nothing but serve.
-
-    What was loaded stays for ever: whoever looks for garbage need not go through it, while requests and the device
-    wait. And the loop and a model's thread give up the interpreter at every call of the system or of torch: each must
-    have it back soon, or batches come late.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
-    sys.setswitchinterval(0.0001)
 
 
 class _Server(uvicorn.Server):

@@ -43,7 +43,7 @@ class Bounds:
 
 
 @dataclass
-class Course:
+class Timing:
     """How a request fares: when it came, began, was last looked at and ended; the draws it has and those it waits for.
 
     until: its deadline, once it has begun; first: seconds up to its first look; late: time ended it; left: nobody waits
@@ -77,39 +77,39 @@ class Asked(Input):
     watch: Callable[[Bounds], None] | None = field(default=None, kw_only=True)
     leaving: list[Callable[[], None]] = field(default_factory=list, kw_only=True)
     answer: Future[Record] = field(default_factory=Future, kw_only=True)
-    course: Course = field(default_factory=Course, kw_only=True)
+    timing: Timing = field(default_factory=Timing, kw_only=True)
 
     @property
     def deadline(self) -> float:
         """By when the answer must be there."""
-        begin = self.course.began if self.background else self.course.came
+        begin = self.timing.began if self.background else self.timing.came
         return np.inf if self.question.seconds is None else begin + self.question.seconds
 
     def leave(self) -> None:
         """Nobody waits for the answer any more."""
-        self.course.left = True
+        self.timing.left = True
         for told in self.leaving:
             told()
 
     def over(self, moment: float) -> bool:
         """Whether drawing for it ends by then; of a job not before its first look, which it can wait for."""
-        course = self.course
-        return course.left or (course.until < moment and (not self.background or course.first > 0))
+        timing = self.timing
+        return timing.left or (timing.until < moment and (not self.background or timing.first > 0))
 
     def late_for(self, draws: int, reserve: float) -> bool:
         """Asked at a look: whether so many draws more would take too long, at the pace of all or of the last ones."""
-        course, now = self.course, time.monotonic()
-        course.drawn += course.wanted
-        each = max((now - course.began) / max(course.drawn, 1), (now - course.looked) / max(course.wanted, 1))
-        course.looked, course.wanted = now, draws
-        if not course.first and course.drawn > self.test.n0:
-            course.first = now - course.began
-        course.late = draws > 0 and (course.left or now + draws * each + reserve > course.until)
-        return course.late
+        timing, now = self.timing, time.monotonic()
+        timing.drawn += timing.wanted
+        each = max((now - timing.began) / max(timing.drawn, 1), (now - timing.looked) / max(timing.wanted, 1))
+        timing.looked, timing.wanted = now, draws
+        if not timing.first and timing.drawn > self.test.n0:
+            timing.first = now - timing.began
+        timing.late = draws > 0 and (timing.left or now + draws * each + reserve > timing.until)
+        return timing.late
 
 
 @dataclass
-class _Place:
+class _InSlot:
     """An input in a slot: draws it has had or queued, those of what it asked for that are not queued, what came so far.
 
     number: how many came before it; queued: a slice is on its way; released: nobody waits for it.
@@ -132,7 +132,7 @@ class _Place:
 
 
 @final
-class Shared:
+class SharedEngine:
     """An engine that requests share: large ones are drawn in slices, and who has had few draws comes before the others.
 
     An input is admitted whenever there is a slot, and does not wait for those that draw long: most need few draws, and
@@ -147,8 +147,8 @@ class Shared:
         self._batches = 2 + engine.ahead  # that all of them have queued or on their way
         self.shape, self.lanes, self.forwards_per_draw = engine.shape, engine.lanes, engine.forwards_per_draw
         self.seconds = engine.seconds
-        self._places: dict[int, _Place] = {}
-        self._turns: list[tuple[tuple[int, int], _Place]] = []  # a heap
+        self._in_slots: dict[int, _InSlot] = {}
+        self._turns: list[tuple[tuple[int, int], _InSlot]] = []  # a heap
         self._number = count()
         self._decided, self._stepped = 0, 0.0
 
@@ -161,45 +161,45 @@ class Shared:
     @property
     def hungry(self) -> bool:
         """Whether there is a slot."""
-        return len(self._places) < self._engine.slots
+        return len(self._in_slots) < self._engine.slots
 
     def admit(self, input_id: int, lifted: Tensor) -> int:
         """Place an input."""
-        if not self._places:
+        if not self._in_slots:
             self._stepped = 0.0  # since the last batch there was nothing to do
         slot = self._engine.admit(input_id, lifted)
-        self._places[slot] = _Place(slot, next(self._number))
+        self._in_slots[slot] = _InSlot(slot, next(self._number))
         return slot
 
     def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
         """Ask for draws, which are queued in slices when it is their turn."""
-        place = self._places[slot]
-        place.stage, place.start, place.left = stage, start, draws
-        heappush(self._turns, (place.turn, place))
+        held = self._in_slots[slot]
+        held.stage, held.start, held.left = stage, start, draws
+        heappush(self._turns, (held.turn, held))
 
     def release(self, slot: int) -> None:
         """Free a slot whose input is decided, or left; once what is on its way for it has come."""
-        place = self._places[slot]
-        place.released, self._decided = True, self._engine.batches
-        if not place.queued:
+        held = self._in_slots[slot]
+        held.released, self._decided = True, self._engine.batches
+        if not held.queued:
             self._free(slot)
 
     def _free(self, slot: int) -> None:
-        del self._places[slot]
+        del self._in_slots[slot]
         self._engine.release(slot)
 
     def _queue(self) -> None:
         """Let those who have had the fewest draws have some more, while fewer than two batches are queued."""
         batch = self._engine.plan.batch
-        share = max(-(-self._batches * batch // max(1, len(self._places) * CHUNK)) * CHUNK, batch // 8)
+        share = max(-(-self._batches * batch // max(1, len(self._in_slots) * CHUNK)) * CHUNK, batch // 8)
         while self._turns and self._engine.pending < 2 * batch:
-            place = heappop(self._turns)[1]
-            if place.released:
+            held = heappop(self._turns)[1]
+            if held.released:
                 continue
-            draws = min(place.left, share)
-            self._engine.submit(place.slot, place.stage, place.start, draws)
-            place.start, place.left, place.had = place.start + draws, place.left - draws, place.had + draws
-            place.queued = True
+            draws = min(held.left, share)
+            self._engine.submit(held.slot, held.stage, held.start, draws)
+            held.start, held.left, held.had = held.start + draws, held.left - draws, held.had + draws
+            held.queued = True
 
     def step(self) -> Finished | None:
         """Run one batch; whole requests that are complete by now."""
@@ -215,18 +215,18 @@ class Shared:
         lanes, rows = self.lanes, list[int]()  # of requests that came in one slice: they are taken as they are
         joined: dict[int, Tally] = {}
         for number, slot in enumerate(finished.slots.tolist()):
-            place = self._places[slot]
-            place.queued = False
-            if place.released:
+            held = self._in_slots[slot]
+            held.queued = False
+            if held.released:
                 self._free(slot)
-            elif place.so_far is None and not place.left:
+            elif held.so_far is None and not held.left:
                 rows.append(number)
             else:
                 part = finished.tally[slice(number * lanes, (number + 1) * lanes)]
-                part = part if place.so_far is None else place.so_far + part
-                place.so_far = part if place.left else None
-                if place.left:
-                    heappush(self._turns, (place.turn, place))
+                part = part if held.so_far is None else held.so_far + part
+                held.so_far = part if held.left else None
+                if held.left:
+                    heappush(self._turns, (held.turn, held))
                 else:
                     joined[slot] = part
         if len(rows) == len(finished.slots):
@@ -253,7 +253,7 @@ class Flights:
 
     def __init__(
         self,
-        engine: Shared,
+        engine: SharedEngine,
         begun: Begun,
         also: tuple[Mechanism, ...],
         lift: Lift,
@@ -284,10 +284,10 @@ class Flights:
         if item.test not in self._flights:
             self._forget()
             self._flights[item.test] = InFlight(self._engine, item.test, *self._parts)
-        item.course.began = item.course.looked = time.monotonic()
+        item.timing.began = item.timing.looked = time.monotonic()
         flight = self._flights[item.test]
         slot = flight.open(item)
-        item.course.wanted, item.course.until = item.test.n0, item.deadline
+        item.timing.wanted, item.timing.until = item.test.n0, item.deadline
         self.open_now[slot], self._of_slot[slot] = item, flight
         return slot
 
@@ -304,13 +304,13 @@ class Flights:
             for slot in slots.tolist():
                 if id(self.open_now[slot]) in gone:
                     del self._of_slot[slot]
-                    self.open_now.pop(slot).course.ended = time.monotonic()
+                    self.open_now.pop(slot).timing.ended = time.monotonic()
                 elif self.open_now[slot].watch is not None:
                     watched.append(slot)
             for item, top, radius, p_a in flight.so_far(watched) if watched else ():
                 assert isinstance(item, Asked)
                 assert item.watch is not None
-                item.watch(Bounds(top, radius, p_a, item.course.drawn, time.monotonic() - item.course.came))
+                item.watch(Bounds(top, radius, p_a, item.timing.drawn, time.monotonic() - item.timing.came))
             yield from decided
         yield from self._stopped()
 
@@ -319,12 +319,12 @@ class Flights:
         until = time.monotonic() + self._reserve
         for slot in [slot for slot, one in self.open_now.items() if one.over(until)]:
             item = self.open_now.pop(slot)
-            item.course.late, item.course.ended = True, time.monotonic()
+            item.timing.late, item.timing.ended = True, time.monotonic()
             for _, records in self._of_slot.pop(slot).stop([slot]):
-                if item.course.first:
+                if item.timing.first:
                     yield item, records
                 else:
-                    self._pace.lead.saw(time.monotonic() - item.course.began)
+                    self._pace.lead.saw(time.monotonic() - item.timing.began)
                     item.answer.set_exception(Gone("had no time for a first look", f"{item.question.seconds} s"))
 
     def _late(self, item: Input, draws: int) -> bool:
