@@ -382,6 +382,20 @@ def test_closing_answers_what_was_taken(serve: Serve) -> None:
         served.ask(inputs(1)[0], SHORT)
 
 
+def test_a_model_that_hangs_does_not_keep_the_server_from_ending(serve: Serve) -> None:
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0, drain=0.1)
+    gate.armed = True
+    asked = served.ask(inputs(1)[0], Question(0.001, 0.0, 600.0))
+    assert gate.reached.wait(60)
+    closing = threading.Thread(target=served.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    waits = closing.is_alive()
+    gate.opened.set()
+    assert asked.answer.result(60).prediction == 1
+    assert not waits
+
+
 def test_a_job_that_is_taken_while_the_model_closes_is_left_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the end would wait for all of its draws: it is neither in line any more nor yet in work."""
     _, served = gated(serve, draws=100_000, seconds=600.0, usual_seconds=600.0)
@@ -395,7 +409,7 @@ def test_a_job_that_is_taken_while_the_model_closes_is_left_too(serve: Serve, mo
         return found
 
     monkeypatch.setattr(served._waiting, "take", late)
-    monkeypatch.setattr(served, "_threads", [Mock(join=lambda: (closed.set(), worker.join()))])
+    monkeypatch.setattr(served, "_threads", [Mock(join=lambda seconds: (closed.set(), worker.join(60)))])
     served.ask(inputs(1)[0], SHORT).answer.result(60)  # since when it takes by what stands above
     job = served.ask(inputs(1)[0], Question(0.001, None, None), background=True)
     assert taken.wait(60)

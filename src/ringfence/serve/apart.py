@@ -77,7 +77,7 @@ class RemoteModel(Model):
         self._process.send(asked, self._place, asked.x.numpy(), asked.question, *how)
 
     def close(self) -> None:
-        """As the model does, there; one that hangs is not waited for any longer."""
+        """As of every model, there; a process that hangs is not waited for any longer."""
         self._process.channel.put("close", self._place)
         self.closed.wait(self.limits.drain)
 

@@ -25,7 +25,7 @@ from ringfence.record import Record
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.guards import Guard, body_of, misread, missing, refusal, refuse_others, refused, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
-from ringfence.serve.jobs import Jobs
+from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Gone, Limits, NotFound, Question
 from ringfence.serve.model import Model
 from ringfence.serve.parameters import CertifyParameters, JobParameters, PredictParameters, described, read_parameters
@@ -256,9 +256,13 @@ async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> As
     """What there is, and then what comes. Listening begins before the state is asked for, and answers are read after
     it: of a job that was done then all of them are on the disk, of another one its end will be heard."""
     heard, put = from_threads()
-    leave = jobs.listen(job, lambda event: put(event) if event[0] != "bounds" or heard.qsize() < PAGE else None)
     told: set[int] = set()
-    try:
+
+    def listener(event: Event) -> None:
+        if event[0] != "bounds" or heard.qsize() < PAGE:
+            put(event)
+
+    with jobs.heard_by(listener, job):
         now = await run_in_threadpool(state)
         for start in range(0, now.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
             for place, answer in enumerate(await run_in_threadpool(jobs.answers, job, start, PAGE), start):
@@ -289,8 +293,6 @@ async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> As
             else:
                 yield _event(name, json.dumps({"place": place, "why": what}))
         yield _event("done", json.dumps({"id": job}))
-    finally:
-        leave()
 
 
 def _answer_event(place: int, answer: str) -> str:

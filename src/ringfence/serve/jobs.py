@@ -49,8 +49,8 @@ T = TypeVar("T")
 UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
-"""Its name (bounds, answer, failed, done, stopped), the place of the input, what there is to tell; of an answer
-nothing, it is on the disk: those who read slowly would hold all of them."""
+"""Its name (bounds, answer, failed, done, stopped), the place of the input, and the bounds or why it failed. An answer
+is not in it: it is on the disk, and listeners that read slowly would hold all of them in memory."""
 Answered = tuple[str, int, Callable[[], Answer]]
 """A job, the place of an input, and what makes its answer."""
 Row = tuple[str, int, str | None, str | None]
@@ -63,7 +63,7 @@ class Jobs:
 
     def __init__(self, folder: Path, models: Mapping[str, Model], limits: Limits) -> None:
         self._models, self._limits = models, limits
-        self._lock, self._heard = threading.RLock(), threading.Lock()  # of the database; of who listens
+        self._lock, self._listening = threading.RLock(), threading.Lock()  # of the database; of the listeners
         with ExitStack() as opened:
             opened.enter_context(locked(folder, named="jobs"))
             self._base = opened.enter_context(_database(folder / FILE))
@@ -154,18 +154,18 @@ class Jobs:
         with self._lock:
             return [row[0] for row in self._base.execute(query, (job, start, most))]
 
-    def listen(self, job: str, heard: Callable[[Event], None]) -> Callable[[], None]:
-        """Hear what happens to a job from now on; returns what ends it."""
-        with self._heard:
-            self._listeners.setdefault(job, []).append(heard)
-
-        def leave() -> None:
-            with self._heard:
-                self._listeners[job].remove(heard)
+    @contextmanager
+    def heard_by(self, listener: Callable[[Event], None], job: str) -> Iterator[None]:
+        """Have a listener hear what happens to a job in this block."""
+        with self._listening:
+            self._listeners.setdefault(job, []).append(listener)
+        try:
+            yield
+        finally:
+            with self._listening:
+                self._listeners[job].remove(listener)
                 if not self._listeners[job]:
                     del self._listeners[job]
-
-        return leave
 
     @property
     def waiting(self) -> int:
@@ -274,14 +274,14 @@ class Jobs:
                 return None
 
     def _tell(self, job: str, event: Event) -> None:
-        with self._heard:
+        with self._listening:
             listeners = list(self._listeners.get(job, ()))
-        for heard in listeners:
-            heard(event)
+        for listener in listeners:
+            listener(event)
 
     def _tell_all(self) -> None:
         """Jobs may have stopped, also those of which nothing is in hand; whoever listens asks for the state."""
-        with self._heard:
+        with self._listening:
             jobs = list(self._listeners)
         for job in jobs:
             self._tell(job, ("stopped", 0, ""))

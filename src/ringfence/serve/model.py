@@ -116,7 +116,7 @@ class Model(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Take no more requests, answer those that are there, and end; jobs are left where they are."""
+        """Take no more requests, answer those that are there within ``drain`` seconds, and end; jobs stay undone."""
 
     def __enter__(self) -> Self:
         return self

@@ -191,13 +191,14 @@ class Served(Model):
         return Load(drawn, batches, slots, in_work, len(self._waiting), pace.stay, pace.least)
 
     def close(self) -> None:
-        """Take no more requests, answer those that are there, and end; jobs are left where they are."""
+        """As of every model; a device that hangs is not waited for any longer."""
         self._waiting.close()
         for asked in [one for flights in self._flights for one in list(flights.everything)]:
             if asked.background:
                 asked.leave()
+        until = time.monotonic() + self.limits.drain
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
     # Answering
 

@@ -1,4 +1,4 @@
-"""Sharing: requests with settings of their own draw from one engine, each its fair part of every batch."""
+"""Sharing: requests, each with settings of its own, draw from one engine and have a fair part of every batch."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Bounds:
 
 @dataclass
 class Timing:
-    """How a request fares: when it came, began, was last looked at and ended; the draws it has and those it waits for.
+    """When a request came, began, was last looked at and ended, by time.monotonic(); 0 for what has not happened.
 
-    until: its deadline, once it has begun; first: seconds up to its first look; late: time ended it; left: nobody waits
-    for it any more.
+    until: its deadline, once it has begun; first: seconds from its beginning to its first look; drawn, wanted: draws
+    it had at its last look, and those it waits for; late: time ended it; left: nobody waits for it any more.
     """
 
     came: float = field(default_factory=time.monotonic)
@@ -110,9 +110,10 @@ class Asked(Input):
 
 @dataclass
 class _InSlot:
-    """An input in a slot: draws it has had or queued, those of what it asked for that are not queued, what came so far.
+    """An input in a slot of the engine, with the request for draws that is being answered in slices.
 
-    number: how many came before it; queued: a slice is on its way; released: nobody waits for it.
+    number: how many inputs came before it; had: draws it was ever queued for; stage, start, left: of the request what
+    is not queued yet; so_far: what its slices brought; queued: one is on its way; released: nobody waits for it.
     """
 
     slot: int
