@@ -123,13 +123,13 @@ def _questions(service: Service) -> APIRouter:
         streamed, (heard, put) = STREAM in request.headers.get("accept", ""), from_threads()
         asked = served.ask(x, question, watch=put if streamed else None, came=came)
         asked.answer.add_done_callback(put)
-        said = partial(service.said, served, asked, signed)
+        reply = partial(service.reply, served, asked, signed)
         if streamed:
-            return await _streamed(asked, heard, said)
+            return await _streamed(asked, heard, reply)
         record = await _result(request, asked, heard)
         served.pace.reply.saw(time.monotonic() - asked.timing.ended)
         # Itself, not for the framework to check and to encode once more.
-        return Response(said(record).model_dump_json(), media_type=JSON)
+        return Response(reply(record).model_dump_json(), media_type=JSON)
 
     def about_an_input(path: str, kind: type[PredictParameters]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         extra = _body("input") | described(kind)
@@ -189,8 +189,8 @@ def _bounds(bounds: Bounds, place: int = 0) -> str:
     return _event("bounds", json.dumps({"place": place, **vars(bounds), "prediction": top}, allow_nan=False))
 
 
-async def _streamed(asked: Asked, heard: Queue[Any], said: Callable[[Record], Answer | Certificate]) -> Response:
-    """Bounds as they grow, then the answer; said: what is told of a record."""
+async def _streamed(asked: Asked, heard: Queue[Any], reply: Callable[[Record], Answer | Certificate]) -> Response:
+    """Bounds as they grow, then the answer; reply: what is told of a record."""
     first = await _next(asked, heard)
     if not isinstance(first, Bounds):
         asked.answer.result()  # refused before anything was drawn: told as such, not by a stream
@@ -201,7 +201,7 @@ async def _streamed(asked: Asked, heard: Queue[Any], said: Callable[[Record], An
             while isinstance(one, Bounds):
                 yield _bounds(one)
                 one = await _next(asked, heard)
-            yield _event("answer", said(asked.answer.result()).model_dump_json())
+            yield _event("answer", reply(asked.answer.result()).model_dump_json())
         except RingfenceError as error:
             yield _event("error", bytes(refusal(error).body).decode())
         finally:

@@ -42,6 +42,7 @@ class Bounds:
     seconds: float
 
 
+@final
 @dataclass
 class Timing:
     """When a request came, began, was last looked at and ended, by time.monotonic(); 0 for what has not happened.
@@ -108,6 +109,7 @@ class Asked(Input):
         return timing.late
 
 
+@final
 @dataclass
 class _InSlot:
     """An input in a slot of the engine, with the request for draws that is being answered in slices.
@@ -134,7 +136,7 @@ class _InSlot:
 
 @final
 class SharedEngine:
-    """An engine that requests share: large ones are drawn in slices, and who has had few draws comes before the others.
+    """An engine of one lane that requests share: large ones are drawn in slices, those that have had few draws first.
 
     An input is admitted whenever there is a slot, and does not wait for those that draw long: most need few draws, and
     the others have an answer already (least attained service, Nuyens and Wierman 2008; by powers of ten, or requests of
@@ -213,7 +215,7 @@ class SharedEngine:
         finished = self._engine.step(ask=self._decided > self._engine.confirmed and self.batches % 4 > 0)
         if finished is None or not len(finished.slots):
             return finished
-        lanes, rows = self.lanes, list[int]()  # of requests that came in one slice: they are taken as they are
+        rows = list[int]()  # of requests that came in one slice: they are taken as they are
         joined: dict[int, Tally] = {}
         for number, slot in enumerate(finished.slots.tolist()):
             held = self._in_slots[slot]
@@ -223,7 +225,7 @@ class SharedEngine:
             elif held.so_far is None and not held.left:
                 rows.append(number)
             else:
-                part = finished.tally[slice(number * lanes, (number + 1) * lanes)]
+                part = finished.tally[slice(number, number + 1)]
                 part = part if held.so_far is None else held.so_far + part
                 held.so_far = part if held.left else None
                 if held.left:
@@ -233,9 +235,8 @@ class SharedEngine:
         if len(rows) == len(finished.slots):
             return finished
         whole = np.array(rows, np.int64)
-        tally = finished.tally[(whole[:, None] * lanes + np.arange(lanes)).ravel()]
         slots = np.concatenate([finished.slots[whole], np.array(list(joined), np.int64)])
-        return Finished(slots, _joined([tally, *joined.values()]))
+        return Finished(slots, _joined([finished.tally[whole], *joined.values()]))
 
     def confirm(self) -> None:
         """Find out about the batches that are not confirmed."""
