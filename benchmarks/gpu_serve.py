@@ -41,10 +41,11 @@ from ringfence.mechanisms import default_mechanism
 from ringfence.procedures import Given
 from ringfence.serve.apart import in_own_process
 from ringfence.serve.app import create_app
+from ringfence.serve.host import tune_process
 from ringfence.serve.limits import Limits, Question
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import LOOK, N0, Served
-from ringfence.serve.service import http_server, own_process
+from ringfence.serve.service import http_server
 from ringfence.signals import stopped_cleanly
 from ringfence.stats import look_schedule
 
@@ -151,11 +152,11 @@ def models(options: argparse.Namespace) -> list[Served]:
 def serve(options: argparse.Namespace) -> None:
     """The server: tells what it does without HTTP, then where it listens, and serves until it is ended."""
     make = partial(models, options)
-    with stopped_cleanly(), nullcontext() if options.together else in_own_process(make) as office:
-        found = make() if office is None else office.models
+    with stopped_cleanly(), nullcontext() if options.together else in_own_process(make) as process:
+        found = make() if process is None else process.models
         server = http_server(create_app(found, limits=found[0].limits), 30)
         listening = create_server(("127.0.0.1", options.port))
-        own_process()
+        tune_process()
         threading.Timer(1.0, lambda: print(json.dumps({"listens": options.port}), flush=True)).start()
         server.run(sockets=[listening])
 

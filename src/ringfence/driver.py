@@ -125,12 +125,13 @@ def confirmed(
     engine: Drawn,
     flight: Flight,
     facts: Facts,
-    items: Iterator[tuple[Input, Mapping[str, int]]],
+    items: Iterator[tuple[Input, Mapping[str, int]] | None],
     on_progress: Callable[[Progress], None],
 ) -> Iterator[tuple[Input, list[Record]]]:
     """All inputs with their records, each once the classifier was seen unchanged after its last draw.
 
-    It ends when everything is decided and there are no more items; where others come later it may be called again.
+    It ends when everything is decided and there are no more items, or None of them for now: where others come later it
+    may be called again.
     """
     begin, decided = time.perf_counter(), 0
     ready: list[tuple[Input, list[Record]]] = []
@@ -149,7 +150,7 @@ def confirmed(
 
 def batches(
     engine: Drawn,
-    items: Iterator[Item],
+    items: Iterator[Item | None],
     begun: Callable[[Item], object],
     settled: Callable[[Finished], Iterable[Result]],
 ) -> Iterator[tuple[int, list[Result]]]:

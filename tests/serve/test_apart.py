@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,14 +22,14 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.errors import ArgumentError, Problems, RingfenceError, StoreError
 from ringfence.sampling import ForwardPlan
-from ringfence.serve.apart import Lost, Office, in_own_process
+from ringfence.serve.apart import Lost, ModelsProcess, in_own_process
 from ringfence.serve.app import create_app
+from ringfence.serve.channel import Channel
+from ringfence.serve.host import host_models
 from ringfence.serve.limits import Busy, Gone, Limits, Question
-from ringfence.serve.line import Line
 from ringfence.serve.schemas import Answer, ModelInfo
 from ringfence.serve.served import Served
 from ringfence.serve.sharing import Bounds
-from ringfence.serve.workshop import work
 
 SECRET = bytes(range(32))
 LONG = Question(0.001, None, 600.0)
@@ -52,7 +54,7 @@ def models(**limits: Any) -> list[Served]:
 
 
 @pytest.fixture(scope="module")
-def office() -> Iterator[Office]:
+def apart() -> Iterator[ModelsProcess]:
     with in_own_process(partial(models, draws=2000, seconds=600.0, usual_seconds=60.0)) as found:
         yield found
         for one in found.models:
@@ -73,23 +75,25 @@ def told(model: Any, asked: Any) -> dict[str, Any]:
 
 
 def test_every_request_has_its_own_answer_the_same_as_in_one_process(
-    office: Office, here: list[Served], digits: list[Tensor]
+    apart: ModelsProcess, here: list[Served], digits: list[Tensor]
 ) -> None:
     questions = [Question(alpha, radius, 600.0) for alpha in (0.001, 0.01) for radius in (0.0, 0.1, None)]
     cases = [(place, x, question) for place in (0, 1) for x in digits[:4] for question in questions]
-    there = [office.models[place].ask(x, question) for place, x, question in cases]  # all at once
+    there = [apart.models[place].ask(x, question) for place, x, question in cases]  # all at once
     for (place, x, question), asked in zip(cases, there, strict=True):
-        assert told(office.models[place], asked) == told(here[place], here[place].ask(x, question))
+        assert told(apart.models[place], asked) == told(here[place], here[place].ask(x, question))
     assert len({asked.answer.result().input_id for asked in there}) == len(cases) / 3, "one for each input and alpha"
 
 
-def test_a_model_is_described_as_in_one_process(office: Office, here: list[Served]) -> None:
-    for one, other in zip(office.models, here, strict=True):
+def test_a_model_is_described_as_in_one_process(apart: ModelsProcess, here: list[Served]) -> None:
+    for one, other in zip(apart.models, here, strict=True):
         assert ModelInfo.of(one, None) == ModelInfo.of(other, None)
         assert one.config_hash == other.config_hash
 
 
-def test_every_route_says_what_it_says_in_one_process(office: Office, here: list[Served], digits: list[Tensor]) -> None:
+def test_every_route_says_what_it_says_in_one_process(
+    apart: ModelsProcess, here: list[Served], digits: list[Tensor]
+) -> None:
     def said(models: list[Any]) -> Iterator[Any]:
         client = TestClient(create_app(models), base_url="http://127.0.0.1")  # without its end, which is the models'
         for path in ("openapi.json", "v1/model", "healthz", "readyz", "", "v1/certify", "v1/jobs"):
@@ -100,14 +104,14 @@ def test_every_route_says_what_it_says_in_one_process(office: Office, here: list
             reply = client.post(f"/v1/certify?{asked}", json={"input": digits[0].tolist()})
             yield asked, reply.status_code, {key: one for key, one in reply.json().items() if key != "seconds"}
 
-    apart = list(said(office.models))
-    assert apart == list(said(here))
-    assert [code for _, code, _ in apart[:7]] == [200, 200, 200, 200, 200, 405, 404]
-    assert [code for _, code, _ in apart[8:]] == [200, 422, 422, 503, 422, 404, 422]
+    there = list(said(apart.models))
+    assert there == list(said(here))
+    assert [code for _, code, _ in there[:7]] == [200, 200, 200, 200, 200, 405, 404]
+    assert [code for _, code, _ in there[8:]] == [200, 422, 422, 503, 422, 404, 422]
 
 
-def test_what_no_model_could_answer_is_refused_at_once(office: Office, digits: list[Tensor]) -> None:
-    first, exact = office.models
+def test_what_no_model_could_answer_is_refused_at_once(apart: ModelsProcess, digits: list[Tensor]) -> None:
+    first, exact = apart.models
     with pytest.raises(ArgumentError, match="must have the shape"):
         first.ask(digits[0][:, 1:], LONG)
     with pytest.raises(ArgumentError, match="cannot be more than"):
@@ -117,8 +121,8 @@ def test_what_no_model_could_answer_is_refused_at_once(office: Office, digits: l
 
 
 def test_bounds_are_heard_and_whoever_leaves_is_let_go(digits: list[Tensor]) -> None:
-    with in_own_process(partial(models, draws=100_000_000, seconds=600.0)) as office:
-        model, heard, begun = office.models[0], list[Bounds](), threading.Event()
+    with in_own_process(partial(models, draws=100_000_000, seconds=600.0)) as apart:
+        model, heard, begun = apart.models[0], list[Bounds](), threading.Event()
 
         def watch(bounds: Bounds) -> None:
             heard.append(bounds)
@@ -133,19 +137,19 @@ def test_bounds_are_heard_and_whoever_leaves_is_let_go(digits: list[Tensor]) -> 
         waiting.leave()
         record = long.answer.result(20)
         assert record.draws < 100_000_000
-        assert long.course.late
+        assert long.timing.late
         assert [one.draws for one in heard] == sorted(one.draws for one in heard)
         assert all(isinstance(one, Bounds) and one.radius <= record.radius for one in heard)
         assert not job.answer.done()
         model.close()
-        assert isinstance(job.answer.exception(60), Gone) or job.course.left, "a job stays undone"
+        assert isinstance(job.answer.exception(60), Gone) or job.timing.left, "a job stays undone"
         with pytest.raises(Gone):
             model.ask(digits[0], LONG).answer.result(60)
 
 
 def test_what_the_model_refuses_is_refused(digits: list[Tensor]) -> None:
-    with in_own_process(partial(models, draws=100_000_000, seconds=600.0, together=1, waiting=1)) as office:
-        asked = [office.models[0].ask(x, LONG) for x in digits[:8]]
+    with in_own_process(partial(models, draws=100_000_000, seconds=600.0, together=1, waiting=1)) as apart:
+        asked = [apart.models[0].ask(x, LONG) for x in digits[:8]]
         refused = [one.answer.exception(60) for one in asked if one.answer.done() or one is asked[-1]]
         assert any(isinstance(one, Busy) and one.after >= 1 for one in refused)
         for one in asked:
@@ -155,9 +159,9 @@ def test_what_the_model_refuses_is_refused(digits: list[Tensor]) -> None:
 def killed(digits: list[Tensor]) -> Iterator[BaseException | None]:
     """What those hear who wait for a model, or ask it, when its process is killed."""
     before, heard = set(active_children()), threading.Event()
-    with in_own_process(partial(models, draws=100_000_000, seconds=600.0)) as office:
-        office.when_lost(heard.set)
-        model, (process,) = office.models[0], set(active_children()) - before
+    with in_own_process(partial(models, draws=100_000_000, seconds=600.0)) as apart:
+        apart.when_lost(heard.set)
+        model, (process,) = apart.models[0], set(active_children()) - before
         asked = model.ask(digits[0], LONG)
         assert process.pid is not None
         for number in (signal.SIGTERM, signal.SIGINT):  # as systems and terminals tell all: requests are to end first
@@ -181,11 +185,11 @@ def test_a_process_that_is_killed_leaves_nobody_waiting(digits: list[Tensor]) ->
 
 
 def test_a_process_that_hangs_is_not_waited_for(digits: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringfence.serve.line.SILENCE", 3.0)
+    monkeypatch.setattr("ringfence.serve.channel.SILENCE", 3.0)
     monkeypatch.setattr("ringfence.serve.apart.LEAVE", 0.5)
     before = set(active_children())
-    with in_own_process(partial(models, draws=2000, seconds=600.0, drain=0.5)) as office:
-        model, (process,) = office.models[0], set(active_children()) - before
+    with in_own_process(partial(models, draws=2000, seconds=600.0, drain=0.5)) as apart:
+        model, (process,) = apart.models[0], set(active_children()) - before
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
         while not model.broken:
@@ -213,7 +217,7 @@ def test_models_end_with_those_who_read_requests_and_their_words() -> None:
     """An end that had to be told first would keep the device for ever."""
     spawn = get_context("spawn")
     here, there = spawn.Pipe()
-    process = spawn.Process(target=work, args=(there, unheard))
+    process = spawn.Process(target=host_models, args=(there, unheard))
     process.start()
     there.close()
     while ("ready", []) not in pickle.loads(here.recv_bytes()):
@@ -236,8 +240,8 @@ def forked() -> list[Served]:
 
 def kill_the_one_that_forked() -> None:
     before, heard = set(active_children()), threading.Event()
-    with in_own_process(forked) as office:
-        office.when_lost(heard.set)
+    with in_own_process(forked) as apart:
+        apart.when_lost(heard.set)
         (process,) = set(active_children()) - before
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
@@ -278,34 +282,36 @@ def test_errors_are_the_same_in_another_process(error: RingfenceError) -> None:
     assert again.told({"a": "--a"}) == error.told({"a": "--a"})
 
 
+def test_the_models_process_has_no_part_in_http() -> None:
+    """Nor its memory, nor whatever may be wrong with it, beside the secret."""
+    program = "import sys, ringfence.serve.host; print({'fastapi', 'uvicorn', 'cryptography'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
+
+
 def test_what_gathers_goes_in_one_message() -> None:
     here, there = Pipe()
-    held, heard, ended = threading.Event(), list[list[Any]](), threading.Event()
-
-    def hear(items: list[Any]) -> None:
-        heard.append(items)
+    held, heard = threading.Event(), list[Any]()
 
     def news() -> Any:
         assert held.wait(60)
         return ("news",)
 
-    line = Line(here, lambda items: None, lambda: None, news)
-    Line(there, hear, ended.set)
+    channel = Channel(here, {}, lambda: None, news)
+    Channel(there, {"news": partial(heard.append, "news"), "item": heard.append}, lambda: None)
     for number in range(100):
-        line.put("item", number)
+        channel.put("item", number)
     held.set()
-    while sum(map(len, heard)) < 100 + len(heard):
+    while len(heard) - heard.count("news") < 100:
         time.sleep(0.01)
-    assert len(heard) <= 3, "those that came while the first was held go together"
-    assert all(message[0] == ("news",) for message in heard), "whoever hears that there is no answer may ask why"
-    items = [item for message in heard for item in message]
-    assert [item for item in items if item != ("news",)] == [("item", number) for number in range(100)]
+    assert heard.count("news") <= 3, "those that came while the first was held go together"
+    assert heard[0] == "news", "whoever hears that there is no answer may ask why"
+    assert [item for item in heard if item != "news"] == list(range(100))
     here.close()
 
 
 def test_what_cannot_be_told_ends_the_line(caplog: pytest.LogCaptureFixture) -> None:
     here, _there = Pipe()
     ended = threading.Event()
-    Line(here, lambda items: None, ended.set).put("item", threading.Lock())
+    Channel(here, {}, ended.set).put("item", threading.Lock())
     assert ended.wait(20), "somebody would wait for it"
     assert "cannot pickle" in caplog.text

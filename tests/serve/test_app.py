@@ -358,8 +358,8 @@ def test_a_model_that_hangs_is_not_waited_for(
     served, taken = serve(), list[Asked]()
 
     def ask(x: Tensor, question: Question, **how: Any) -> Asked:
-        watch = how["watch"] if begun and "watch" in how else lambda bounds: None
-        watch(Bounds(7, 0.1, 0.9, 100, 0.1))
+        if begun and how["watch"] is not None:
+            how["watch"](Bounds(7, 0.1, 0.9, 100, 0.1))
         taken.append(Asked(1, x, None, "request", True, question=question, test=served.test(question)))
         return taken[-1]
 
@@ -372,7 +372,7 @@ def test_a_model_that_hangs_is_not_waited_for(
     else:
         assert reply.status_code == 503
     assert "no answer when its time was over" in reply.text
-    assert taken[0].course.left, "nobody works for those who have gone"
+    assert taken[0].timing.left, "nobody works for those who have gone"
 
 
 def test_several_models_are_told_apart(serve: Callable[..., Served], digits: list[Tensor]) -> None:

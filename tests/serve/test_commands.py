@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -157,7 +158,7 @@ def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tm
     served = serve(draws=10_000_000)
     jobs = Jobs(tmp_path, {"default": served}, Limits())
     job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001), "me")
-    while not any(one.course.first for flights in served._flights for one in list(flights.open_now.values())):
+    while not any(one.timing.first for flights in served._flights for one in list(flights.open_now.values())):
         pass  # it has had a look, whose answer it could give
     served.close()
     jobs.close()  # answers are written beside the work, the last of them now
@@ -242,6 +243,32 @@ def test_who_listens_to_a_job_holds_none_of_its_answers(
     jobs.close()
     told = [event for event in heard if event[0] in ("answer", "done")]
     assert sorted(told) == [("answer", 0, ""), ("answer", 1, ""), ("done", 0, "")]
+
+
+def test_a_model_does_not_wait_for_the_disk(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread tells that an input is answered while the queue is being read: all other requests wait for it."""
+    reading, read, fetch = threading.Event(), threading.Event(), Jobs._next
+
+    def slowly(self: Jobs) -> list[Any]:
+        reading.set()
+        assert read.wait(60)
+        return fetch(self)
+
+    monkeypatch.setattr(Jobs, "_next", slowly)
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    assert reading.wait(60)
+    answer = Future[Any]()
+    answer.set_exception(RuntimeError())
+    asked = Asked(1, torch.zeros(1), None, "", question=Question(0.001), test=rf.Anytime())
+    thread = threading.Thread(target=jobs._answered, args=("job", 0, None, asked, answer), daemon=True)
+    thread.start()
+    thread.join(2)
+    waits = thread.is_alive()
+    monkeypatch.setattr(jobs, "_finish", lambda rows: None)  # there is no such job
+    read.set()
+    thread.join(60)
+    jobs.close()
+    assert not waits
 
 
 def test_a_commit_that_fails_leaves_the_next_one_free(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:

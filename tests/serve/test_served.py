@@ -255,7 +255,7 @@ def test_each_request_has_its_own_settings_and_stops_when_it_is_decided(served: 
     answers = [answer_of(served, one) for one in asked]
     for one, answer in zip(asked, answers, strict=True):
         assert answer.wrong(one.x) == []
-        assert answer.asked.model_dump() == vars(one.question)
+        assert answer.asked == one.question
         assert answer.stopped in (("draws",) if one.question.radius is None else ("decided", "draws"))
         assert answer.draws == sum(stage.draws for stage in answer.stages)
     draws = [answer.draws for answer in answers]
@@ -380,6 +380,42 @@ def test_closing_answers_what_was_taken(serve: Serve) -> None:
         job.answer.result(0)
     with pytest.raises(Gone, match="not taken any more"):
         served.ask(inputs(1)[0], SHORT)
+
+
+def test_a_model_that_hangs_does_not_keep_the_server_from_ending(serve: Serve) -> None:
+    gate, served = gated(serve, seconds=600.0, usual_seconds=600.0, drain=0.1)
+    gate.armed = True
+    asked = served.ask(inputs(1)[0], Question(0.001, 0.0, 600.0))
+    assert gate.reached.wait(60)
+    closing = threading.Thread(target=served.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    waits = closing.is_alive()
+    gate.opened.set()
+    assert asked.answer.result(60).prediction == 1
+    assert not waits
+
+
+def test_a_job_that_is_taken_while_the_model_closes_is_left_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the end would wait for all of its draws: it is neither in line any more nor yet in work."""
+    _, served = gated(serve, draws=100_000, seconds=600.0, usual_seconds=600.0)
+    taken, closed, take, (worker,) = threading.Event(), threading.Event(), served._waiting.take, served._threads
+
+    def late(*parts: Any, **how: Any) -> Asked | None:
+        found = take(*parts, **how)
+        if found is not None and found.background:
+            taken.set()
+            assert closed.wait(60)
+        return found
+
+    monkeypatch.setattr(served._waiting, "take", late)
+    monkeypatch.setattr(served, "_threads", [Mock(join=lambda seconds: (closed.set(), worker.join(60)))])
+    served.ask(inputs(1)[0], SHORT).answer.result(60)  # since when it takes by what stands above
+    job = served.ask(inputs(1)[0], Question(0.001, None, None), background=True)
+    assert taken.wait(60)
+    served.close()
+    assert job.timing.left
+    assert job.answer.done()
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,9 @@ def serve_command(
         from ringfence.serve.apart import in_own_process
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
+        from ringfence.serve.host import tune_process
         from ringfence.serve.served import read_secret
-        from ringfence.serve.service import http_server, own_process
+        from ringfence.serve.service import http_server
 
         known = read_tokens(tokens, os.environ.pop("RINGFENCE_TOKENS", None))  # a process of models would inherit it
         check_address(host, known)
@@ -69,8 +70,8 @@ def serve_command(
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         apart = execution.compile is True if apart is None else apart
-        with in_own_process(make) if apart else nullcontext() as office:
-            models = make() if office is None else office.models
+        with in_own_process(make) if apart else nullcontext() as process:
+            models = make() if process is None else process.models
             app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
             listening = _listening(host, port)
             if not quiet:
@@ -78,9 +79,9 @@ def serve_command(
                 port = listening.getsockname()[1]
                 remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{port}/")
             server = http_server(app, round(limits.drain))
-            if office is not None:
-                office.when_lost(partial(setattr, server, "should_exit", True))
-            own_process()
+            if process is not None:
+                process.when_lost(partial(setattr, server, "should_exit", True))
+            tune_process()
             server.run(sockets=[listening])
 
 

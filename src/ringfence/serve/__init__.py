@@ -1,7 +1,17 @@
 """Predictions with certificates over HTTP: a certification answers requests while they come.
 
-served.py is the whole of it without a network: requests that are in flight share batches of one engine. app.py puts
-HTTP around it, certificates.py signs what it says, client.py asks and checks.
+The way of a request: the loop passes it through ``Guard`` (guards.py: token, rate) to a route (app.py), which reads its
+parameters and its input and calls ``Model.ask`` (model.py). In one process (``--together``) the model is a ``Served``:
+the request waits in line until the thread of a device takes it, draws for it in batches that requests share
+(sharing.py, through the driver of the library), and sets the record as its answer once the network was seen unchanged;
+that wakes the loop (wakeup.py), and the route replies with the ``Answer`` made of it (schemas.py). In two processes
+(``--apart``) what the loop asks is a ``RemoteModel`` (apart.py), which sends the request over a ``Channel`` to the
+``Host`` of the ``Served`` model, and gets the same record back. Jobs (jobs.py) ask models in the same way, from a
+thread of their own.
+
+Locks, all but one held for moments: ``Waiting`` has one for the line of a model, ``Jobs`` one for its listeners and one
+for the database, also while the disk writes, which no thread of a model takes. Only the first is held while another is
+taken: under it requests are told that they get no answer, of which the listeners of a job hear.
 """
 
 from __future__ import annotations

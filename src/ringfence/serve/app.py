@@ -1,18 +1,18 @@
-"""The HTTP application: requests become questions, records become answers; nothing is decided here."""
+"""The HTTP application: requests become questions to a model, its records become answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from asyncio import Queue
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import generate_latest
@@ -22,17 +22,17 @@ from starlette.responses import Response
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
-from ringfence.serve.asking import Certifying, Predicting, Submitting, asked_by, described
-from ringfence.serve.bell import heard
 from ringfence.serve.certificates import Certificate, SigningKey
-from ringfence.serve.guards import Guard, body_of, missing, problem_of, refusal, refuse_others, refuse_parameters, told
+from ringfence.serve.guards import Guard, body_of, misread, missing, refusal, refuse_others, refused, told
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
 from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Gone, Limits, NotFound, Question
 from ringfence.serve.model import Model
-from ringfence.serve.schemas import Answer, BoundsEvent, JobState, ModelInfo, Models, Refused
+from ringfence.serve.parameters import CertifyParameters, JobParameters, PredictParameters, described, read_parameters
+from ringfence.serve.schemas import Answer, JobState, ModelInfo, Models, Refused
 from ringfence.serve.service import Service
 from ringfence.serve.sharing import Asked, Bounds
+from ringfence.serve.wakeup import from_threads
 from ringfence.types import ABSTAIN
 from ringfence.version import __version__
 
@@ -43,7 +43,6 @@ PAGE = 100
 """Answers of a job that are read at once for a stream."""
 OVERDUE = 10.0
 """Seconds after the budget of a request when no answer is expected any more: its model hangs."""
-T = TypeVar("T")
 
 _Answers = Annotated[bool, Query(description="False: only how far it is.")]
 _BINARY = {"type": "string", "format": "binary"}
@@ -102,20 +101,8 @@ def create_app(
     app.include_router(_about(service))
     if service.jobs is not None:
         app.include_router(_jobs(service, service.jobs))
-
-    @app.exception_handler(RingfenceError)
-    async def _refused(request: Request, error: RingfenceError) -> Response:
-        return refusal(error)
-
-    @app.exception_handler(RequestValidationError)
-    async def _wrong(request: Request, error: RequestValidationError) -> Response:
-        return refusal(problem_of(error.errors()))
-
-    @app.exception_handler(404)
-    @app.exception_handler(405)
-    async def _nothing(request: Request, error: Any) -> Response:
-        return missing(request, error)
-
+    for kind, respond in ((RingfenceError, refused), (RequestValidationError, misread), (404, missing), (405, missing)):
+        app.add_exception_handler(kind, respond)
     app.add_middleware(Guard, tokens=tokens, limits=service.limits, registry=service.registry, loopback=loopback)
     return app
 
@@ -124,7 +111,7 @@ def _questions(service: Service) -> APIRouter:
     """Asking about one input, and waiting for it."""
     routes = APIRouter(prefix="/v1", responses=_ERRORS)
 
-    async def answered(request: Request, wanted: Predicting, radius: float | None) -> Any:
+    async def answered(request: Request, wanted: PredictParameters, radius: float | None) -> Any:
         served, signed = service.model(wanted.model), wanted.signed
         question = Question.within(served.limits, wanted.alpha, radius, wanted.seconds)
         service.check_signed(signed)
@@ -133,51 +120,40 @@ def _questions(service: Service) -> APIRouter:
         served.check_room(question, came)  # before anything is decoded
         parts = (content, kind, served.shape)
         x = read_input(*parts) if len(content) < SMALL else await run_in_threadpool(read_input, *parts)
-        if STREAM in request.headers.get("accept", ""):
-            return await _streamed(service, served, x, question, signed, came)
-        asked = served.ask(x, question, came=came)
-        record = await _result(request, asked)
-        served.pace.reply.saw(time.monotonic() - asked.course.ended)
+        streamed, (heard, put) = STREAM in request.headers.get("accept", ""), from_threads()
+        asked = served.ask(x, question, watch=put if streamed else None, came=came)
+        asked.answer.add_done_callback(put)
+        reply = partial(service.reply, served, asked, signed)
+        if streamed:
+            return await _streamed(asked, heard, reply)
+        record = await _result(request, asked, heard)
+        served.pace.reply.saw(time.monotonic() - asked.timing.ended)
         # Itself, not for the framework to check and to encode once more.
-        return Response(service.said(served, asked, record, signed).model_dump_json(), media_type=JSON)
+        return Response(reply(record).model_dump_json(), media_type=JSON)
 
-    def about_an_input(path: str, kind: type[Predicting]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def about_an_input(path: str, kind: type[PredictParameters]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         extra = _body("input") | described(kind)
         return routes.post(path, response_model=Answer | Certificate, responses=_answers(), openapi_extra=extra)
 
-    @about_an_input("/certify", Certifying)
+    @about_an_input("/certify", CertifyParameters)
     async def certify(request: Request) -> Any:
         """The class and the radius within which it cannot change; Accept: text/event-stream also shows it grow."""
-        asked = asked_by(request, Certifying)
+        asked = read_parameters(request, CertifyParameters)
         return await answered(request, asked, asked.radius)
 
-    @about_an_input("/predict", Predicting)
+    @about_an_input("/predict", PredictParameters)
     async def predict(request: Request) -> Any:
         """The class alone: certify with the radius 0, which takes the fewest draws."""
-        return await answered(request, asked_by(request, Predicting), 0.0)
+        return await answered(request, read_parameters(request, PredictParameters), 0.0)
 
     return routes
 
 
-async def _result(request: Request, asked: Asked) -> Record:
-    """The record; whoever goes away meanwhile leaves its request at the next look."""
-    waiting = heard(asked.answer)
-    gone = asyncio.ensure_future(_disconnected(request, waiting))
-    try:
-        await _in_time(asked, waiting)
-        if not asked.answer.done():
-            asked.leave()
-            raise ClientDisconnect
-        return asked.answer.result()
-    finally:
-        gone.cancel()
-
-
-async def _in_time(asked: Asked, wanted: Awaitable[T]) -> T:
+async def _next(asked: Asked, heard: Queue[Any]) -> Any:
     """What a request waits for; its model hears where nobody does any longer."""
     try:
         async with asyncio.timeout(asked.deadline - time.monotonic() + OVERDUE):
-            return await wanted
+            return await heard.get()
     except BaseException as error:  # also where the server stops
         asked.leave()
         if isinstance(error, TimeoutError):
@@ -186,22 +162,22 @@ async def _in_time(asked: Asked, wanted: Awaitable[T]) -> T:
         raise
 
 
-async def _disconnected(request: Request, waiting: asyncio.Future[None]) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    if not waiting.done():
-        waiting.set_result(None)
+async def _result(request: Request, asked: Asked, heard: Queue[Any]) -> Record:
+    """The record; whoever goes away meanwhile leaves its request at the next look."""
 
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        heard.put_nowait(None)
 
-def _from_threads(heard: asyncio.Queue[Any]) -> Callable[[Any], None]:
-    """What threads call to be heard here; after the end of the loop nobody listens."""
-    loop = asyncio.get_running_loop()
-
-    def put(what: Any) -> None:
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(heard.put_nowait, what)
-
-    return put
+    gone = asyncio.ensure_future(disconnected())
+    try:
+        if await _next(asked, heard) is None:
+            asked.leave()
+            raise ClientDisconnect
+        return asked.answer.result()
+    finally:
+        gone.cancel()
 
 
 def _event(name: str, data: str) -> str:
@@ -209,28 +185,23 @@ def _event(name: str, data: str) -> str:
 
 
 def _bounds(bounds: Bounds, place: int = 0) -> str:
-    told = {**vars(bounds), "prediction": None if bounds.prediction == ABSTAIN else bounds.prediction, "place": place}
-    return _event("bounds", BoundsEvent(**told).model_dump_json())
+    top = None if bounds.prediction == ABSTAIN else bounds.prediction
+    return _event("bounds", json.dumps({"place": place, **vars(bounds), "prediction": top}, allow_nan=False))
 
 
-async def _streamed(service: Service, served: Model, x: Any, question: Question, signed: bool, came: float) -> Response:
-    """Bounds as they grow, then the answer."""
-    heard = asyncio.Queue[Bounds | None]()
-    put = _from_threads(heard)
-    asked = served.ask(x, question, watch=put, came=came)
-    asked.answer.add_done_callback(lambda _: put(None))
-    first = await _in_time(asked, heard.get())
-    if first is None:
+async def _streamed(asked: Asked, heard: Queue[Any], reply: Callable[[Record], Answer | Certificate]) -> Response:
+    """Bounds as they grow, then the answer; reply: what is told of a record."""
+    first = await _next(asked, heard)
+    if not isinstance(first, Bounds):
         asked.answer.result()  # refused before anything was drawn: told as such, not by a stream
 
     async def events() -> AsyncIterator[str]:
         try:
             one = first
-            while one is not None:
+            while isinstance(one, Bounds):
                 yield _bounds(one)
-                one = await _in_time(asked, heard.get())
-            said = service.said(served, asked, asked.answer.result(), signed)
-            yield _event("answer", said.model_dump_json())
+                one = await _next(asked, heard)
+            yield _event("answer", reply(asked.answer.result()).model_dump_json())
         except RingfenceError as error:
             yield _event("error", bytes(refusal(error).body).decode())
         finally:
@@ -242,7 +213,6 @@ async def _streamed(service: Service, served: Model, x: Any, question: Question,
 def _jobs(service: Service, jobs: Jobs) -> APIRouter:
     """Asking about many inputs, and coming back for the answers."""
     routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
-    alone = [Depends(refuse_parameters)]
 
     def state_of(job: str, request: Request) -> JobState:
         found = jobs.state(job, request.state.client)
@@ -250,10 +220,10 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
             raise NotFound("job", "must be one of yours", job[:80], "Its id is what POST /v1/jobs answered.")
         return found
 
-    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs") | described(Submitting))
+    @routes.post("", status_code=202, response_model=JobState, openapi_extra=_body("inputs") | described(JobParameters))
     async def submit(request: Request) -> Any:
         """Keep a batch, an array (N, *shape), and answer it when there is time; it survives a restart."""
-        wanted, limits = asked_by(request, Submitting), service.limits
+        wanted, limits = read_parameters(request, JobParameters), service.limits
         served = service.model(wanted.model)
         question = Question.within(served.limits, wanted.alpha, wanted.radius, wanted.seconds, job=True)
         content, kind = await body_of(request, limits)
@@ -272,14 +242,10 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
 
         return Response(await run_in_threadpool(told), media_type=JSON)
 
-    @routes.get(
-        "/{job}/events",
-        response_class=StreamingResponse,
-        responses={200: {"content": {STREAM: {}}}},
-        dependencies=alone,
-    )
+    @routes.get("/{job}/events", response_class=StreamingResponse, responses={200: {"content": {STREAM: {}}}})
     async def events(request: Request, job: str) -> Any:
         """Bounds of its inputs as they grow, and answers as they come; ends with all of them, or with an error."""
+        refuse_others(request)
         await run_in_threadpool(state_of, job, request)  # refused before a stream is begun
         return StreamingResponse(_job_events(jobs, job, partial(state_of, job, request)), media_type=STREAM)
 
@@ -289,11 +255,14 @@ def _jobs(service: Service, jobs: Jobs) -> APIRouter:
 async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> AsyncIterator[str]:
     """What there is, and then what comes. Listening begins before the state is asked for, and answers are read after
     it: of a job that was done then all of them are on the disk, of another one its end will be heard."""
-    heard = asyncio.Queue[Event]()
-    put = _from_threads(heard)
-    leave = jobs.listen(job, lambda event: put(event) if event[0] != "bounds" or heard.qsize() < PAGE else None)
+    heard, put = from_threads()
     told: set[int] = set()
-    try:
+
+    def listener(event: Event) -> None:
+        if event[0] != "bounds" or heard.qsize() < PAGE:
+            put(event)
+
+    with jobs.heard_by(listener, job):
         now = await run_in_threadpool(state)
         for start in range(0, now.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
             for place, answer in enumerate(await run_in_threadpool(jobs.answers, job, start, PAGE), start):
@@ -324,8 +293,6 @@ async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> As
             else:
                 yield _event(name, json.dumps({"place": place, "why": what}))
         yield _event("done", json.dumps({"id": job}))
-    finally:
-        leave()
 
 
 def _answer_event(place: int, answer: str) -> str:

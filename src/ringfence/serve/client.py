@@ -26,10 +26,8 @@ with extra():
     import httpx
 
 T = TypeVar("T", bound=Wire)
-Asked = Tensor | np.ndarray[Any, Any] | str | Path
+AnyInput = Tensor | np.ndarray[Any, Any] | str | Path
 """An input (*shape) in [0,1], an array of bytes, or the name of a PNG, JPEG, NPY or JSON file."""
-
-
 DISTRUST = "Do not use it, and tell the operator."
 
 
@@ -69,31 +67,32 @@ class Client:
 
     def models(self) -> list[ModelInfo]:
         """What the server has."""
-        return _read(Models, _parsed(self._send("GET", "/v1/model").content)).models
+        return _read(Models, self._send("GET", "/v1/model")).models
 
     def certify(
-        self, x: Asked, *, alpha: float | None = None, radius: float | None = None, seconds: float | None = None
+        self, x: AnyInput, *, alpha: float | None = None, radius: float | None = None, seconds: float | None = None
     ) -> Answer:
         """The class and its radius; radius: decide about this one, seconds: the largest that is proved by then."""
-        return self._answer("/v1/certify", x, {"alpha": alpha, "radius": radius, "seconds": seconds})
+        settings = {"alpha": alpha, "radius": radius, "seconds": seconds}
+        return self._answered(_read(Answer, self._ask("/v1/certify", x, settings)), x, settings)
 
-    def predict(self, x: Asked, *, alpha: float | None = None, seconds: float | None = None) -> Answer:
+    def predict(self, x: AnyInput, *, alpha: float | None = None, seconds: float | None = None) -> Answer:
         """The class alone."""
-        return self._answer("/v1/predict", x, {"alpha": alpha, "seconds": seconds}, radius=0.0)
+        settings = {"alpha": alpha, "seconds": seconds}
+        return self._answered(_read(Answer, self._ask("/v1/predict", x, settings)), x, {**settings, "radius": 0.0})
 
-    def certificate(self, x: Asked, **settings: float | None) -> dict[str, Any]:
+    def certificate(self, x: AnyInput, **settings: float | None) -> dict[str, Any]:
         """The answer of ``certify`` as a signed document, for ``ringfence verify``, which says whose key it must be."""
         from ringfence.serve.certificates import CERTIFICATE, Certificate, signature_wrong
 
-        reply = self._ask("/v1/certify", x, {**settings, "signed": "true"})
-        found: dict[str, Any] = _parsed(reply.content)
+        found: dict[str, Any] = self._ask("/v1/certify", x, {**settings, "signed": "true"})
         answer = self._answered(_read(Certificate, found).answer, x, settings)
         self._checked(answer, signature_wrong(found, CERTIFICATE, None), {})
         return found
 
     def submit(self, inputs: Tensor | np.ndarray[Any, Any], **settings: float | None) -> str:
         """Leave a batch (N, *shape) as a job; returns its id."""
-        job = _read(JobState, _parsed(self._ask("/v1/jobs", inputs, settings).content)).id
+        job = _read(JobState, self._ask("/v1/jobs", inputs, settings)).id
         self._sent[job] = [input_hash(x) for x in _tensor(inputs)], settings
         return job
 
@@ -119,13 +118,10 @@ class Client:
             time.sleep(every)
         return self.job(job).answers
 
-    def events(self, x: Asked, **settings: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    def events(self, x: AnyInput, **settings: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
         """(name, content) of what happens to a ``certify``: bounds that grow, then the answer, which is checked."""
-        content, kind = _packed(x)
-        headers = {"Content-Type": kind, "Accept": "text/event-stream"}
-        told = self._settings(settings)
-        asked = self._http.stream("POST", "/v1/certify", params=told, content=content, headers=headers)
-        with self._reached(), asked as reply:
+        request = self._request(x, settings, Accept="text/event-stream")
+        with self._reached(), self._http.stream("POST", "/v1/certify", **request) as reply:
             if reply.status_code != 200:
                 reply.read()
                 raise _refused(reply)
@@ -141,25 +137,21 @@ class Client:
                     yield name, content
 
     def _state(self, job: str, **settings: str) -> JobState:
-        return _read(JobState, _parsed(self._send("GET", f"/v1/jobs/{job}", params=settings).content))
+        return _read(JobState, self._send("GET", f"/v1/jobs/{job}", params=settings))
 
-    def _settings(self, settings: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in {"model": self._model, **settings}.items() if value is not None}
-
-    def _answer(self, path: str, x: Asked, settings: dict[str, Any], **also: float) -> Answer:
-        answer = _read(Answer, _parsed(self._ask(path, x, settings).content))
-        return self._answered(answer, x, {**settings, **also})
-
-    def _answered(self, answer: Answer, x: Asked, settings: Mapping[str, Any]) -> Answer:
+    def _answered(self, answer: Answer, x: AnyInput, settings: Mapping[str, Any]) -> Answer:
         return self._checked(answer, answer.wrong(self._seen(x, answer.model)), settings)
 
-    def _ask(self, path: str, x: Asked, settings: dict[str, Any]) -> httpx.Response:
-        content, kind = _packed(x)
-        told, headers = self._settings(settings), {"Content-Type": kind}
-        return self._send("POST", path, params=told, content=content, headers=headers)
+    def _ask(self, path: str, x: AnyInput, settings: Mapping[str, Any]) -> Any:
+        return self._send("POST", path, **self._request(x, settings))
 
-    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """The reply; while the server is busy the same is asked again, which costs nothing: its draws are the same."""
+    def _request(self, x: AnyInput, settings: Mapping[str, Any], **headers: str) -> dict[str, Any]:
+        content, kind = _packed(x)
+        told = {key: value for key, value in {"model": self._model, **settings}.items() if value is not None}
+        return {"params": told, "content": content, "headers": {"Content-Type": kind, **headers}}
+
+    def _send(self, method: str, path: str, **request: Any) -> Any:
+        """The JSON of the reply; while the server is busy the same is asked again, which shows the same draws."""
         until = time.monotonic() + self._patience
         while True:
             with self._reached():
@@ -170,7 +162,7 @@ class Client:
                 break
             time.sleep(wait)
         if reply.is_success:
-            return reply
+            return _parsed(reply.content)
         raise _refused(reply)
 
     @contextmanager
@@ -200,7 +192,7 @@ class Client:
             )
         return answer
 
-    def _seen(self, x: Asked, model: str) -> Tensor:
+    def _seen(self, x: AnyInput, model: str) -> Tensor:
         """The input as the server read it."""
         if not isinstance(x, str | Path):
             return _tensor(x)
@@ -242,7 +234,7 @@ def _tensor(x: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def _packed(x: Asked) -> tuple[bytes, str]:
+def _packed(x: AnyInput) -> tuple[bytes, str]:
     """The bytes of an input and what kind they are."""
     if isinstance(x, str | Path):
         return file_content(Path(x))

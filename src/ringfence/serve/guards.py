@@ -24,8 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringfence.errors import ArgumentError, RingfenceError
-from ringfence.serve.inputs import UnknownKind
-from ringfence.serve.limits import Busy, Gone, Limits, NotFound
+from ringfence.serve.limits import Busy, Limits, TooLarge
 from ringfence.serve.schemas import Problem, Refused
 from ringfence.store.atomic import read_file
 
@@ -45,10 +44,6 @@ HEADERS = {
 LEAST_TOKEN = 16
 MOST_CLIENTS = 10_000
 log = logging.getLogger("ringfence.serve")
-
-
-class TooLarge(RingfenceError):
-    """A body of more bytes than are read, or one that took too long."""
 
 
 def read_tokens(file: Path | None, environment: str | None) -> tuple[bytes, ...]:
@@ -81,7 +76,7 @@ def check_address(host: str, tokens: Sequence[bytes]) -> None:
 
 def refusal(error: RingfenceError) -> Response:
     """An error as its body and status."""
-    status = {NotFound: 404, TooLarge: 413, UnknownKind: 415, Busy: 429, Gone: 503}.get(type(error), 422)
+    status = getattr(error, "status", 422)
     after = math.ceil(error.after) if isinstance(error, Busy) else 1  # sooner, it would be refused once more
     headers = {"Retry-After": str(max(1, after))} if status in (429, 503) else {}
     return told(status, error.argument, error.rule, str(error.received), error.remedy, **headers)
@@ -117,10 +112,7 @@ class Guard:
     ) -> None:
         self._app, self._limits, self._loopback = app, limits, loopback
         self._tokens = [sha256(one).digest() for one in tokens]
-        self._start, self._number = (
-            secrets.token_hex(4),
-            count(),
-        )  # of requests; random ones would each wait for the lock
+        self._start, self._number = secrets.token_hex(4), count()  # random ones would each wait for the lock
         self._left: dict[str, tuple[float, float]] = {}  # client -> requests it may still make, when that was counted
         self._count = Counter("ringfence_requests", "Requests.", ["route", "status"], registry=registry)
         self._time = Histogram("ringfence_request_seconds", "From request to answer.", ["route"], registry=registry)
@@ -182,15 +174,9 @@ class Guard:
             offered = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
             known = [one for one in self._tokens if hmac.compare_digest(one, offered)]  # all of them, always
             if scheme.lower() != "bearer" or not known:
-                remedy = "Send Authorization: Bearer TOKEN."
-                return client, told(
-                    401,
-                    "Authorization",
-                    "must be a bearer token",
-                    "none or another",
-                    remedy,
-                    **{"WWW-Authenticate": "Bearer"},
-                )
+                rule, remedy = "must be a bearer token", "Send Authorization: Bearer TOKEN."
+                how = {"WWW-Authenticate": "Bearer"}
+                return client, told(401, "Authorization", rule, "none or another", remedy, **how)
             client = known[0].hex()[:12]
         return client, self._too_often(client)
 
@@ -208,26 +194,27 @@ class Guard:
         return refusal(Busy(f"{self._limits.per_minute} requests a minute are allowed", "more", (1 - left) / rate))
 
 
-def problem_of(errors: Sequence[Any]) -> RingfenceError:
-    """What the framework found wrong with the parameters of a request."""
-    first = errors[0] if errors else {"loc": ["request"], "msg": "is wrong"}
+async def refused(request: Request, error: Any) -> Response:
+    """The answer to what a request or its model refused."""
+    return refusal(error)
+
+
+async def misread(request: Request, error: Any) -> Response:
+    """The answer where the parameters of a request cannot be read."""
+    first = error.errors()[0]
     name = ".".join(str(step) for step in first["loc"][1:]) or "request"
-    return ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
+    problem = ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
+    return refusal(problem)
 
 
-async def refuse_parameters(request: Request) -> None:
-    """Refuse all of them; asynchronous, or a thread would be asked to do it."""
-    refuse_others(request, ())
-
-
-def refuse_others(request: Request, known: Collection[str]) -> None:
+def refuse_others(request: Request, known: Collection[str] = ()) -> None:
     """Refuse parameters that no one reads: a misspelt alpha would be answered at the usual one."""
     for name in request.query_params:
         if name not in known:
             raise ArgumentError("address", f"has the parameters {', '.join(known) or 'none'}", name[:80], "Correct it.")
 
 
-def missing(request: Request, error: Any) -> Response:
+async def missing(request: Request, error: Any) -> Response:
     """The answer where no route is: nothing at that path, or not by that method."""
     headers = dict(error.headers or {})
     if error.status_code == 405:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ringfence.data.images import refuse_deep
 from ringfence.errors import DataError, RingfenceError
+from ringfence.serve.limits import UnknownKind
 
 PNG, JPEG, NPY, JSON = "image/png", "image/jpeg", "application/x-npy", "application/json"
 KINDS = (PNG, JPEG, NPY, JSON)
@@ -29,10 +30,6 @@ LONGEST = 64
 LARGE = 2**20
 _LARGE = threading.Lock()
 """Numbers in JSON take twenty times the memory that they do in the end: of long texts one is read at a time."""
-
-
-class UnknownKind(RingfenceError):
-    """A body that is none of the kinds that are read."""
 
 
 def read_input(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -25,9 +26,10 @@ from torch import Tensor
 
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
+from ringfence.serve.channel import gathered
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.model import Model
-from ringfence.serve.schemas import Answer, JobState, Settings
+from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import BACKGROUND
 from ringfence.serve.sharing import Asked, Bounds
 from ringfence.store.atomic import locked
@@ -47,8 +49,10 @@ T = TypeVar("T")
 UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
-"""Its name (bounds, answer, failed, done, stopped), the place of the input, what there is to tell; of an answer
-nothing, it is on the disk: those who read slowly would hold all of them."""
+"""Its name (bounds, answer, failed, done, stopped), the place of the input, and the bounds or why it failed. An answer
+is not in it: it is on the disk, and listeners that read slowly would hold all of them in memory."""
+Answered = tuple[str, int, Callable[[], Answer]]
+"""A job, the place of an input, and what makes its answer."""
 Row = tuple[str, int, str | None, str | None]
 """Of what became of an input: its job, its place, the answer in JSON, or why there is none."""
 
@@ -59,15 +63,15 @@ class Jobs:
 
     def __init__(self, folder: Path, models: Mapping[str, Model], limits: Limits) -> None:
         self._models, self._limits = models, limits
-        self._lock, self._more, self._heard = threading.RLock(), threading.Condition(), threading.Lock()
+        self._lock, self._listening = threading.RLock(), threading.Lock()  # of the database; of the listeners
         with ExitStack() as opened:
             opened.enter_context(locked(folder, named="jobs"))
             self._base = opened.enter_context(_database(folder / FILE))
             self._open = opened.pop_all()
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
-        self._in_hand: dict[tuple[str, int], str] = {}
-        self._done: list[tuple[str, int, Callable[[], Answer]]] = []
-        self._stopping = self._halted = False
+        self._in_hand: dict[tuple[str, int], str] = {}  # of the thread alone
+        self._answers: SimpleQueue[list[Answered] | None] = SimpleQueue()  # none of them: look for more; None: the end
+        self._halted, self._stopping = False, threading.Event()
         self._thread = threading.Thread(target=self._feed, name="jobs", daemon=True)
         self._thread.start()
 
@@ -78,9 +82,8 @@ class Jobs:
 
     def close(self) -> None:
         """Begin nothing more; what models have answered is kept. Call it once their threads have ended."""
-        with self._more:
-            self._stopping = True
-            self._more.notify_all()
+        self._stopping.set()
+        self._answers.put(None)
         self._thread.join()
         with self._lock:
             self._open.close()
@@ -104,12 +107,11 @@ class Jobs:
                 )
                 self._base.executemany("INSERT INTO items(job, place, input) VALUES(?, ?, ?)", items)
                 self._forget()
-        with self._more:
-            self._more.notify_all()
+        self._answers.put([])
         return job
 
     def _refuse_too_many(self, more: int) -> None:
-        waiting = int(self._base.execute(f"SELECT COUNT(*) FROM items WHERE {UNDONE}").fetchone()[0])
+        waiting = self.waiting
         if waiting + more > self._limits.job_inputs:
             rule = f"waits where {waiting} inputs of jobs do, of at most {self._limits.job_inputs}"
             raise Busy(rule, f"{more} more", 60.0)
@@ -137,7 +139,7 @@ class Jobs:
         return JobState(
             id=job,
             model=model,
-            asked=Settings(**json.loads(asked)),
+            asked=Question(**json.loads(asked)),
             state="done" if done == inputs else "waiting",
             inputs=inputs,
             answered=done - len(failed),
@@ -152,18 +154,18 @@ class Jobs:
         with self._lock:
             return [row[0] for row in self._base.execute(query, (job, start, most))]
 
-    def listen(self, job: str, heard: Callable[[Event], None]) -> Callable[[], None]:
-        """Hear what happens to a job from now on; returns what ends it."""
-        with self._heard:
-            self._listeners.setdefault(job, []).append(heard)
-
-        def leave() -> None:
-            with self._heard:
-                self._listeners[job].remove(heard)
+    @contextmanager
+    def heard_by(self, listener: Callable[[Event], None], job: str) -> Iterator[None]:
+        """Have a listener hear what happens to a job in this block."""
+        with self._listening:
+            self._listeners.setdefault(job, []).append(listener)
+        try:
+            yield
+        finally:
+            with self._listening:
+                self._listeners[job].remove(listener)
                 if not self._listeners[job]:
                     del self._listeners[job]
-
-        return leave
 
     @property
     def waiting(self) -> int:
@@ -176,20 +178,16 @@ class Jobs:
     def _feed(self) -> None:
         """Keep what was answered, and give models as many inputs as they work on at once, oldest first, until closed.
 
-        All writing is done here: a model's thread that waited for the disk would keep others waiting too.
+        All that reads or writes the database for a model is done here: its thread, which others wait for too, leaves
+        its answers in a queue and never waits for the disk.
         """
         self._finish(self._patiently(self._orphans) or [])
-        while True:
-            found: list[Any] = []
-            with self._more:
-                while not (self._done or self._stopping or (found := self._patiently(self._next) or [])):
-                    self._more.wait()
-                done, self._done = self._done, []
-                if self._stopping and not done:
-                    return
-            self._finish([_row(*one) for one in done])
-            for row in found:
+        answers: list[list[Answered] | None] = []
+        while None not in answers:
+            for row in self._patiently(self._next) or ():
                 self._begin(*row)
+            answers = gathered(self._answers)
+            self._finish([_row(*one) for some in answers for one in some or ()])
 
     def _orphans(self) -> list[Row]:
         """Inputs of models that this server does not have: nobody would ever answer them."""
@@ -235,12 +233,10 @@ class Jobs:
         one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
 
     def _answered(self, job: str, place: int, served: Model, asked: Asked, future: Future[Record]) -> None:
-        if asked.course.left or isinstance(future.exception(), Gone):  # the server stops, or its model broke
+        if asked.timing.left or isinstance(future.exception(), Gone):  # the server stops, or its model broke
             self._tell_all()  # and it stays in hand, unanswered: whoever starts anew takes it up
             return
-        with self._more:
-            self._done.append((job, place, lambda: Answer.of(served, asked, future.result())))
-            self._more.notify_all()
+        self._answers.put([(job, place, lambda: Answer.of(served, asked, future.result()))])
 
     def _finish(self, rows: Sequence[Row]) -> None:
         """Keep answers and failures, and then tell of them."""
@@ -274,20 +270,18 @@ class Jobs:
                 return work()
             except sqlite3.Error as error:
                 log.warning("%s", json.dumps({"error": "jobs", "why": str(error)}))
-            with self._more:
-                if self._stopping:
-                    return None
-                self._more.wait(RETRY)
+            if self._stopping.wait(RETRY):
+                return None
 
     def _tell(self, job: str, event: Event) -> None:
-        with self._heard:
+        with self._listening:
             listeners = list(self._listeners.get(job, ()))
-        for heard in listeners:
-            heard(event)
+        for listener in listeners:
+            listener(event)
 
     def _tell_all(self) -> None:
         """Jobs may have stopped, also those of which nothing is in hand; whoever listens asks for the state."""
-        with self._heard:
+        with self._listening:
             jobs = list(self._listeners)
         for job in jobs:
             self._tell(job, ("stopped", 0, ""))

@@ -1,9 +1,11 @@
-"""Limits: what a server lets a request ask for, and how much of everything it takes."""
+"""Limits: what a server lets a request ask for, how much of everything it takes, and how it refuses the rest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import final
+
+from pydantic import ConfigDict
 
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.settings import check_settings, count, setting, share
@@ -11,6 +13,8 @@ from ringfence.settings import check_settings, count, setting, share
 
 class Busy(RingfenceError):
     """As much as it takes is waiting already; after says in how many seconds to come again."""
+
+    status = 429
 
     def __init__(self, rule: str, received: object, after: float = 1.0) -> None:
         super().__init__("request", rule, received, f"Come again in {after:g} s.")
@@ -20,12 +24,28 @@ class Busy(RingfenceError):
 class Gone(RingfenceError):
     """There is no answer: no time was left, the server stops, or its model is no longer what it was."""
 
+    status = 503
+
     def __init__(self, rule: str, received: object, remedy: str = "Ask again.") -> None:
         super().__init__("request", rule, received, remedy)
 
 
 class NotFound(RingfenceError):
     """There is nothing of that name."""
+
+    status = 404
+
+
+class TooLarge(RingfenceError):
+    """A body of more bytes than are read, or one that took too long."""
+
+    status = 413
+
+
+class UnknownKind(RingfenceError):
+    """A body that is none of the kinds that are read."""
+
+    status = 415
 
 
 @final
@@ -61,11 +81,10 @@ class Limits:
 @final
 @dataclass(frozen=True)
 class Question:
-    """What is asked about an input: alpha, a radius to decide about (None: the largest there is time for), a budget.
+    """What is asked about an input: radius null for the largest that is proved in time, 0 for the class alone;
+    seconds null for no budget, as jobs may have none."""
 
-    radius 0 asks for the class alone. seconds None: no budget, for jobs.
-    """
-
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # as part of an answer
     alpha: float
     radius: float | None = None
     seconds: float | None = None

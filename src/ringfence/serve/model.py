@@ -17,7 +17,7 @@ from ringfence.procedures import Anytime, Given
 from ringfence.serve.claim import Claim
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Asked, Bounds
+from ringfence.serve.sharing import Asked, Bounds, Timing
 from ringfence.store import RunConfig
 
 PATIENCE = 0.5
@@ -52,7 +52,11 @@ class Load(NamedTuple):
 
 
 class Model(ABC):
-    """Answers questions about inputs; what it claims by that, and what it refuses, follow from its terms."""
+    """Answers questions about inputs; what it claims by that, and what it refuses, follow from its terms.
+
+    ``ask`` is the one way in, wherever the model works: it refuses what can be refused at once. How an input is
+    identified and who works on it are up to the two kinds there are (served.py, apart.py).
+    """
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -69,6 +73,13 @@ class Model(ABC):
         """What it has to do now, or had when that was last heard of."""
 
     @abstractmethod
+    def _identify(self, x: Tensor, alpha: float) -> int:
+        """The id of a request; refuses inputs off the lattice of exact noise."""
+
+    @abstractmethod
+    def _enqueue(self, asked: Asked) -> None:
+        """Have a request worked on, or refuse it because there are too many."""
+
     def ask(
         self,
         x: Tensor,
@@ -80,12 +91,32 @@ class Model(ABC):
     ) -> Asked:
         """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed.
 
-        came: when the request did, by time.monotonic(); its budget counts from then, where now is not said.
+        came: when the request did, by time.monotonic(), where not now; its budget counts from then.
         """
+        came = time.monotonic() if came is None else came
+        if not background:
+            self.check_room(question, came)
+        if tuple(x.shape) != self.shape:
+            raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
+        asked = Asked(
+            self._identify(x, question.alpha),
+            x,
+            None,
+            "request",
+            True,
+            question=question,
+            test=self.test(question),
+            background=background,
+            watch=watch,
+            timing=Timing(came),
+        )
+        asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
+        self._enqueue(asked)
+        return asked
 
     @abstractmethod
     def close(self) -> None:
-        """Take no more requests, answer those that are there, and end; jobs are left where they are."""
+        """Take no more requests, answer those that are there within ``drain`` seconds, and end; jobs stay undone."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,11 +140,6 @@ class Model(ABC):
     def largest_radius(self, alpha: float) -> float:
         """What draws that all agree would prove."""
         return replace(self._usual, alpha=alpha).best_case(self._given)
-
-    def check_shape(self, x: Tensor) -> None:
-        """Refuse an input that the network does not take."""
-        if tuple(x.shape) != self.shape:
-            raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
 
     def check_room(self, question: Question, came: float) -> None:
         """Refuse what could not be answered in time, before anything is decoded for it; came: when it did."""

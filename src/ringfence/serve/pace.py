@@ -13,7 +13,7 @@ RECENT = 0.05
 
 
 @final
-class Lately:
+class RecentLongest:
     """The longest that something took lately: it rises at once and falls slowly, so that who plans by it is in time."""
 
     def __init__(self) -> None:
@@ -35,11 +35,12 @@ class Pace:
 
     step: a batch with all that is done between two; lead: from its beginning to its first look, without which there is
     no answer; held: from its last draw to the word that the model has not changed; reply: from that word to the reply.
-    stay: seconds that requests are in work, a mean.
+    stay: seconds that requests are in work, a mean. Threads write all of these without a lock: what one of them
+    overwrites was one measurement among many.
     """
 
     def __init__(self) -> None:
-        self.step, self.lead, self.held, self.reply = Lately(), Lately(), Lately(), Lately()
+        self.step, self.lead, self.held, self.reply = (RecentLongest() for _ in range(4))
         self.stay = 0.0
 
     def left(self, seconds: float) -> None:

@@ -24,14 +24,6 @@ SHARED = ("radius", "norm", "alpha", "p_a", "p_b", "sound", "draws", "forwards",
 """Fields that an answer and its record have alike."""
 
 
-class Settings(Wire):
-    """What was asked: radius null for the largest, 0 for the class alone; seconds null for no budget."""
-
-    alpha: float
-    radius: float | None
-    seconds: float | None
-
-
 class Counts(Wire):
     """What one request for draws brought: per class how many noisy copies were put into it, the last cell invalid."""
 
@@ -57,7 +49,7 @@ class Answer(Wire):
     p_a: float
     p_b: float
     stopped: Literal["decided", "draws", "deadline"]
-    asked: Settings
+    asked: Question
     sound: bool
     draws: int
     forwards: int
@@ -89,8 +81,8 @@ class Answer(Wire):
             model=served.name,
             prediction=top,
             class_name=None if names is None or top is None else str(names[top]),
-            stopped="deadline" if asked.course.late else "draws" if last else "decided",
-            asked=Settings(**vars(asked.question)),
+            stopped="deadline" if asked.timing.late else "draws" if last else "decided",
+            asked=asked.question,
             radii=dict(record.radii),
             spent=dict(record.spent),
             stages=stages,
@@ -212,7 +204,7 @@ class JobState(Wire):
 
     id: str
     model: str
-    asked: Settings
+    asked: Question
     state: Literal["waiting", "done"]
     inputs: int
     answered: int
@@ -220,14 +212,3 @@ class JobState(Wire):
     answers: list[Answer | None] = Field(default=[])
     failed: dict[int, str] = Field(default={})
     stopped: str | None = None
-
-
-class BoundsEvent(Wire):
-    """What is proved by now, while drawing goes on: it can only grow."""
-
-    place: int = 0
-    prediction: int | None
-    radius: float
-    p_a: float
-    draws: int
-    seconds: float

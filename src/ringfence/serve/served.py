@@ -27,10 +27,10 @@ from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
-from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.limits import Busy, Gone, Limits
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Asked, Bounds, Flights, Shared
+from ringfence.serve.sharing import Asked, Flights, SharedEngine
 from ringfence.store.atomic import read_file, writing_errors
 from ringfence.work import Execution
 
@@ -66,7 +66,7 @@ class Waiting:
     """Requests that nobody works on yet: those with a deadline first, a bounded number of them."""
 
     def __init__(self, most: int, pace: Pace) -> None:
-        self._most, self._pace, self._closed, self._changed = most, pace, False, threading.Condition()
+        self._most, self._pace, self.closed, self._changed = most, pace, False, threading.Condition()
         self._urgent: deque[Asked] = deque()
         self._background: deque[Asked] = deque()
         self._idle = 0  # devices that wait here for something to do
@@ -77,7 +77,7 @@ class Waiting:
     def put(self, asked: Asked) -> None:
         """Add one; refused where there are too many, or no more are taken."""
         with self._changed:
-            if self._closed:
+            if self.closed:
                 raise Gone("is not taken any more", "a server that stops")
             if not asked.background and len(self._urgent) >= self._most:
                 raise Busy(f"waits where {self._most} others do already", "one more")
@@ -91,11 +91,11 @@ class Waiting:
         do leave one for each that has nothing. background: whether a job's would be taken.
         """
         with self._changed:
-            if not (block or self._closed) and len(self._urgent) + len(self._background) <= self._idle:
+            if not (block or self.closed) and len(self._urgent) + len(self._background) <= self._idle:
                 return None
             while True:
                 found = self._next(background, 0.0 if block else self._pace.least)
-                if found is not None or self._closed or not block:
+                if found is not None or self.closed or not block:
                     return found
                 self._idle += 1
                 self._changed.wait()
@@ -105,7 +105,7 @@ class Waiting:
         """The next one that has the time that is needed; those without get no answer."""
         while self._urgent:
             asked = self._urgent.popleft()
-            if time.monotonic() + needed < asked.deadline and not asked.course.left:
+            if time.monotonic() + needed < asked.deadline and not asked.timing.left:
                 return asked
             asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds} s"))
         return self._background.popleft() if self._background and background() else None
@@ -113,7 +113,7 @@ class Waiting:
     def close(self) -> None:
         """Take no more; jobs that have not begun stay undone."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             for asked in self._background:
                 asked.answer.set_exception(Gone("was not begun", "a server that stops"))
             self._background.clear()
@@ -154,7 +154,7 @@ class Served(Model):
         super().__init__(Terms(name, limits, self.loaded.config, shape, data.class_names, usual, given, lattice))
         self._waiting = Waiting(limits.waiting, self.pace)
         self._flights: list[Flights] = []
-        self._engines = [Shared(begun.engine, self.pace) for begun in self._begun]
+        self._engines = [SharedEngine(begun.engine, self.pace) for begun in self._begun]
         self._threads = [
             threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
             for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
@@ -176,27 +176,11 @@ class Served(Model):
         about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
 
-    def ask(
-        self,
-        x: Tensor,
-        question: Question,
-        *,
-        watch: Callable[[Bounds], None] | None = None,
-        background: bool = False,
-        came: float | None = None,
-    ) -> Asked:
-        """Put an input in line for the devices."""
-        came = time.monotonic() if came is None else came
-        if not background:
-            self.check_room(question, came)
-        self.check_shape(x)
-        key = self.noise_key(x, question.alpha)
-        test = self.test(question)
-        asked = Asked(key, x, None, "request", True, question=question, test=test, background=background, watch=watch)
-        asked.course.came = came
-        asked.answer.set_running_or_notify_cancel()  # nobody who waits for it can cancel it for others
+    def _identify(self, x: Tensor, alpha: float) -> int:
+        return self.noise_key(x, alpha)
+
+    def _enqueue(self, asked: Asked) -> None:
         self._waiting.put(asked)
-        return asked
 
     @property
     def load(self) -> Load:
@@ -207,33 +191,45 @@ class Served(Model):
         return Load(drawn, batches, slots, in_work, len(self._waiting), pace.stay, pace.least)
 
     def close(self) -> None:
-        """Take no more requests, answer those that are there, and end; jobs are left where they are."""
+        """As of every model; a device that hangs is not waited for any longer."""
         self._waiting.close()
         for asked in [one for flights in self._flights for one in list(flights.everything)]:
             if asked.background:
                 asked.leave()
+        until = time.monotonic() + self.limits.drain
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
     # Answering
 
-    def _work(self, begun: Begun, engine: Shared) -> None:
+    def _work(self, begun: Begun, engine: SharedEngine) -> None:
         value, loaded = self.certification, self.loaded
         flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash, self.pace)
         self._flights.append(flights)
         try:
             while (first := self._waiting.take(block=True)) is not None:
-                arriving = Arriving(first, self._waiting, flights)
+                arriving = self._arriving(first, flights)
                 for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
                     now = time.monotonic()
-                    self.pace.left(now - item.course.began)
-                    self.pace.lead.saw(item.course.first)
-                    self.pace.held.saw(now - item.course.ended)
-                    item.course.ended = now
+                    self.pace.left(now - item.timing.began)
+                    self.pace.lead.saw(item.timing.first)
+                    self.pace.held.saw(now - item.timing.ended)
+                    item.timing.ended = now
                     item.answer.set_result(records[0])
         except BaseException as error:  # whatever it was, nobody may wait for ever
             self._break(flights, error)
+
+    def _arriving(self, first: Asked, flights: Flights) -> Iterator[tuple[Input, Mapping[str, int]] | None]:
+        """A request, and then whatever waits when the loop asks for more: None while nothing does."""
+        asked: Asked | None = first
+        while True:
+            if asked is not None:
+                flights.take_on(asked)
+                if asked.background and self._waiting.closed:  # since close() looked for jobs that must leave
+                    asked.leave()
+            yield None if asked is None else (asked, {})
+            asked = self._waiting.take(block=False, background=lambda: flights.jobs < BACKGROUND)
 
     def _break(self, flights: Flights, error: BaseException) -> None:
         """Nothing that was decided since the model was last seen unchanged is answered.
@@ -250,31 +246,6 @@ class Served(Model):
         for asked in left:
             if not asked.answer.done():
                 asked.answer.set_exception(Gone("needs a model that stays as it was", self.broken))
-
-
-@final
-class Arriving:
-    """What waits now, as the loop wants it: an iterator that may have more after it had none."""
-
-    def __init__(self, first: Asked, waiting: Waiting, flights: Flights) -> None:
-        self._first: Asked | None = first
-        self._waiting, self._flights = waiting, flights
-
-    def __iter__(self) -> Iterator[tuple[Input, Mapping[str, int]]]:
-        return self
-
-    def __next__(self) -> tuple[Input, Mapping[str, int]]:
-        found, self._first = self._first, None
-        if found is None:
-            found = self._waiting.take(block=False, background=self._room_for_jobs)
-        if found is None:
-            raise StopIteration
-        self._flights.everything.add(found)
-        found.answer.add_done_callback(lambda _: self._flights.everything.discard(found))
-        return found, {}
-
-    def _room_for_jobs(self) -> bool:
-        return sum(item.background for item in self._flights.open_now.values()) < BACKGROUND
 
 
 def _anytime(certification: Certification, limits: Limits) -> Anytime:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import uvicorn
 from fastapi import FastAPI
@@ -25,21 +23,9 @@ from ringfence.serve.schemas import Answer
 from ringfence.serve.sharing import Asked
 
 
-def own_process() -> None:
-    """Called once everything is loaded, where a process does nothing but serve.
-
-    What was loaded stays for ever: whoever looks for garbage need not go through it, while requests and the device
-    wait. And the loop and a model's thread give up the interpreter at every call of the system or of torch: each must
-    have it back soon, or batches come late.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
-    sys.setswitchinterval(0.0001)
-
-
+@final
 class _Server(uvicorn.Server):
-    """One that its application hears of before requests are waited for."""
+    """Tells its application that it stops before it waits for requests: listeners to jobs would never end."""
 
     async def shutdown(self, sockets: Any = None) -> None:
         self.config.app.state.stopping()  # type: ignore[union-attr]
@@ -62,8 +48,9 @@ def http_server(app: FastAPI, drain: int) -> uvicorn.Server:
     )
 
 
+@final
 class Service:
-    """What the routes work with: models by name, jobs, the key that signs."""
+    """Begins with jobs at once, and ends with the server: then models answer what they took, and nothing is in work."""
 
     def __init__(
         self, models: Sequence[Model], limits: Limits, jobs: Path | None = None, key: SigningKey | None = None
@@ -77,7 +64,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
-        """At the end of the server models answer what they took, and then nothing is in work."""
+        """While the server is; models end before jobs, which keep the last of their answers."""
         yield
         await asyncio.gather(*(asyncio.to_thread(one.close) for one in self.models.values()))
         if self.jobs is not None:
@@ -94,7 +81,7 @@ class Service:
             raise NotFound("model", f"must be one of {', '.join(self.models)}", name[:80], "See /v1/model.")
         return next(iter(self.models.values())) if name is None else self.models[name]
 
-    def said(self, served: Model, asked: Asked, record: Record, signed: bool) -> Answer | Certificate:
+    def reply(self, served: Model, asked: Asked, signed: bool, record: Record) -> Answer | Certificate:
         """The answer, signed where that was asked for."""
         answer = Answer.of(served, asked, record)
         return self.key.certificate(answer, served.shape) if signed and self.key else answer
@@ -110,12 +97,7 @@ class Service:
             (CounterMetricFamily, "ringfence_draws", "Noisy copies classified.", lambda one: one.load.draws),
             (CounterMetricFamily, "ringfence_batches", "Forwards of the network.", lambda one: one.load.batches),
             (GaugeMetricFamily, "ringfence_in_work", "Requests that are drawn for.", lambda one: one.load.in_work),
-            (
-                GaugeMetricFamily,
-                "ringfence_waiting",
-                "Requests that nobody works on yet.",
-                lambda one: one.load.waiting,
-            ),
+            (GaugeMetricFamily, "ringfence_waiting", "Requests that wait in line.", lambda one: one.load.waiting),
             (GaugeMetricFamily, "ringfence_ready", "1 while the model answers.", lambda one: float(not one.broken)),
         ]
         for kind, name, about, value in figures:

@@ -1,4 +1,4 @@
-"""Sharing: requests with settings of their own draw from one engine, each its fair part of every batch."""
+"""Sharing: requests, each with settings of its own, draw from one engine and have a fair part of every batch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
+from operator import attrgetter
 from typing import final
 
 import numpy as np
@@ -41,12 +42,13 @@ class Bounds:
     seconds: float
 
 
+@final
 @dataclass
-class Course:
-    """How a request fares: when it came, began, was last looked at and ended; the draws it has and those it waits for.
+class Timing:
+    """When a request came, began, was last looked at and ended, by time.monotonic(); 0 for what has not happened.
 
-    until: its deadline, once it has begun; first: seconds up to its first look; late: time ended it; left: nobody waits
-    for it any more.
+    until: its deadline, once it has begun; first: seconds from its beginning to its first look; drawn, wanted: draws
+    it had at its last look, and those it waits for; late: time ended it; left: nobody waits for it any more.
     """
 
     came: float = field(default_factory=time.monotonic)
@@ -67,51 +69,53 @@ class Asked(Input):
     """An input with what is asked about it; watch hears of every look but the last.
 
     background: of a job, whose budget counts from when it begins; others must have their answer before it ends.
-    leaving: hears that nobody waits for the answer any more.
+    leaving: called once nobody waits for the answer any more.
     """
 
     question: Question = field(kw_only=True)
     test: Anytime = field(kw_only=True)
     background: bool = field(default=False, kw_only=True)
     watch: Callable[[Bounds], None] | None = field(default=None, kw_only=True)
-    leaving: Callable[[], None] | None = field(default=None, kw_only=True)
+    leaving: list[Callable[[], None]] = field(default_factory=list, kw_only=True)
     answer: Future[Record] = field(default_factory=Future, kw_only=True)
-    course: Course = field(default_factory=Course, kw_only=True)
+    timing: Timing = field(default_factory=Timing, kw_only=True)
 
     @property
     def deadline(self) -> float:
         """By when the answer must be there."""
-        begin = self.course.began if self.background else self.course.came
+        begin = self.timing.began if self.background else self.timing.came
         return np.inf if self.question.seconds is None else begin + self.question.seconds
 
     def leave(self) -> None:
         """Nobody waits for the answer any more."""
-        self.course.left = True
-        if self.leaving is not None:
-            self.leaving()
+        self.timing.left = True
+        for told in self.leaving:
+            told()
 
     def over(self, moment: float) -> bool:
         """Whether drawing for it ends by then; of a job not before its first look, which it can wait for."""
-        course = self.course
-        return course.left or (course.until < moment and (not self.background or course.first > 0))
+        timing = self.timing
+        return timing.left or (timing.until < moment and (not self.background or timing.first > 0))
 
     def late_for(self, draws: int, reserve: float) -> bool:
         """Asked at a look: whether so many draws more would take too long, at the pace of all or of the last ones."""
-        course, now = self.course, time.monotonic()
-        course.drawn += course.wanted
-        each = max((now - course.began) / max(course.drawn, 1), (now - course.looked) / max(course.wanted, 1))
-        course.looked, course.wanted = now, draws
-        if not course.first and course.drawn > self.test.n0:
-            course.first = now - course.began
-        course.late = draws > 0 and (course.left or now + draws * each + reserve > course.until)
-        return course.late
+        timing, now = self.timing, time.monotonic()
+        timing.drawn += timing.wanted
+        each = max((now - timing.began) / max(timing.drawn, 1), (now - timing.looked) / max(timing.wanted, 1))
+        timing.looked, timing.wanted = now, draws
+        if not timing.first and timing.drawn > self.test.n0:
+            timing.first = now - timing.began
+        timing.late = draws > 0 and (timing.left or now + draws * each + reserve > timing.until)
+        return timing.late
 
 
+@final
 @dataclass
-class _Place:
-    """An input in a slot: draws it has had or queued, those of what it asked for that are not queued, what came so far.
+class _InSlot:
+    """An input in a slot of the engine, with the request for draws that is being answered in slices.
 
-    number: how many came before it; queued: a slice is on its way; released: nobody waits for it.
+    number: how many inputs came before it; had: draws it was ever queued for; stage, start, left: of the request what
+    is not queued yet; so_far: what its slices brought; queued: one is on its way; released: nobody waits for it.
     """
 
     slot: int
@@ -131,8 +135,8 @@ class _Place:
 
 
 @final
-class Shared:
-    """An engine that requests share: large ones are drawn in slices, and who has had few draws comes before the others.
+class SharedEngine:
+    """An engine of one lane that requests share: large ones are drawn in slices, those that have had few draws first.
 
     An input is admitted whenever there is a slot, and does not wait for those that draw long: most need few draws, and
     the others have an answer already (least attained service, Nuyens and Wierman 2008; by powers of ten, or requests of
@@ -146,77 +150,59 @@ class Shared:
         self._batches = 2 + engine.ahead  # that all of them have queued or on their way
         self.shape, self.lanes, self.forwards_per_draw = engine.shape, engine.lanes, engine.forwards_per_draw
         self.seconds = engine.seconds
-        self._places: dict[int, _Place] = {}
-        self._turns: list[tuple[tuple[int, int], _Place]] = []  # a heap
+        self._in_slots: dict[int, _InSlot] = {}
+        self._turns: list[tuple[tuple[int, int], _InSlot]] = []  # a heap
         self._number = count()
         self._decided, self._stepped = 0, 0.0
 
-    @property
-    def slots(self) -> int:
-        """How many inputs can be in work at once."""
-        return self._engine.slots
-
-    @property
-    def drawn(self) -> int:
-        """Draws until now."""
-        return self._engine.drawn
-
-    @property
-    def batches(self) -> int:
-        """Batches until now."""
-        return self._engine.batches
-
-    @property
-    def confirmed(self) -> int:
-        """The last batch known to come from an unchanged classifier."""
-        return self._engine.confirmed
+    # As the engine has them (driver.Drawn).
+    slots = property(attrgetter("_engine.slots"))
+    drawn = property(attrgetter("_engine.drawn"))
+    batches = property(attrgetter("_engine.batches"))
+    confirmed = property(attrgetter("_engine.confirmed"))
 
     @property
     def hungry(self) -> bool:
         """Whether there is a slot."""
-        return len(self._places) < self.slots
+        return len(self._in_slots) < self._engine.slots
 
     def admit(self, input_id: int, lifted: Tensor) -> int:
         """Place an input."""
-        if not self._places:
+        if not self._in_slots:
             self._stepped = 0.0  # since the last batch there was nothing to do
         slot = self._engine.admit(input_id, lifted)
-        self._places[slot] = _Place(slot, next(self._number))
+        self._in_slots[slot] = _InSlot(slot, next(self._number))
         return slot
 
     def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
         """Ask for draws, which are queued in slices when it is their turn."""
-        place = self._places[slot]
-        place.stage, place.start, place.left = stage, start, draws
-        heappush(self._turns, (place.turn, place))
+        held = self._in_slots[slot]
+        held.stage, held.start, held.left = stage, start, draws
+        heappush(self._turns, (held.turn, held))
 
     def release(self, slot: int) -> None:
         """Free a slot whose input is decided, or left; once what is on its way for it has come."""
-        place = self._places[slot]
-        place.released, self._decided = True, self._engine.batches
-        if not place.queued:
+        held = self._in_slots[slot]
+        held.released, self._decided = True, self._engine.batches
+        if not held.queued:
             self._free(slot)
 
     def _free(self, slot: int) -> None:
-        del self._places[slot]
+        del self._in_slots[slot]
         self._engine.release(slot)
 
     def _queue(self) -> None:
         """Let those who have had the fewest draws have some more, while fewer than two batches are queued."""
         batch = self._engine.plan.batch
-        share = max(-(-self._batches * batch // max(1, len(self._places) * CHUNK)) * CHUNK, batch // 8)
+        share = max(-(-self._batches * batch // max(1, len(self._in_slots) * CHUNK)) * CHUNK, batch // 8)
         while self._turns and self._engine.pending < 2 * batch:
-            place = heappop(self._turns)[1]
-            if place.released:
+            held = heappop(self._turns)[1]
+            if held.released:
                 continue
-            draws = min(place.left, share)
-            self._engine.submit(place.slot, place.stage, place.start, draws)
-            place.start, place.left, place.had, place.queued = (
-                place.start + draws,
-                place.left - draws,
-                place.had + draws,
-                True,
-            )
+            draws = min(held.left, share)
+            self._engine.submit(held.slot, held.stage, held.start, draws)
+            held.start, held.left, held.had = held.start + draws, held.left - draws, held.had + draws
+            held.queued = True
 
     def step(self) -> Finished | None:
         """Run one batch; whole requests that are complete by now."""
@@ -229,29 +215,28 @@ class Shared:
         finished = self._engine.step(ask=self._decided > self._engine.confirmed and self.batches % 4 > 0)
         if finished is None or not len(finished.slots):
             return finished
-        lanes, rows = self.lanes, list[int]()  # of requests that came in one slice: they are taken as they are
+        rows = list[int]()  # of requests that came in one slice: they are taken as they are
         joined: dict[int, Tally] = {}
         for number, slot in enumerate(finished.slots.tolist()):
-            place = self._places[slot]
-            place.queued = False
-            if place.released:
+            held = self._in_slots[slot]
+            held.queued = False
+            if held.released:
                 self._free(slot)
-            elif place.so_far is None and not place.left:
+            elif held.so_far is None and not held.left:
                 rows.append(number)
             else:
-                part = finished.tally[slice(number * lanes, (number + 1) * lanes)]
-                part = part if place.so_far is None else place.so_far + part
-                place.so_far = part if place.left else None
-                if place.left:
-                    heappush(self._turns, (place.turn, place))
+                part = finished.tally[slice(number, number + 1)]
+                part = part if held.so_far is None else held.so_far + part
+                held.so_far = part if held.left else None
+                if held.left:
+                    heappush(self._turns, (held.turn, held))
                 else:
                     joined[slot] = part
         if len(rows) == len(finished.slots):
             return finished
         whole = np.array(rows, np.int64)
-        tally = finished.tally[(whole[:, None] * lanes + np.arange(lanes)).ravel()]
         slots = np.concatenate([finished.slots[whole], np.array(list(joined), np.int64)])
-        return Finished(slots, _joined([tally, *joined.values()]))
+        return Finished(slots, _joined([finished.tally[whole], *joined.values()]))
 
     def confirm(self) -> None:
         """Find out about the batches that are not confirmed."""
@@ -270,7 +255,7 @@ class Flights:
 
     def __init__(
         self,
-        engine: Shared,
+        engine: SharedEngine,
         begun: Begun,
         also: tuple[Mechanism, ...],
         lift: Lift,
@@ -285,16 +270,26 @@ class Flights:
         self._of_slot: dict[int, InFlight] = {}
         self.everything: set[Asked] = set()  # with those that are decided and wait to be confirmed
 
+    @property
+    def jobs(self) -> int:
+        """How many requests in work are of jobs."""
+        return sum(one.background for one in self.open_now.values())
+
+    def take_on(self, asked: Asked) -> None:
+        """Answer for a request from now on, until it has its answer."""
+        self.everything.add(asked)
+        asked.answer.add_done_callback(lambda _: self.everything.discard(asked))
+
     def open(self, item: Input, facts: Mapping[str, int] | None = None) -> int:
         """Begin with a request."""
         assert isinstance(item, Asked)
         if item.test not in self._flights:
             self._forget()
             self._flights[item.test] = InFlight(self._engine, item.test, *self._parts)
-        item.course.began = item.course.looked = time.monotonic()
+        item.timing.began = item.timing.looked = time.monotonic()
         flight = self._flights[item.test]
         slot = flight.open(item)
-        item.course.wanted, item.course.until = item.test.n0, item.deadline
+        item.timing.wanted, item.timing.until = item.test.n0, item.deadline
         self.open_now[slot], self._of_slot[slot] = item, flight
         return slot
 
@@ -311,13 +306,13 @@ class Flights:
             for slot in slots.tolist():
                 if id(self.open_now[slot]) in gone:
                     del self._of_slot[slot]
-                    self.open_now.pop(slot).course.ended = time.monotonic()
+                    self.open_now.pop(slot).timing.ended = time.monotonic()
                 elif self.open_now[slot].watch is not None:
                     watched.append(slot)
             for item, top, radius, p_a in flight.so_far(watched) if watched else ():
                 assert isinstance(item, Asked)
                 assert item.watch is not None
-                item.watch(Bounds(top, radius, p_a, item.course.drawn, time.monotonic() - item.course.came))
+                item.watch(Bounds(top, radius, p_a, item.timing.drawn, time.monotonic() - item.timing.came))
             yield from decided
         yield from self._stopped()
 
@@ -326,12 +321,12 @@ class Flights:
         until = time.monotonic() + self._reserve
         for slot in [slot for slot, one in self.open_now.items() if one.over(until)]:
             item = self.open_now.pop(slot)
-            item.course.late, item.course.ended = True, time.monotonic()
+            item.timing.late, item.timing.ended = True, time.monotonic()
             for _, records in self._of_slot.pop(slot).stop([slot]):
-                if item.course.first:
+                if item.timing.first:
                     yield item, records
                 else:
-                    self._pace.lead.saw(time.monotonic() - item.course.began)
+                    self._pace.lead.saw(time.monotonic() - item.timing.began)
                     item.answer.set_exception(Gone("had no time for a first look", f"{item.question.seconds} s"))
 
     def _late(self, item: Input, draws: int) -> bool:

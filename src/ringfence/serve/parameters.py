@@ -1,4 +1,4 @@
-"""Asking: the parameters of a request, read at once.
+"""Parameters: what the address of a request asks for, read at once.
 
 The framework could read them too, one by one, and would take longer for it than for all else it does for a request.
 """
@@ -14,8 +14,8 @@ from starlette.requests import Request
 from ringfence.serve.guards import refuse_others
 
 
-class Asking(BaseModel):
-    """Of every request about inputs."""
+class Parameters(BaseModel):
+    """Of every request about inputs; which values the server allows is up to its limits."""
 
     model_config = ConfigDict(frozen=True)
     model: str | None = Field(None, description="Which model; the first where none is named.", max_length=100)
@@ -23,26 +23,26 @@ class Asking(BaseModel):
     seconds: float | None = Field(None, description="Time budget: the answer is what was proved by then.", gt=0)
 
 
-class Predicting(Asking):
+class PredictParameters(Parameters):
     """Of a request for the class alone."""
 
     signed: bool = Field(False, description="Answer with a signed certificate.")
 
 
-class Submitting(Asking):
+class JobParameters(Parameters):
     """Of a job."""
 
     radius: float | None = Field(None, description="Decide about this radius; none: the largest in time.", ge=0)
 
 
-class Certifying(Submitting, Predicting):
+class CertifyParameters(JobParameters, PredictParameters):
     """Of a request for a radius."""
 
 
-T = TypeVar("T", bound=Asking)
+T = TypeVar("T", bound=Parameters)
 
 
-def asked_by(request: Request, kind: type[T]) -> T:
+def read_parameters(request: Request, kind: type[T]) -> T:
     """What the address asks."""
     refuse_others(request, kind.model_fields)
     try:
@@ -51,7 +51,7 @@ def asked_by(request: Request, kind: type[T]) -> T:
         raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from error
 
 
-def described(kind: type[Asking]) -> dict[str, Any]:
+def described(kind: type[Parameters]) -> dict[str, Any]:
     """The parameters, for the description of the interface."""
     told = kind.model_json_schema()["properties"].items()
     shared: dict[str, Any] = {"in": "query", "required": False}

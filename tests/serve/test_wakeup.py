@@ -1,4 +1,4 @@
-"""Answers of other threads wake the loop, all of them, and not more often than it must be."""
+"""What other threads tell wakes the loop, all of it, and not more often than it must be."""
 
 from __future__ import annotations
 
@@ -8,22 +8,38 @@ from concurrent.futures import Future
 
 import pytest
 
-from ringfence.serve.bell import heard
+from ringfence.serve.wakeup import from_threads
+
+
+def heard(answer: Future[int]) -> asyncio.Queue[Future[int]]:
+    queue, put = from_threads()
+    answer.add_done_callback(put)
+    return queue
 
 
 def test_every_answer_is_heard_whenever_it_comes() -> None:
     async def main() -> None:
-        for round_ in range(50):  # the loop sleeps, wakes, and is rung again while it looks
+        for round_ in range(50):  # the loop sleeps, wakes, and is told more while it looks
             answers = [Future[int]() for _ in range(8)]
             waiting = [heard(one) for one in answers]
             threads = [threading.Thread(target=one.set_result, args=(round_,)) for one in answers]
             for one in threads:
                 one.start()
-            await asyncio.wait_for(asyncio.gather(*waiting), 20)
+            told = await asyncio.wait_for(asyncio.gather(*(one.get() for one in waiting)), 20)
+            assert told == answers, "each by who waits for it"
             for one in threads:
                 one.join()
 
     asyncio.run(main())
+
+
+def test_what_one_thread_tells_comes_in_order() -> None:
+    async def main() -> list[int]:
+        queue, put = from_threads()
+        threading.Thread(target=lambda: [put(number) for number in range(1000)]).start()
+        return [await asyncio.wait_for(queue.get(), 20) for _ in range(1000)]
+
+    assert asyncio.run(main()) == list(range(1000))
 
 
 def test_many_answers_wake_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +51,7 @@ def test_many_answers_wake_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> Non
         waiting = [heard(one) for one in answers]
         for one in answers:
             one.set_result(0)
-        await asyncio.wait_for(asyncio.gather(*waiting), 20)
+        await asyncio.wait_for(asyncio.gather(*(one.get() for one in waiting)), 20)
         return len(woken)
 
     assert asyncio.run(main()) == 1
@@ -47,11 +63,11 @@ def test_who_no_longer_waits_and_a_loop_that_has_ended_harm_nobody() -> None:
     async def main() -> None:
         given_up, answer = Future[int](), Future[int]()
         heard(late)
-        heard(given_up).cancel()
+        asyncio.ensure_future(heard(given_up).get()).cancel()
         waiting = heard(answer)
         given_up.set_result(0)
         answer.set_result(0)
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting.get(), 20)
 
     asyncio.run(main())
     late.set_result(0)

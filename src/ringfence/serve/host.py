@@ -1,11 +1,13 @@
-"""Workshop: the process in which models work, where another one reads requests (apart)."""
+"""Host: the process in which models work, where another one reads requests (apart.py)."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,10 +19,9 @@ import torch
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
+from ringfence.serve.channel import Channel
 from ringfence.serve.limits import Question
-from ringfence.serve.line import Line
 from ringfence.serve.model import Model
-from ringfence.serve.service import own_process
 from ringfence.serve.sharing import Asked
 from ringfence.signals import SIGNALS
 
@@ -28,17 +29,30 @@ Make = Callable[[], Sequence[Model]]
 log = logging.getLogger("ringfence.serve")
 
 
-def work(connection: Connection, make: Make) -> None:
-    """The other process, from beginning to end."""
+def tune_process() -> None:
+    """Called once everything is loaded, in a process that does nothing but serve.
+
+    The collector of garbage need not look again through what stays for ever. And threads take turns more often than
+    Python has them do: those of models and of the loop give up the interpreter at every call of torch or of the
+    system, and batches come late where they do not have it back soon.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    sys.setswitchinterval(0.0001)
+
+
+def host_models(connection: Connection, make: Make) -> None:
+    """All that the models' process does, from beginning to end."""
     for number in SIGNALS:  # which a terminal sends to all: requests end first, and the other process tells when
         signal.signal(number, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    workshop = Workshop(connection)
+    host = Host(connection)
     try:
-        workshop.open(make())
-        own_process()
+        host.open(make())
+        tune_process()
     except RingfenceError as error:
-        workshop.line.put("failed", error)
+        host.channel.put("failed", error)
     threading.Event().wait()
 
 
@@ -49,27 +63,29 @@ def _unforeseen() -> Exception:
 
 
 @final
-class Workshop:
-    """The side of the models: one thread hears requests, and another tells what became of them."""
+class Host:
+    """The models' side of the channel: one thread of it hears requests, the other tells what became of them."""
 
     def __init__(self, connection: Connection) -> None:
         self._models: Sequence[Model] = ()
         self._asked: dict[int, Asked] = {}
-        self.line = Line(connection, self._hear, self._end, self._news)
+        handlers: dict[str, Callable[..., None]] = {
+            "ask": self._ask,
+            "leave": self._leave,
+            "close": self._close,
+            "end": partial(os._exit, 0),
+        }
+        self.channel = Channel(connection, handlers, self._end, self._news)
 
     def open(self, models: Sequence[Model]) -> None:
         """Answer from now on."""
         self._models = models
-        self.line.put("ready", [one.terms for one in models])
+        self.channel.put("ready", [one.terms for one in models])
 
     def _news(self) -> Any:
         return "news", [(one.load, one.broken) for one in self._models]
 
-    def _hear(self, items: list[Any]) -> None:
-        for name, *parts in items:
-            getattr(self, f"_on_{name}")(*parts)
-
-    def _on_ask(
+    def _ask(
         self,
         place: int,
         number: int,
@@ -80,34 +96,31 @@ class Workshop:
         came: float,
         reply: float,
     ) -> None:
-        model, watch = self._models[place], partial(self.line.put, "bounds", number) if watched else None
+        model, watch = self._models[place], partial(self.channel.put, "bounds", number) if watched else None
         model.pace.reply.saw(reply)
         try:
             asked = model.ask(torch.from_numpy(x), question, watch=watch, background=background, came=came)
         except Exception as error:
-            self.line.put("answer", number, None, error if isinstance(error, RingfenceError) else _unforeseen())
+            self.channel.put("answer", number, None, error if isinstance(error, RingfenceError) else _unforeseen())
             return
         self._asked[number] = asked
         asked.answer.add_done_callback(partial(self._answered, number, asked))
 
     def _answered(self, number: int, asked: Asked, answer: Future[Record]) -> None:
         self._asked.pop(number, None)
-        self.line.put("answer", number, asked.course, answer.exception() or answer.result())
+        self.channel.put("answer", number, asked.timing, answer.exception() or answer.result())
 
-    def _on_leave(self, number: int) -> None:
+    def _leave(self, number: int) -> None:
         asked = self._asked.get(number)
         if asked is not None:
             asked.leave()
 
-    def _on_close(self, place: int) -> None:
+    def _close(self, place: int) -> None:
         def close() -> None:
             self._models[place].close()
-            self.line.put("closed", place)
+            self.channel.put("closed", place)
 
         threading.Thread(target=close, daemon=True).start()
-
-    def _on_end(self) -> None:
-        os._exit(0)
 
     def _end(self) -> None:
         """Whoever reads requests is there no more, and has not said so."""
