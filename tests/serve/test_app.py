@@ -443,6 +443,9 @@ def test_the_client_believes_only_what_follows(asker: Any, digits: list[Tensor],
         (lambda a: a.update(sound=False), "sound"),
         (lambda a: a.update(stages=[]), "prediction"),
         (lambda a: a.pop("stages"), "must be a Answer"),
+        (lambda a: a["claim"].update(classes=0), "must be a Answer"),
+        (lambda a: a["claim"].update(mechanisms=[]), "must be a Answer"),
+        (lambda a: a["claim"].update(seed=2**63), "must be a Answer"),
     ],
 )
 def test_a_server_that_lies_is_not_believed(

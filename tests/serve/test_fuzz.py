@@ -6,6 +6,7 @@ import io
 import json
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,12 +16,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, PngImagePlugin
 from torch import Tensor
 
 from ringfence.errors import RingfenceError
 from ringfence.serve.app import create_app
-from ringfence.serve.inputs import JPEG, JSON, KINDS, NPY, PNG, read_input, read_inputs
+from ringfence.serve.inputs import BESIDE, JPEG, JSON, KINDS, MOST_SCANS, NPY, PNG, read_input, read_inputs
 from ringfence.serve.limits import Limits
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
@@ -160,3 +161,55 @@ def test_arrays_of_every_layout_are_the_same_input(digits: list[Tensor], order: 
 def test_json_that_holds_no_input_is_refused(content: bytes) -> None:
     with pytest.raises(RingfenceError):
         read_input(content, JSON, SHAPE)
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + name + content + zlib.crc32(name + content).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("name", [b"iCCP", b"zTXt", b"iTXt"])
+def test_what_pixels_do_not_need_is_not_unfolded(
+    digits: list[Tensor], monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    """Sixty profiles of a megabyte each fit into what is decoded while all others wait; half a second they took."""
+    for kind in ("iCCP", "zTXt", "iTXt"):
+        monkeypatch.setattr(PngImagePlugin.PngStream, f"chunk_{kind}", lambda *_: pytest.fail("unfolded"))
+    content = encoded(digits[0], "PNG")
+    for place in (33, len(content) - 12):  # after the head, and after the pixels
+        more = 60 * chunk(name, b"a\0\0" + zlib.compress(bytes(2**20)))
+        assert len(more) < 2**16
+        found = read_input(content[:place] + more + content[place:], PNG, SHAPE)
+        assert bool((found == digits[0]).all())
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_pixels_are_those_of_the_whole_file(mode: str) -> None:
+    colours = Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28, 4), np.uint8))
+    notes = PngImagePlugin.PngInfo()
+    notes.add_text("a", "b", zip=True)
+    notes.add(b"gAMA", (10_000).to_bytes(4, "big"))
+    clear: dict[str, Any] = {"P": {"transparency": 7}, "L": {"transparency": 7}}.get(mode, {})
+    colours.convert(mode).save(file := io.BytesIO(), "PNG", pnginfo=notes, icc_profile=b"c" * 500, **clear)
+    for shape, wanted in ((SHAPE, "L"), ((3, 28, 28), "RGB")):
+        pixels = np.atleast_3d(np.array(Image.open(io.BytesIO(file.getvalue())).convert(wanted)))
+        found = read_input(file.getvalue(), PNG, shape).numpy()
+        assert np.array_equal(found, (pixels.transpose(2, 0, 1) / 255).astype(np.float32))
+
+
+def test_a_jpeg_of_many_scans_is_not_decoded(digits: list[Tensor]) -> None:
+    """Each takes a dozen bytes and passes over all pixels: a megabyte took seconds at 224 x 224."""
+    pixels = Image.fromarray((digits[0][0] * 255).byte().numpy())
+    pixels.save(file := io.BytesIO(), "JPEG", progressive=True)
+    begin = (content := file.getvalue()).rfind(b"\xff\xda")
+    assert content.count(b"\xff\xda") < MOST_SCANS / 5
+    assert tuple(read_input(content, JPEG, SHAPE).shape) == SHAPE
+    with pytest.raises(RingfenceError, match="at most 100 scans"):
+        read_input(content[:begin] + MOST_SCANS * content[begin:-2] + content[-2:], JPEG, SHAPE)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_an_image_far_longer_than_its_pixels_is_refused(digits: list[Tensor], form: str) -> None:
+    content = encoded(digits[0], form) + bytes(BESIDE)
+    assert tuple(read_input(content, f"image/{form.lower()}", SHAPE).shape) == SHAPE
+    with pytest.raises(RingfenceError, match="bytes as an image"):
+        read_input(content + bytes(4 * 784), f"image/{form.lower()}", SHAPE)

@@ -6,7 +6,17 @@ from pydantic import BaseModel, ConfigDict
 
 from ringfence.procedures import Procedure
 from ringfence.store import RunConfig
-from ringfence.store.config import ClassifierConfig, DataConfig, LiftConfig, NoiseConfig, ProcedureConfig, plain
+from ringfence.store.config import (
+    ClassifierConfig,
+    DataConfig,
+    LiftConfig,
+    Mechanisms,
+    NoiseConfig,
+    Positive,
+    ProcedureConfig,
+    Seed,
+    plain,
+)
 
 
 class Wire(BaseModel):
@@ -18,14 +28,14 @@ class Wire(BaseModel):
 class Claim(Wire):
     """All that the radius follows from beside the counts: noise, lift, mechanisms, procedure, seed."""
 
-    classes: int
+    classes: Positive
     noise: NoiseConfig
     norm: str
     lift: LiftConfig
-    mechanisms: list[str]
+    mechanisms: Mechanisms
     procedure: ProcedureConfig
     precision: str
-    seed: int
+    seed: Seed
 
     @classmethod
     def of(cls, config: RunConfig, test: Procedure) -> Claim:

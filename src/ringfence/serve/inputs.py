@@ -27,6 +27,12 @@ _HEADERS = threading.Lock()
 """Python 3.11 parses literals in one thread at a time, or raises a SystemError."""
 LONGEST = 64
 """Bytes of a number in JSON, more than twice what any takes."""
+BESIDE = 2**20
+"""Bytes of an image beside four for each of its values: what a camera or a printer wants to know."""
+PIXELS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+"""Chunks of a PNG that its pixels stand in. Of the others each may unfold a thousand bytes to a megabyte."""
+MOST_SCANS = 100
+"""Of a JPEG, each of which may pass over all of its pixels with a dozen bytes; encoders write about ten."""
 LARGE = 2**20
 _LARGE = threading.Lock()
 """Numbers in JSON take twenty times the memory that they do in the end: of long texts one is read at a time."""
@@ -73,7 +79,9 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
 
     try:
         # Its warnings stay warnings: filters are of the whole process, and other requests run beside this one.
-        with Image.open(BytesIO(content), formats=[kind.removeprefix("image/").upper()]) as image:
+        with Image.open(
+            BytesIO(_bare(content, kind, math.prod(shape))), formats=[kind.removeprefix("image/").upper()]
+        ) as image:
             if image.size != shape[:0:-1]:
                 rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
                 raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
@@ -85,6 +93,22 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
         raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
     planes = np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
     return torch.from_numpy(np.divide(planes, 255, dtype=np.float32))
+
+
+def _bare(content: bytes, kind: str, values: int) -> bytes:
+    """An image without what its pixels do not need; refused where it would take long to decode for its size."""
+    if len(content) > (most := 4 * values + BESIDE):
+        raise DataError("input", f"has at most {most} bytes as an image", len(content), "Encode it without notes.")
+    if kind == JPEG:
+        if (scans := content.count(b"\xff\xda")) > MOST_SCANS:  # bytes that only a scan begins with
+            raise DataError("input", f"must have at most {MOST_SCANS} scans", scans, "Encode it again.")
+        return content
+    parts, place = [content[:8]], 8
+    while name := content[place + 4 : place + 8]:
+        begin, place = place, place + 12 + int.from_bytes(content[place : place + 4], "big")
+        if name in PIXELS:
+            parts.append(content[begin:place])
+    return b"".join(parts)
 
 
 def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:

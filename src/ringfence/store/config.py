@@ -83,6 +83,8 @@ def _lane(value: Any) -> Lane:
 StoredLane = Annotated[Lane, BeforeValidator(_lane), PlainSerializer(lambda lane: lane.settings())]
 Count = Annotated[int, Field(ge=0, lt=LARGEST)]
 Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
+Seed = Annotated[int, Field(ge=-LARGEST, lt=LARGEST)]
+Mechanisms = Annotated[list[str], Field(min_length=1)]
 
 
 class _Part(BaseModel):
@@ -211,10 +213,10 @@ class RunConfig(_Part):
     norm: str = "l2"
     lift: LiftConfig = Field(default_factory=LiftConfig)
     procedure: ProcedureConfig
-    mechanisms: list[str] = Field(min_length=1)
+    mechanisms: Mechanisms
     split_alpha: bool = False
     precision: str = "fp32"
-    seed: Annotated[int, Field(ge=-LARGEST, lt=LARGEST)] = 0
+    seed: Seed = 0
     migrated: Migrated | None = None
 
     @property
