@@ -128,16 +128,57 @@ def test_an_answer_does_not_stay_beside_what_it_is_not_about(
     told = {"error": dict.fromkeys(("argument", "rule", "received", "remedy"), "busy")}
     page.route("**/v1/certify*", lambda route: route.fulfill(status=429, json=told))
     if how == "another model":
-        page.select_option("#model", "quiet")
-        assert page.inner_text("#decision") == "Nothing asked yet."
+        page.select_option("#model", "quiet")  # which is asked about the same picture
     else:
         page.click("#again") if how == "refused" else page.set_input_files("#file", tmp_path / "text.png")
-        page.locator("#decision.bad").wait_for()
+    page.locator("#decision.bad").wait_for()
     assert page.inner_text("#radius") == "-"
     assert page.inner_text("#evidence") == ""
     assert page.locator("#counts tr").count() == 0
     assert not page.is_visible("#save")
-    assert page.is_disabled("#again") == (how != "refused"), "the same picture may be asked about again"
+    assert page.is_disabled("#again") == (how == "no image"), "the same picture may be asked about again"
+    page.context.close()
+
+
+def test_a_picture_dropped_anywhere_is_asked_about_as_it_is_shown(browser: Any, urls: tuple[str, str]) -> None:
+    """What is transparent has a colour of its own: the ground of the page is no part of what is sent."""
+    opened = Opened(browser, urls[0])
+    page = opened.page
+    assert "28 x 28 pixels, grey" in page.inner_text("#takes")
+    dropped = page.evaluate_handle("""async () => {
+        const canvas = new OffscreenCanvas(40, 40), carried = new DataTransfer();
+        canvas.getContext("2d");
+        const blob = await canvas.convertToBlob();
+        carried.items.add(new File([blob], "clear.png", { type: "image/png" }));
+        return carried;
+    }""")
+    with page.expect_request("**/v1/certify*") as asked:
+        page.dispatch_event("h1", "drop", {"dataTransfer": dropped})
+    opened.wait("done")
+    shown = page.evaluate("[...at('picture').getContext('2d').getImageData(0, 0, 28, 28).data]")
+    assert set(shown[3::4]) == {255}
+    assert list(asked.value.post_data_buffer[-784:]) == shown[::4] == [255] * 784
+    assert page.input_value("#file").endswith("clear.png")
+    page.context.close()
+
+
+def test_another_model_is_asked_about_the_same_picture(browser: Any, urls: tuple[str, str], picture: Path) -> None:
+    opened = Opened(browser, urls[0])
+    opened.page.set_input_files("#file", picture)
+    opened.wait("done")
+    with opened.page.expect_request("**/v1/certify*model=quiet*"):
+        opened.page.select_option("#model", "quiet")
+    opened.page.locator("#decision", has_text="It is 7.").wait_for()
+    opened.page.context.close()
+
+
+def test_a_refused_page_says_why(browser: Any, urls: tuple[str, str]) -> None:
+    page = browser.new_context().new_page()
+    told = {"error": {"argument": "Host", "rule": "must be this machine", "received": "other", "remedy": "Ask it."}}
+    page.route("**/v1/model", lambda route: route.fulfill(status=421, json=told))
+    page.goto(urls[0])
+    page.locator("#decision.bad").wait_for()
+    assert page.inner_text("#decision") == "Host must be this machine; got other. Ask it."
     page.context.close()
 
 

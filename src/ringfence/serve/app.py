@@ -94,6 +94,7 @@ def create_app(
         summary="Predictions with certificates: no perturbation smaller than the radius changes the class.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # an empty answer would not say what is wrong
         lifespan=service.running,
     )
     app.state.stopping = service.stopping

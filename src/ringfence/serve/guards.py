@@ -43,6 +43,15 @@ HEADERS = {
 }
 LEAST_TOKEN = 16
 MOST_CLIENTS = 10_000
+PLAIN = {
+    "float_parsing": ("must be a number", "Write it with a point, as 0.001."),
+    "bool_parsing": ("must be true or false", "Write one of these."),
+    "greater_than": ("must be above {gt:g}", "Correct it, or leave it out."),
+    "greater_than_equal": ("must be at least {ge:g}", "Correct it, or leave it out."),
+    "less_than": ("must be below {lt:g}", "Correct it, or leave it out."),
+    "string_too_long": ("must have at most {max_length} characters", "See /v1/model."),
+}
+"""What the framework's complaints mean: rule and remedy."""
 log = logging.getLogger("ringfence.serve")
 
 
@@ -50,10 +59,10 @@ def read_tokens(file: Path | None, environment: str | None) -> tuple[bytes, ...]
     """One token a line, of a file and of an environment variable; too short ones are refused."""
     text = ("" if file is None else read_file(file).decode("utf-8", "replace")) + "\n" + (environment or "")
     found = tuple(dict.fromkeys(line.strip().encode() for line in text.splitlines() if line.strip()))
-    if any(len(one) < LEAST_TOKEN for one in found):
-        raise ArgumentError(
-            "tokens", f"must have at least {LEAST_TOKEN} characters", "a shorter one", "Make it random."
-        )
+    if (shortest := min(map(len, found), default=LEAST_TOKEN)) < LEAST_TOKEN:
+        rule = f"must have at least {LEAST_TOKEN} characters each"
+        remedy = "Make it random: python -c 'import secrets; print(secrets.token_urlsafe(32))'."
+        raise ArgumentError("tokens", rule, f"one of {shortest}", remedy)
     if file is not None and not found:
         raise ArgumentError("tokens", "must hold a token on each line", f"none in {file}", "Write one.")
     return found
@@ -168,15 +177,17 @@ class Guard:
             host = re.sub(r":\d*$", "", headers.get("host", "")) if self._loopback else "localhost"
             if not is_loopback(host.strip("[]").lower()):
                 # A page of somebody else's, whose name leads here, would otherwise be let in by the browser.
-                return client, told(421, "Host", "must be this machine", host[:80], "Ask 127.0.0.1.")
+                return client, told(
+                    421, "Host", "must be this machine", host[:80], "Ask 127.0.0.1, or give it --tokens."
+                )
         else:
             scheme, _, token = headers.get("authorization", "").partition(" ")
             offered = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
             known = [one for one in self._tokens if hmac.compare_digest(one, offered)]  # all of them, always
             if scheme.lower() != "bearer" or not known:
-                rule, remedy = "must be a bearer token", "Send Authorization: Bearer TOKEN."
-                how = {"WWW-Authenticate": "Bearer"}
-                return client, told(401, "Authorization", rule, "none or another", remedy, **how)
+                found = "another token" if scheme.lower() == "bearer" else "another form" if scheme else "none"
+                rule, remedy = "must be a token of this server", "Send Authorization: Bearer TOKEN."
+                return client, told(401, "Authorization", rule, found, remedy, **{"WWW-Authenticate": "Bearer"})
             client = known[0].hex()[:12]
         return client, self._too_often(client)
 
@@ -201,17 +212,30 @@ async def refused(request: Request, error: Any) -> Response:
 
 async def misread(request: Request, error: Any) -> Response:
     """The answer where the parameters of a request cannot be read."""
-    first = error.errors()[0]
+    return refusal(problem_of(error.errors()))
+
+
+def problem_of(errors: Sequence[Any]) -> RingfenceError:
+    """What the framework found wrong with the parameters of a request."""
+    first: dict[str, Any] = errors[0] if errors else {"loc": ["request"], "msg": "is wrong"}
     name = ".".join(str(step) for step in first["loc"][1:]) or "request"
-    problem = ArgumentError(name, str(first["msg"]), repr(first.get("input"))[:80], "See /openapi.json.")
-    return refusal(problem)
+    rule, remedy = str(first["msg"]), "See /openapi.json."
+    if (kind := first.get("type")) in PLAIN:
+        rule, remedy = PLAIN[kind]
+        rule = rule.format(**first.get("ctx", {}))
+    return ArgumentError(name, rule, str(first.get("input"))[:80] or "nothing", remedy)
 
 
 def refuse_others(request: Request, known: Collection[str] = ()) -> None:
     """Refuse parameters that no one reads: a misspelt alpha would be answered at the usual one."""
-    for name in request.query_params:
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
         if name not in known:
-            raise ArgumentError("address", f"has the parameters {', '.join(known) or 'none'}", name[:80], "Correct it.")
+            rule = f"may have the parameters {', '.join(known)}" if known else "has no parameters"
+            remedy = "Correct or remove it; noise and norm are those of the certification (/v1/model)."
+            raise ArgumentError("address", rule, name[:80], remedy)
+        if given.count(name) > 1:
+            raise ArgumentError(name, "must be given once", f"{given.count(name)} times", "Keep one of them.")
 
 
 async def missing(request: Request, error: Any) -> Response:

@@ -20,6 +20,8 @@ from ringfence.serve.limits import UnknownKind
 
 PNG, JPEG, NPY, JSON = "image/png", "image/jpeg", "application/x-npy", "application/json"
 KINDS = (PNG, JPEG, NPY, JSON)
+STARTS = {b"\x89PNG": PNG, b"\xff\xd8\xff": JPEG, b"\x93NUMPY": NPY, b"{": JSON}
+"""What bytes of each kind begin with."""
 SUFFIXES = {".png": PNG, ".jpg": JPEG, ".jpeg": JPEG, ".npy": NPY, ".json": JSON}
 MOST_HEADER = 4096
 """Bytes of the header of an array; they are parsed as Python literals."""
@@ -79,9 +81,7 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
 
     try:
         # Its warnings stay warnings: filters are of the whole process, and other requests run beside this one.
-        with Image.open(
-            BytesIO(_bare(content, kind, math.prod(shape))), formats=[kind.removeprefix("image/").upper()]
-        ) as image:
+        with Image.open(BytesIO(_bare(content, kind, shape)), formats=[kind.removeprefix("image/").upper()]) as image:
             if image.size != shape[:0:-1]:
                 rule, found = f"must be {shape[2]} x {shape[1]} pixels", f"{image.size[0]} x {image.size[1]}"
                 raise DataError("input", rule, found, "Resize it: the certificate is about the pixels you send.")
@@ -90,15 +90,16 @@ def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
     except DataError:
         raise
     except Exception as error:  # a damaged or hostile file can raise nearly anything
-        raise DataError("input", f"must be a readable {kind}", type(error).__name__, "Encode it again.") from error
+        raise _unreadable(f"must be a readable {kind}", content, kind) from error
     planes = np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
     return torch.from_numpy(np.divide(planes, 255, dtype=np.float32))
 
 
-def _bare(content: bytes, kind: str, values: int) -> bytes:
+def _bare(content: bytes, kind: str, shape: tuple[int, ...]) -> bytes:
     """An image without what its pixels do not need; refused where it would take long to decode for its size."""
-    if len(content) > (most := 4 * values + BESIDE):
-        raise DataError("input", f"has at most {most} bytes as an image", len(content), "Encode it without notes.")
+    if len(content) > (most := 4 * math.prod(shape) + BESIDE):
+        remedy = f"Resize it to {shape[2]} x {shape[1]} pixels, and leave out notes and profiles."
+        raise DataError("input", f"has at most {most} bytes as an image", len(content), remedy)
     if kind == JPEG:
         if (scans := content.count(b"\xff\xda")) > MOST_SCANS:  # bytes that only a scan begins with
             raise DataError("input", f"must have at most {MOST_SCANS} scans", scans, "Encode it again.")
@@ -109,6 +110,18 @@ def _bare(content: bytes, kind: str, values: int) -> bytes:
         if name in PIXELS:
             parts.append(content[begin:place])
     return b"".join(parts)
+
+
+def _unreadable(rule: str, content: bytes, kind: str) -> DataError:
+    """No bytes at all, those of another kind, or damaged ones; what a library made of them tells a client nothing."""
+    other = next((one for start, one in STARTS.items() if content.startswith(start) and one != kind), None)
+    if not content:
+        return DataError("input", rule, "no bytes", "Check the name of the file: curl sends none where it finds none.")
+    if other is not None:
+        remedy = f"Name it as what it is, {other}: in Content-Type, or by the ending of the file."
+        return DataError("input", rule, f"bytes of {other}", remedy)
+    remedy = "Send the file as it is (curl: --data-binary @FILE, with the @), or encode it again."
+    return DataError("input", rule, f"{len(content)} other or damaged bytes", remedy)
 
 
 def _array(content: bytes, kind: str, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:
@@ -130,7 +143,8 @@ def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
             found, fortran, dtype = read(file, max_header_size=MOST_HEADER)
         _check_shape(found, shape)
         if dtype.kind not in "uf" or (dtype.kind == "u" and dtype.itemsize != 1):
-            raise DataError("input", "must be uint8, or floats in [0, 1]", dtype, "Convert it.")
+            remedy = "Convert it: x.astype('uint8') where it holds 0 to 255."
+            raise DataError("input", "must be uint8, or floats in [0, 1]", dtype, remedy)
         if len(content) - file.tell() != math.prod(found) * dtype.itemsize:
             raise DataError("input", "must hold as many values as its header says", "others", "Save it again.")
         values = np.frombuffer(content, dtype, offset=file.tell())
@@ -138,29 +152,31 @@ def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     except RingfenceError:
         raise
     except Exception as error:  # whatever a hostile header makes of its reader
-        raise DataError("input", "must be a readable .npy array", type(error).__name__, "Use numpy.save.") from error
+        raise _unreadable("must be an array as numpy.save writes it", content, NPY) from error
     return array.astype(np.float32) / 255 if array.dtype == np.uint8 else array
 
 
 def _json(content: bytes, shape: tuple[int, ...], key: str) -> np.ndarray[Any, Any]:
     if -1 not in shape and len(content) > (most := LONGEST * math.prod(shape) + MOST_HEADER):
         raise DataError("body", f"has at most {most} bytes for one input", len(content), "Send fewer digits.")
+    entry = f'must be JSON with the entry {key} alone: {{"{key}": numbers, nested as the shape is}}'
     try:
         with _LARGE if len(content) > LARGE else nullcontext():
             told = json.loads(content)
-            values = told[key]
-            if set(told) != {key}:
-                remedy = "Settings go into the address."
-                raise DataError("body", f"must have the entry {key} alone", sorted(told), remedy)
-            _check_nesting(values, len(shape))
-            array = np.array(values, dtype=np.float64)
-            del told, values
+            if not isinstance(told, dict) or set(told) != {key}:
+                found = f"the entries {sorted(told)}"[:80] if isinstance(told, dict) else f"a {type(told).__name__}"
+                remedy = f"Send lists in lists, {len(shape)} deep, under {key}; settings go into the address."
+                raise DataError("body", entry, found, remedy)
+            _check_nesting(told[key], len(shape))
+            array = np.array(told[key], dtype=np.float64)
+            del told
     except RingfenceError:
         raise
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        rule = f'must be JSON: {{"{key}": numbers, nested as the shape is}}'
-        remedy = f"Send {key} as lists in lists ({len(shape)} deep), of plain numbers alone."
-        raise DataError("body", rule, "something else", remedy) from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError("body", entry, "no JSON", "Send a file that json.dump has written.") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        remedy = f"Send lists in lists, {len(shape)} deep, as long as the shape says, of plain numbers alone."
+        raise DataError("body", entry, f"{key} nested otherwise, or of other values", remedy) from error
     _check_shape(array.shape, shape)
     return array
 
@@ -180,12 +196,25 @@ def _check_nesting(values: Any, depth: int) -> None:
 def _check_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     if len(found) != len(wanted) or any(b not in (-1, a) for a, b in zip(found, wanted, strict=True)):
         told = f"({', '.join('N' if one == -1 else str(one) for one in wanted)})"
-        raise DataError("input", f"must have the shape {told}", found, "Resize it, channels first.")
+        raise DataError("input", f"must have the shape {told}", found, _reshaping(found, wanted))
+
+
+def _reshaping(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """How an array gets the shape, where nothing but the order or number of its axes is wrong."""
+    if found[1:] == wanted:
+        return "Send one input, x[0]; several are a job (/v1/jobs)."
+    if wanted[0] in (-1, 1) and found == wanted[1:]:
+        return "Add the first axis: x[None]."
+    if wanted[0] != -1 and found[-1:] + found[:-1] == wanted:
+        return "Put channels first: x.transpose(2, 0, 1)."
+    return "Resize it, channels first."
 
 
 def _in_range(array: np.ndarray[Any, Any]) -> Tensor:
     """float32, every value of which lies in [0, 1]."""
     values = np.array(array, dtype=np.float32, order="C")
     if not bool(((values >= 0) & (values <= 1)).all()):
-        raise DataError("input", "must hold values from 0 to 1", "others, or none", "Divide pixels by 255.")
+        found = f"{values.min():.7g} to {values.max():.7g}"
+        remedy = "Divide bytes by 255, and leave it to the model to normalise."
+        raise DataError("input", "must hold values from 0 to 1", found, remedy)
     return torch.from_numpy(values)

@@ -10,6 +10,9 @@ from pydantic import ConfigDict
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.settings import check_settings, count, setting, share
 
+MORE = "Ask again, or for more seconds."
+"""What helps where the time was too short."""
+
 
 class Busy(RingfenceError):
     """As much as it takes is waiting already; after says in how many seconds to come again."""

@@ -27,7 +27,7 @@ from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
-from ringfence.serve.limits import Busy, Gone, Limits
+from ringfence.serve.limits import MORE, Busy, Gone, Limits
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
 from ringfence.serve.sharing import Asked, Flights, SharedEngine
@@ -107,7 +107,7 @@ class Waiting:
             asked = self._urgent.popleft()
             if time.monotonic() + needed < asked.deadline and not asked.timing.left:
                 return asked
-            asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds} s"))
+            asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds} s", MORE))
         return self._background.popleft() if self._background and background() else None
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Anytime
 from ringfence.record import Record
 from ringfence.sampling import CHUNK, Finished, Sampler
-from ringfence.serve.limits import Gone, Question
+from ringfence.serve.limits import MORE, Gone, Question
 from ringfence.serve.pace import Pace
 from ringfence.types import IntArray, Tally
 
@@ -327,7 +327,7 @@ class Flights:
                     yield item, records
                 else:
                     self._pace.lead.saw(time.monotonic() - item.timing.began)
-                    item.answer.set_exception(Gone("had no time for a first look", f"{item.question.seconds} s"))
+                    item.answer.set_exception(Gone("had no time for a first look", f"{item.question.seconds} s", MORE))
 
     def _late(self, item: Input, draws: int) -> bool:
         assert isinstance(item, Asked)

@@ -2,12 +2,13 @@
 
 const at = (id) => document.getElementById(id);
 const state = (name) => { document.documentElement.dataset.state = name; };
-let models = [], pixels = null, running = null;
+let models = [], taken = null, pixels = null, running = null;
 
 const model = () => models[at("model").selectedIndex];
 const onScale = (low, high, id) => low * (high / low) ** (at(id).value / 100);
 const place = (low, high, value) => Math.round(100 * Math.log(value / low) / Math.log(high / low));
 const between = (low, high, value) => Math.min(high, Math.max(low, value));
+const takesImages = () => model().shape.length === 3 && [1, 3].includes(model().shape[0]);
 const shortest = () => Math.min(0.1, model().most_seconds / 10);
 function alpha() {
   const [low, high] = [model().least_alpha, model().most_alpha];
@@ -17,6 +18,7 @@ function seconds() {
   const [low, high] = [shortest(), model().most_seconds];
   return between(low, high, Number(onScale(low, high, "seconds").toPrecision(2)));
 }
+const said = (error) => `${error.argument} ${error.rule}; got ${error.received}. ${error.remedy}`;
 const headers = () => (at("token").value ? { Authorization: `Bearer ${at("token").value}` } : {});
 
 function tell(text, bad = false) {
@@ -28,7 +30,7 @@ function tell(text, bad = false) {
 function forget() {
   if (running) running.abort();
   at("radius").textContent = "-";
-  for (const id of ["norm", "evidence", "most", "draws"]) at(id).textContent = "";
+  for (const id of ["norm", "evidence", "meaning", "most", "least", "draws"]) at(id).textContent = "";
   at("line").setAttribute("points", "");
   at("counts").tBodies[0].replaceChildren();
   at("save").hidden = true;
@@ -37,17 +39,21 @@ function forget() {
 /* Nothing to ask about. */
 function drop() {
   forget();
-  pixels = null;
+  taken = pixels = null;
   at("again").disabled = true;
   at("picture").width = at("picture").width;  // which clears it
 }
 
 async function load() {
-  const reply = await fetch("v1/model", { headers: headers() });
-  at("token-row").hidden = reply.status !== 401;
-  if (!reply.ok) {
-    const other = at("token").value ? "This is no token of this server." : "This server asks for a token.";
-    tell(reply.status === 401 ? other : "The server does not answer.", reply.status !== 401 || at("token").value !== "");
+  const reply = await fetch("v1/model", { headers: headers() }).catch(() => null);
+  const locked = reply?.status === 401, other = at("token").value !== "";
+  at("token-row").hidden = !locked;
+  if (!reply?.ok) {
+    if (locked) tell(other ? "This is no token of this server." : "This server asks for a token.", other);
+    else {
+      const error = reply && (await reply.json().catch(() => ({}))).error;
+      tell(error ? said(error) : "The server does not answer.", true);
+    }
     return state("locked");
   }
   models = (await reply.json()).models;
@@ -57,12 +63,15 @@ async function load() {
 }
 
 function chosen() {
-  const one = model();
+  const one = model(), [channels, height, width] = one.shape, file = taken;
+  const image = `Images of ${width} x ${height} pixels, ${channels === 1 ? "grey" : "colour"}; others are scaled and cut.`;
+  at("takes").textContent = takesImages() ? image : `Arrays (${one.shape.join(", ")}), which this page cannot make.`;
   at("alpha").value = place(one.least_alpha, one.most_alpha, one.usual_alpha);
   at("seconds").value = place(shortest(), one.most_seconds, one.usual_seconds);
   drop();
   tell("Nothing asked yet.");
   moved();
+  if (file) take(file);
 }
 
 function moved() {
@@ -72,12 +81,18 @@ function moved() {
 
 /* The image at the model's size, as bytes (C, H, W): what is shown is what is sent. */
 async function take(file) {
-  const [channels, height, width] = model().shape;
-  if (model().shape.length !== 3 || ![1, 3].includes(channels)) return tell("This model takes no images.", true);
-  const image = await createImageBitmap(file).catch(() => null);
+  const one = model();
+  if (!one) return;
+  if (!takesImages()) return tell("This model takes no images.", true);
+  taken = file;
+  const [channels, height, width] = one.shape, image = await createImageBitmap(file).catch(() => null);
+  if (taken !== file || model() !== one) return;  // another one was chosen meanwhile
   if (!image) return drop(), tell("This is no image that the browser can read.", true);
   const canvas = at("picture"), pen = canvas.getContext("2d", { willReadFrequently: true });
   [canvas.width, canvas.height] = [width, height];
+  pen.fillStyle = "white";  // behind what is transparent, as pages have it: no pixel shows what lies behind the canvas
+  pen.fillRect(0, 0, width, height);
+  pen.imageSmoothingQuality = "high";
   const scale = Math.max(width / image.width, height / image.height);
   const [w, h] = [image.width * scale, image.height * scale];
   pen.drawImage(image, (width - w) / 2, (height - h) / 2, w, h);
@@ -125,7 +140,7 @@ async function certify() {
   } catch (error) {
     if (mine.signal.aborted) return;
     forget();
-    tell(error.rule ? `${error.argument} ${error.rule}. ${error.remedy}` : "The server does not answer.", true);
+    tell(error.rule ? said(error) : "The server does not answer.", true);
     state("error");
   }
 }
@@ -146,19 +161,25 @@ const named = (number) => model().class_names?.[number] ?? `class ${number}`;
 
 function show(told, course) {
   at("radius").textContent = told.radius.toFixed(3);
-  at("norm").textContent = `proved radius, ${model().norm}, in pixel units of 0 to 1`;
-  at("evidence").textContent = `${told.draws.toLocaleString("en")} draws, p ≥ ${told.p_a.toFixed(4)}`;
-  const most = Math.max(...course.map((one) => one.radius), 0.1), draws = Math.log(told.draws);
-  const x = (one) => 36 + 360 * Math.log(one.draws) / draws, y = (one) => 140 - 128 * one.radius / most;
+  at("norm").textContent = `proved radius (${model().norm}; pixels from 0 to 1)`;
+  const share = told.prediction === null ? "" : `; p ≥ ${told.p_a.toFixed(4)} that one gets this class`;
+  at("evidence").textContent = `${told.draws.toLocaleString("en")} noisy copies${share}`;
+  const most = Math.max(...course.map((one) => one.radius), 0.1), least = course[0].draws;
+  const span = Math.max(Math.log(told.draws / least), 1e-9);
+  const x = (one) => 36 + 360 * Math.log(one.draws / least) / span, y = (one) => 140 - 128 * one.radius / most;
   at("line").setAttribute("points", course.map((one) => `${x(one).toFixed(1)},${y(one).toFixed(1)}`).join(" "));
   at("most").textContent = most.toFixed(2);
+  at("least").textContent = least.toLocaleString("en");
   at("draws").textContent = `${told.draws.toLocaleString("en")} draws`;
   if (told.prediction !== null) tell(`${named(told.prediction)}, by now`);
 }
 
 function decided(answer) {
-  const why = { decided: "decided", draws: "at the most draws", deadline: "time was over" }[answer.stopped];
-  tell(answer.prediction === null ? `Nothing is claimed (${why}).` : `It is ${named(answer.prediction)} (${why}).`);
+  const ends = { decided: "It was decided.", draws: "That was with the most copies it draws.", deadline: "The time was over." };
+  const sure = Number((1 - answer.alpha).toFixed(9));
+  const claimed = `With probability at least ${sure}, no smaller change of its pixels changes this answer.`;
+  tell(answer.prediction === null ? "Nothing is claimed: no class was proved." : `It is ${named(answer.prediction)}.`);
+  at("meaning").textContent = `${answer.prediction === null ? "" : claimed} ${ends[answer.stopped]}`.trim();
   const votes = answer.stages.slice(1).map((one) => one.cells.votes);
   const sums = votes.length ? votes[0].map((_, k) => votes.reduce((sum, one) => sum + one[k], 0)) : [];
   const total = sums.reduce((a, b) => a + b, 0);
@@ -182,11 +203,13 @@ at("token").addEventListener("change", load);
 for (const id of ["alpha", "seconds"]) at(id).addEventListener("input", moved);
 at("file").addEventListener("change", () => at("file").files[0] && take(at("file").files[0]));
 at("asked").addEventListener("submit", (event) => { event.preventDefault(); if (pixels) certify(); });
-for (const name of ["dragover", "dragleave", "drop"]) {
-  at("drop").addEventListener(name, (event) => {
+for (const name of ["dragover", "dragleave", "drop"]) {  // anywhere: elsewhere the browser would leave the page for the file
+  document.addEventListener(name, (event) => {
     event.preventDefault();
     at("drop").classList.toggle("over", name === "dragover");
-    if (name === "drop" && event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+    if (name !== "drop" || !event.dataTransfer.files[0]) return;
+    at("file").files = event.dataTransfer.files;
+    take(at("file").files[0]);
   });
 }
 load();
