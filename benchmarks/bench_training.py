@@ -17,15 +17,15 @@ from common import Bar, Grid, Report, arguments, finish, interleaved, median_rat
 from ringfence.classifiers.architectures import LeNet
 from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.fabric import make_fabric
-from ringfence.training.objectives import Drt, Gaussian, Objective, SmoothAdv
+from ringfence.training.objectives import Drt, NoiseAugmentation, Objective, SmoothAdv
 from ringfence.training.stepper import Stepper
 
 MEMBERS = 3
 PUBLISHED = {"drt over gaussian": 1.04, "smoothadv": 1.86, "drt over smoothadv": 2.52}
 OBJECTIVES: dict[str, Objective] = {
-    "gaussian": Gaussian(),
+    "gaussian": NoiseAugmentation(),
     "smoothadv": SmoothAdv(),
-    "drt over gaussian": Drt(Gaussian()),
+    "drt over gaussian": Drt(NoiseAugmentation()),
     "drt over smoothadv": Drt(SmoothAdv()),
 }
 

@@ -38,7 +38,7 @@ from ringfence.sampling.forward import compiled
 from ringfence.training.compared import algorithms_tried
 from ringfence.training.data import augment
 from ringfence.training.loop import train
-from ringfence.training.objectives import Gaussian, Objective, build_objective
+from ringfence.training.objectives import NoiseAugmentation, Objective, build_objective
 
 Rows = Iterator[dict[str, Any]]
 
@@ -130,7 +130,7 @@ def by_blocks(member: nn.Module) -> nn.Module:
 
 def objective_of(name: str) -> Objective:
     """As the command line's defaults have it; Gaussian with one copy, as the published recipes."""
-    return Gaussian(1) if name == "gaussian" else build_objective(name, {})
+    return NoiseAugmentation(1) if name == "gaussian" else build_objective(name, {})
 
 
 def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = False, fused: bool = False) -> Rows:

@@ -20,7 +20,7 @@ from ringfence.training.compared import algorithms_tried
 from ringfence.training.data import augment
 from ringfence.training.fabric import make_fabric
 from ringfence.training.in_progress import TrainingInProgress
-from ringfence.training.objectives import Gaussian, Objective
+from ringfence.training.objectives import NoiseAugmentation, Objective
 from ringfence.training.stepper import steps_of
 
 SIGMA = 0.25
@@ -196,7 +196,7 @@ def our_job(size: Size, objective: Objective | None = None, **more: Any) -> Trai
     colour = size.shape[0] > 1
     options: dict[str, Any] = {"crop": 4 if colour else 0, "flip": colour, "compile": True, "graph": True, **more}
     precision = "bf16" if size.cuda else "fp32"
-    return TrainingJob(objective or Gaussian(1), SIGMA, batch=size.batch, precision=precision, **options)  # type: ignore[arg-type]
+    return TrainingJob(objective or NoiseAugmentation(1), SIGMA, batch=size.batch, precision=precision, **options)  # type: ignore[arg-type]
 
 
 def our_trainings(

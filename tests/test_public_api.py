@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ringfence
+from ringfence.training import objectives
 
 API = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 
@@ -30,6 +31,12 @@ def test_every_public_name_can_be_imported(name: str) -> None:
 def test_other_names_are_no_attributes() -> None:
     with pytest.raises(AttributeError, match="no attribute 'certfy'"):
         ringfence.certfy  # noqa: B018
+
+
+def test_no_objective_has_the_name_of_something_else() -> None:
+    """There were two Gaussians: a noise, and training under it."""
+    shared = set(objectives.__all__) & set(ringfence.__all__)
+    assert all(getattr(objectives, name) is getattr(ringfence, name) for name in shared)
 
 
 def loaded_after(statement: str) -> set[str]:

@@ -25,7 +25,7 @@ from ringfence.models import lanes_of, procedure_for
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Tree
 from ringfence.named_parts import noise_of, resolved_precision
-from ringfence.procedures import Procedure
+from ringfence.procedures import Procedure, usual_name
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
 from ringfence.stats.noise_law import FLOAT
@@ -218,12 +218,9 @@ def execution_of(content: Any) -> Execution:
 
 
 def _procedure(tree: Tree | None, content: Any) -> Procedure:
-    """The procedure of its entries; that of the tree's root where it has its own for the name.
-
-    Without a name a radius asks for the sequential test, none for a fixed number of draws.
-    """
+    """The procedure of its entries; that of the tree's root where it has its own for the name."""
     given = {"name": content} if isinstance(content, str) else _mapping("procedure", content)
-    name = str(given.pop("name", "fixed" if given.get("radius") is None else "sequential"))
+    name = str(given.pop("name", usual_name(given)))
     implied: dict[str, Any] = {}
     if tree is not None:
         name, implied = procedure_for(tree, name)

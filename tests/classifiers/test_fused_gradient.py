@@ -26,7 +26,7 @@ from ringfence.errors import ArgumentError
 from ringfence.training import TrainingJob
 from ringfence.training.data import Batch, TrainingNoise
 from ringfence.training.fabric import attackable, make_fabric
-from ringfence.training.objectives import Gaussian, SmoothAdv
+from ringfence.training.objectives import NoiseAugmentation, SmoothAdv
 from ringfence.training.objectives.base import Attackable, as_trained, eager, evaluating
 from ringfence.training.stepper import Stepper
 
@@ -173,7 +173,7 @@ def test_a_training_asks_for_the_kernels_only_if_it_is_told_to(monkeypatch: pyte
     monkeypatch.setattr(stepper, "attackable", lambda members, run, x: asked.append(len(x)) or list(run))
     data = DeviceData(torch.rand(8, 3, 32, 32), torch.arange(8) % 7, 7)
     for fused in (False, True):
-        job = TrainingJob(objective=Gaussian(2), batch=4, precision="bf16", fused=fused)
+        job = TrainingJob(objective=NoiseAugmentation(2), batch=4, precision="bf16", fused=fused)
         Stepper(job, [made()], data, make_fabric("cpu", 1, "bf16"))
     assert asked == [8]
     assert TrainingJob.of(TrainingJob(precision="bf16", fused=True).config()).fused

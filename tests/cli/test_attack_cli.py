@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, final
 
 import pytest
 from click.testing import Result
+from torch import Tensor
 
+from ringfence.lift import LIFTS, Lift
 from ringfence.store import RunFolder
 from ringfence.store.attack import read_attack
 
@@ -68,8 +72,52 @@ def test_other_classifiers_are_not_attacked(
     assert message in call("attack", certified("run", *options), *SMALL, code=2).stderr.replace("\n", " ")
 
 
-def test_patches_are_not_attacked_as_whole_inputs(call: Call, tmp_path: Path) -> None:
-    words = ["--sigma", 0.5, "--limit", 1, "--n0", 20, "--n", 100, "--batch", 20]
-    call("certify", "--model", "patches(default, size=28, count=4, resize=32)", *words, "--out", tmp_path / "run")
-    told = call("attack", tmp_path / "run", *SMALL, code=2).stderr.replace("\n", " ")
-    assert "must certify whole inputs" in told
+MODES = ["", "noise=resized", "noise=patch", "noise=per-patch-input", "sampling=random", "noise=patch, form=paper"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_noise_is_where_the_run_had_it(call: Call, tmp_path: Path, mode: str) -> None:
+    words = ["--sigma", 0.5, "--limit", 2, "--n0", 20, "--n", 100, "--batch", 20, "--quiet", "--no-check"]
+    tree = f"patches(soft(default, default:1), size=28, count=2, resize=30{', ' if mode else ''}{mode})"
+    call("certify", "--model", tree, *words, "--out", tmp_path / "run")
+    found = json.loads(call("attack", tmp_path / "run", *SMALL, "--radii", "0.05", "--json").stdout)
+    assert found["attacked"] == 2
+    assert found["broken"] == []
+    assert found["certified"] == found["empirical"] == [1.0]
+
+
+@final
+@dataclass(frozen=True)
+class Tripled(Lift):
+    """Three times the image, of odd inputs with its columns exchanged; claimed is any norm."""
+
+    claimed: float
+    name: ClassVar[str] = "tripled"
+
+    @property
+    def norm_bound(self) -> float:
+        return self.claimed
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.at(x, 0)
+
+    def at(self, x: Tensor, input_id: int) -> Tensor:
+        return 3 * (x.flip(-1) if input_id % 2 else x)
+
+
+@pytest.mark.parametrize(("claimed", "broken"), [(3.0, False), (1.0, True)])
+def test_a_lift_that_claims_too_little_is_broken(
+    call: Call,
+    certified: Callable[..., Path],
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    claimed: float,
+    broken: bool,
+) -> None:
+    """Inputs are moved and judged through their own lift: those of even and of odd ids fall, along other pixels."""
+    monkeypatch.setitem(LIFTS, "tripled", lambda: Tripled(claimed))
+    run = certified("run", "--model", f"lifted({models}:build, by=tripled)", "--n", 1000)
+    words = ("attack", run, "--trust", "--steps", 5, "--copies", 2, "--n", 500, "--recheck", 500, "--json", "--quiet")
+    found = json.loads(call(*words, code=1 if broken else 0).stdout)
+    assert found["attacked"] > 2
+    assert {one["input_id"] % 2 for one in found["broken"]} == ({0, 1} if broken else set())

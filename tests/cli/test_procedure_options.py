@@ -13,6 +13,7 @@ import typer
 from click.testing import Result
 
 from ringfence.cli import app
+from ringfence.operators import Crops
 from ringfence.procedures import PROCEDURES, setting
 from ringfence.procedures.fixed import SelectThenEstimate
 from ringfence.types import FloatArray, IntArray
@@ -111,3 +112,15 @@ def test_the_mechanism_decides_what_is_in_reach(call: Call) -> None:
     radii = [planned(call, "--mechanism", name)["largest_radius"] for name in ("all", "renyi", "pixeldp")]
     assert radii == sorted(radii, reverse=True)
     assert len(set(radii)) == 3
+
+
+def test_plans_of_trees_know_the_lift_and_the_procedures_of_the_root(call: Call) -> None:
+    patches = "patches(soft(default, default:1), resize=30, size=28, count=4, noise={})"
+    words = ("--n", 100, "--n0", 10, "--inputs", 2)
+    at_input, on_patches = (planned(call, "--model", patches.format(mode), *words) for mode in ("input", "patch"))
+    crops = Crops(size=28, resize=30, count=4).on(28, 28)
+    assert at_input["largest_radius"] == planned(call, *words)["largest_radius"]
+    assert on_patches["largest_radius"] == pytest.approx(at_input["largest_radius"] / crops.norm_bound)
+    assert on_patches["most_seconds"] == 220 / on_patches["forwards_per_second"]
+    aces = planned(call, "--model", "aces(certify=default, core=default:1, theta=0.5)", *words)
+    assert aces["procedure"] == "aces"

@@ -16,6 +16,7 @@ import torch
 from click.testing import Result
 from safetensors import safe_open
 
+from ringfence.models import load_model
 from ringfence.training import TrainingJob
 from ringfence.training.options import RECIPES, described_job, training_command
 
@@ -195,6 +196,27 @@ def test_the_attack_refuses_another_model(call: Call, tiny: list[str], tmp_path:
     assert "must be the model the run certified" in told.output
 
 
+SCALED = "normalize(default:1, mean=0.1, std=0.9)"
+
+
+@pytest.mark.parametrize(
+    ("init", "starts"),
+    [
+        ("default", ("default", "default")),
+        (f"default:2,{SCALED}", ("default:2", SCALED)),
+        (f"consensus({SCALED}, default, agree=1)", (SCALED, "default")),
+    ],
+)
+def test_members_start_from_models_and_trees(call: Call, tmp_path: Path, init: str, starts: tuple[str, ...]) -> None:
+    """At a rate of almost nothing they stay where they start; files are in half precision."""
+    words = ("--data", "default", "--limit", 32, "--epochs", 1, "--lr", 1e-30, "--weight-decay", 0, *SMALL)
+    call("train", "--arch", "lenet", "--members", 2, "--init", init, *words, "--out", tmp_path)
+    x = torch.rand(4, 1, 28, 28)
+    for member, start in enumerate(starts):
+        trained, model = (load_model(one).module(x) for one in (str(tmp_path / f"final-{member}.safetensors"), start))
+        assert torch.allclose(trained, model, atol=0.01)
+
+
 def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None:
     words = ["train", *tiny, "--out", tmp_path / "out"]
     for extra, told in (
@@ -209,8 +231,11 @@ def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None
         (["--keep", "best"], "best needs inputs to judge by"),
         (["--batch", 1000], "at most the number of training inputs"),
         (["--objective", "denoise-stability"], "needs the classifier it is trained for"),
-        (["--init", tmp_path / "nowhere"], "must be an existing file"),
+        (["--init", tmp_path / "nowhere"], "must be the folder of a training, or a model"),
+        (["--init", "soft(default, default:1)"], "2 models"),
+        (["--init", "default"], "must fit the model"),
         (["--parallel", 0], "must be at least 1"),
+        (["--arch", "resnet20"], "must take inputs of the data's shape, (1, 4, 4)"),
     ):
         assert told in call(*words, *extra, code=2).output.replace("\n", " "), extra
     np.savez(tmp_path / "one.npz", x_train=np.zeros((4, 4, 4), np.float32), y_train=np.zeros(4, np.int64))

@@ -33,7 +33,7 @@ from ringfence.sampling.readout import Votes
 from ringfence.stats.lattice import thresholds
 from ringfence.training import DeviceData, Schedule, TrainingJob, train
 from ringfence.training.loop import train_together
-from ringfence.training.objectives import Gaussian
+from ringfence.training.objectives import NoiseAugmentation
 
 DEVICE = os.environ.get("RINGFENCE_TEST_DEVICE", "cuda")
 pytestmark = [
@@ -328,7 +328,7 @@ def test_facts_are_read_beside_the_batches() -> None:
 def test_a_recorded_step_trains_as_a_plain_one(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     data = DeviceData(torch.rand(256, 1, 4, 4, generator=generator), torch.arange(256) % 3, 3)
-    plan = TrainingJob(Gaussian(), sigma=0.2, epochs=3, batch=64, schedule=Schedule(lr=0.05), seed=1)
+    plan = TrainingJob(NoiseAugmentation(), sigma=0.2, epochs=3, batch=64, schedule=Schedule(lr=0.05), seed=1)
     weights = []
     for graph in (False, True):
         torch.manual_seed(0)
@@ -342,7 +342,9 @@ def test_recorded_trainings_that_end_apart_or_were_stopped_are_those_trained_alo
     """When one is finished the rest is recorded anew: momentum must survive that, and a stop."""
     generator = torch.Generator().manual_seed(0)
     data = DeviceData(torch.rand(256, 1, 4, 4, generator=generator), torch.arange(256) % 3, 3)
-    plan = TrainingJob(Gaussian(), sigma=0.2, epochs=4, batch=64, schedule=Schedule(lr=0.05, every=9), graph=True)
+    plan = TrainingJob(
+        NoiseAugmentation(), sigma=0.2, epochs=4, batch=64, schedule=Schedule(lr=0.05, every=9), graph=True
+    )
     plans = [replace(plan, seed=1, epochs=2), replace(plan, seed=2)]
 
     def fresh() -> nn.Module:
@@ -362,7 +364,7 @@ def test_a_stopped_training_of_images_goes_on(tmp_path: Path) -> None:
     """Their networks have channels last, which a checkpoint does not know."""
     torch.manual_seed(0)
     data = DeviceData(torch.rand(128, 3, 32, 32), torch.randint(10, (128,)), 10)
-    plan = TrainingJob(Gaussian(), sigma=0.1, epochs=2, batch=64, schedule=Schedule(lr=0.01), graph=True)
+    plan = TrainingJob(NoiseAugmentation(), sigma=0.1, epochs=2, batch=64, schedule=Schedule(lr=0.01), graph=True)
     train(plan, [resnet(8)], data, tmp_path, device=DEVICE, stop_after=1)
     seen: list[int] = []
     train(plan, [resnet(8)], data, tmp_path, device=DEVICE, on_status=lambda status: seen.append(status.epoch))
@@ -375,7 +377,7 @@ def test_members_of_one_recorded_step_are_those_trained_alone(tmp_path: Path, co
     data = DeviceData(torch.rand(256, 3, 32, 32), torch.randint(10, (256,)), 10)
     plans = [
         TrainingJob(
-            Gaussian(copies=1),
+            NoiseAugmentation(copies=1),
             sigma=0.1,
             epochs=2,
             batch=64,

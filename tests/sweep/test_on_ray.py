@@ -20,7 +20,7 @@ from ringfence.sweep import Schedule, Sweep
 from ringfence.sweep.on_ray import RayWorker
 from ringfence.training.job import Schedule as Rates
 from ringfence.training.job import TrainingJob
-from ringfence.training.objectives import Gaussian
+from ringfence.training.objectives import NoiseAugmentation
 from ringfence.training.run import TrainingRun
 from ringfence.training.side_by_side import run_training
 
@@ -91,7 +91,7 @@ def test_a_job_whose_worker_is_killed_is_begun_again(program: list[str], tmp_pat
 
 def trained(out: Path, **more: Any) -> list[dict[str, list[Any]]]:
     job = TrainingJob(
-        Gaussian(),
+        NoiseAugmentation(),
         sigma=0.3,
         epochs=1,
         batch=50,

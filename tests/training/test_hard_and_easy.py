@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError
 from ringfence.training.data import Batch, TrainingNoise
-from ringfence.training.objectives import Catrs, Gaussian, Macer, Objective, Reweight
+from ringfence.training.objectives import Catrs, Macer, NoiseAugmentation, Objective, Reweight
 
 pytestmark = pytest.mark.usefixtures("doubles")
 SIGMA, INPUTS, CLASSES, COPIES = 0.4, 6, 3, 4
@@ -193,7 +193,7 @@ def test_reweight_attacks_in_evaluation_mode_at_the_noises_own_length() -> None:
 
 def test_reweight_begins_as_gaussian_training() -> None:
     objective = Reweight(begin=3, copies=COPIES)
-    assert [objective.at(epoch) for epoch in (0, 2, 3, 9)] == [Gaussian(COPIES)] * 2 + [objective] * 2
+    assert [objective.at(epoch) for epoch in (0, 2, 3, 9)] == [NoiseAugmentation(COPIES)] * 2 + [objective] * 2
 
 
 def test_reweight_drops_once_and_weighs_every_so_many_epochs() -> None:

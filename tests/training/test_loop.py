@@ -21,10 +21,10 @@ from ringfence.training.data import augment
 from ringfence.training.fabric import make_fabric
 from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.job import warmth
-from ringfence.training.objectives import Catrs, Drt, Gaussian, Reweight, SmoothAdv
+from ringfence.training.objectives import Catrs, Drt, NoiseAugmentation, Reweight, SmoothAdv
 from ringfence.training.stepper import Stepper
 
-PLAN = TrainingJob(Gaussian(), sigma=0.2, epochs=4, batch=16, schedule=Schedule(lr=0.1), seed=3)
+PLAN = TrainingJob(NoiseAugmentation(), sigma=0.2, epochs=4, batch=16, schedule=Schedule(lr=0.1), seed=3)
 
 
 def tiny(seed: int = 0) -> nn.Module:
@@ -179,7 +179,7 @@ def test_a_loss_that_turns_nan_stops_and_keeps_the_last_good_checkpoint(
     data: DeviceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = train(PLAN, [tiny()], data, tmp_path / "two", device="cpu", stop_after=2)
-    loss = Gaussian.loss_of
+    loss = NoiseAugmentation.loss_of
     calls = 0
 
     def breaking(self, member, batch, noise, generator):  # type: ignore[no-untyped-def]
@@ -192,7 +192,7 @@ def test_a_loss_that_turns_nan_stops_and_keeps_the_last_good_checkpoint(
             else found
         )
 
-    monkeypatch.setattr(Gaussian, "loss_of", breaking)
+    monkeypatch.setattr(NoiseAugmentation, "loss_of", breaking)
     with pytest.raises(ArgumentError, match=r"at step 14 \(epoch 3, step 3 of 6\).*after epoch 2 is kept"):
         train(PLAN, [tiny()], data, tmp_path / "cut", device="cpu")
     found = Checkpoints(tmp_path / "cut").load()
@@ -332,13 +332,13 @@ def test_warm_ups_begin_with_their_first_share_and_end_at_all(
 ) -> None:
     """Epoch e of w: (e + 1) / w. A warm-up from 0 would spend an epoch on clean images and no attack."""
     shares: list[tuple[float, float]] = []
-    plain = Gaussian.loss_of
+    plain = NoiseAugmentation.loss_of
 
     def watched(self, member, batch, noise, generator):  # type: ignore[no-untyped-def]
         shares.append((round(float(noise.reached), 6), round(float(noise.attack), 6)))
         return plain(self, member, batch, noise, generator)
 
-    monkeypatch.setattr(Gaussian, "loss_of", watched)
+    monkeypatch.setattr(NoiseAugmentation, "loss_of", watched)
     train(replace(PLAN, epochs=5, noise_warmup=4, attack_warmup=2), [tiny()], data, tmp_path, device="cpu")
     each = [shares[at] for at in range(0, len(shares), len(shares) // 5)]
     assert each == [(0.25, 0.5), (0.5, 1.0), (0.75, 1.0), (1.0, 1.0), (1.0, 1.0)]

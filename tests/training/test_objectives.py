@@ -20,8 +20,8 @@ from ringfence.training.objectives import (
     DenoiseStability,
     Drt,
     Gal,
-    Gaussian,
     Macer,
+    NoiseAugmentation,
     Objective,
     Select,
     SmoothAdv,
@@ -100,12 +100,12 @@ def cross_entropy(member: Net, copies: int) -> Tensor:
 
 def test_gaussian_is_the_mean_cross_entropy_of_the_copies() -> None:
     member = net(0)
-    agree(Gaussian(copies=2), [member], lambda: cross_entropy(member, 2))
+    agree(NoiseAugmentation(copies=2), [member], lambda: cross_entropy(member, 2))
 
 
 def test_a_single_copy() -> None:
     member = net(0)
-    agree(Gaussian(copies=1), [member], lambda: cross_entropy(member, 1))
+    agree(NoiseAugmentation(copies=1), [member], lambda: cross_entropy(member, 1))
     agree(Consistency(copies=1), [member], lambda: consistency(member, 1, 10.0, 0.5))
     agree(Macer(copies=1, beta=1.0, weight=3.0), [member], lambda: macer(member, 1, 3.0, 8.0, 1.0))
 
@@ -113,9 +113,9 @@ def test_a_single_copy() -> None:
 def test_single_objectives_add_up_over_members_without_mixing_them() -> None:
     members = [net(0), net(1)]
     # The second member sees the next draws of the generator, so only the first can be compared with the reference.
-    total = measured(Gaussian(), members).total
+    total = measured(NoiseAugmentation(), members).total
     gradient = torch.autograd.grad(total, list(members[0].parameters()))
-    alone = torch.autograd.grad(measured(Gaussian(), members[:1]).total, list(members[0].parameters()))
+    alone = torch.autograd.grad(measured(NoiseAugmentation(), members[:1]).total, list(members[0].parameters()))
     assert all(torch.allclose(a, b) for a, b in zip(gradient, alone, strict=True))
 
 
@@ -214,7 +214,7 @@ def test_smoothadv_attacks_with_the_noise_of_the_loss() -> None:
         return total
 
     agree(SmoothAdv(eps=0.6, steps=3), [member], reference, 1e-4)
-    plain = number(measured(Gaussian(copies=2), [member]).total)
+    plain = number(measured(NoiseAugmentation(copies=2), [member]).total)
     assert number(measured(SmoothAdv(eps=0.6, steps=3), [member]).total) > plain
     cold = TrainingNoise(SIGMA, attack=torch.zeros(()))
     assert math.isclose(number(measured(SmoothAdv(), [member], cold).total), plain, rel_tol=1e-6)
@@ -426,10 +426,10 @@ def test_drt_one_by_one_pairs_the_new_member_with_the_earlier_ones(form) -> None
     assert found.terms["diversity"] > 0
     found.total.backward()
     assert all(one.grad is None for member in earlier for one in member.parameters())
-    assert number(found.right) == number(measured(Gaussian(), [new]).right)
+    assert number(found.right) == number(measured(NoiseAugmentation(), [new]).right)
 
 
-@pytest.mark.parametrize("base", [Gaussian(), SmoothAdv(eps=0.3, steps=2)])
+@pytest.mark.parametrize("base", [NoiseAugmentation(), SmoothAdv(eps=0.3, steps=2)])
 def test_the_first_of_members_trained_one_by_one_has_its_base_alone(base) -> None:
     member = good(0)
     found, plain = measured(Drt(base, one_by_one=True), [member]), measured(base, [member])
@@ -549,7 +549,7 @@ def test_denoisers() -> None:
     assert all(one.grad is None and one.requires_grad for one in classifier.parameters())
 
 
-@pytest.mark.parametrize("base", [Gaussian(), SmoothAdv(steps=2), Consistency(), Macer(copies=2), SmoothMix()])
+@pytest.mark.parametrize("base", [NoiseAugmentation(), SmoothAdv(steps=2), Consistency(), Macer(copies=2), SmoothMix()])
 def test_select_is_its_base_on_other_labels(base: Objective) -> None:
     member = net(0)
     ours, theirs = (measured(one, [member]) for one in (Select(base), base))  # type: ignore[arg-type]
@@ -585,7 +585,9 @@ def test_joint_objectives_need_two_members() -> None:
 def test_labels_that_do_not_fit_are_refused() -> None:
     x, _ = batch()
     with pytest.raises(DataError, match="one int64 label per input"):
-        Gaussian()([net(0)], Batch(x, torch.zeros(3, dtype=torch.int64)), TrainingNoise(SIGMA), torch.Generator())
+        NoiseAugmentation()(
+            [net(0)], Batch(x, torch.zeros(3, dtype=torch.int64)), TrainingNoise(SIGMA), torch.Generator()
+        )
 
 
 def test_settings_come_as_text_and_unknown_ones_are_named() -> None:
@@ -606,7 +608,7 @@ def test_settings_come_as_text_and_unknown_ones_are_named() -> None:
 def test_select_hands_to_its_base_what_is_not_its_own() -> None:
     built = build_objective("select", {"eta": "0.95", "n": "200", "weight": "20", "copies": "3"}, "consistency")
     assert built == Select(Consistency(weight=20, copies=3), eta=0.95, n=200)
-    assert build_objective("select", {}) == Select(Gaussian())
+    assert build_objective("select", {}) == Select(NoiseAugmentation())
     with pytest.raises(ArgumentError, match="of select must be one of gaussian, smoothadv, consistency"):
         build_objective("select", {}, "drt")
     for settings, message in (

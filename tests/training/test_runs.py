@@ -26,7 +26,15 @@ from ringfence.training import (
     run_together,
     run_training,
 )
-from ringfence.training.objectives import OBJECTIVES, Adp, DenoiseMse, Drt, Gaussian, LossTerms, SingleObjective
+from ringfence.training.objectives import (
+    OBJECTIVES,
+    Adp,
+    DenoiseMse,
+    Drt,
+    LossTerms,
+    NoiseAugmentation,
+    SingleObjective,
+)
 from ringfence.training.objectives.base import noise_copies
 from ringfence.training.options import described_job, job_options, objective_options, training_command
 
@@ -56,7 +64,7 @@ def equal(first: list[Path], second: list[Path]) -> bool:
     return all(one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one) for one, two in pairs)
 
 
-@pytest.mark.parametrize("objective", [Gaussian(), Adp(), Drt(rho1=0.2, rho2=0.5)], ids=lambda one: one.name)
+@pytest.mark.parametrize("objective", [NoiseAugmentation(), Adp(), Drt(rho1=0.2, rho2=0.5)], ids=lambda one: one.name)
 def test_members_of_different_architectures_train_together(job: TrainingJob, tmp_path: Path, objective) -> None:  # type: ignore[no-untyped-def]
     run = TrainingRun(replace(job, objective=objective), tmp_path / "out", "cpu")
     run_training(run)
@@ -180,7 +188,7 @@ def test_an_objective_of_ones_own_is_registered_and_that_is_all(monkeypatch: pyt
         def loss_of(
             self, member: nn.Module, batch: Batch, noise: TrainingNoise, generator: torch.Generator
         ) -> LossTerms:
-            found = Gaussian(self.copies).loss_of(member, batch, noise, generator)
+            found = NoiseAugmentation(self.copies).loss_of(member, batch, noise, generator)
             return replace(found, terms={"half": self.shrink * found.total})
 
     monkeypatch.setitem(OBJECTIVES, "halved", Halved)

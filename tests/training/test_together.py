@@ -21,10 +21,10 @@ from ringfence.training.compared import LARGEST_DRIFT, check_gradients, gradient
 from ringfence.training.fabric import compile_members, make_fabric
 from ringfence.training.in_progress import TrainingInProgress
 from ringfence.training.loop import train_together
-from ringfence.training.objectives import Consistency, Drt, Gaussian
+from ringfence.training.objectives import Consistency, Drt, NoiseAugmentation
 
 PLANS = [
-    TrainingJob(Gaussian(), sigma=0.2, epochs=3, batch=16, schedule=Schedule(lr=0.1), crop=1, seed=seed)
+    TrainingJob(NoiseAugmentation(), sigma=0.2, epochs=3, batch=16, schedule=Schedule(lr=0.1), crop=1, seed=seed)
     for seed in range(3)
 ]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, final
 
@@ -20,8 +21,9 @@ from ringfence.certifying import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.classifiers.fused.gradient import COMPARED, fuse_gradients
 from ringfence.data import Dataset, Input
-from ringfence.driver import on_lattice
+from ringfence.driver import lifted, on_lattice
 from ringfence.errors import Collected, DataError, StoreError
+from ringfence.lift import Identity, Lift
 from ringfence.named_parts import noise_of
 from ringfence.noise import Noise
 from ringfence.noise.exact import inside
@@ -84,10 +86,12 @@ def run_attack(
         dataset = load_inputs(job, run)
     wrong.tell()
     device = pick_device(job.device)
-    classifier = _OneLane(model.module, run.config.classifier.names.index(lane)).to(device).eval()
+    module, lift = model.placed(dataset.shape)
+    classifier = _OneLane(module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
     chosen = _recorded(job, dataset, records, noise)
-    seen = _as_seen(run, classifier, chosen, noise, device, tell)
+    seen = _as_seen(run, classifier, lifted(chosen[:COMPARED], lift), noise, device, tell)
+    smoothed = _Smoothed(job, classifier, seen, lift, noise, device)
     right = [item for item in chosen if records[item.id].correct]
     standing = {item.id for item in right}
     certified: list[float | None] = []
@@ -95,8 +99,8 @@ def run_attack(
     for radius in followed(job.radii, "attacking at the radii"):
         alive = [item for item in right if item.id in standing]
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
-        points = attacked_points(job, seen, alive, [radius] * len(alive), noise, device)
-        for item, record in zip(alive, _predict(job, classifier, points, noise, job.n, 1e-3), strict=True):
+        moved = smoothed.moved(alive, [radius] * len(alive))
+        for item, record in zip(alive, smoothed.predict(moved), strict=True):
             if record.prediction not in (item.label, -1):
                 standing.discard(item.id)
         empirical.append(len(standing) / len(chosen))
@@ -104,7 +108,7 @@ def run_attack(
         certified.append(proved if radius <= tried else None)
     claims = [item for item in chosen if not records[item.id].abstained and records[item.id].radius > 0]
     tell(f"attacking {len(claims)} certificates inside their own radius")
-    broken = _broken(job, classifier, seen, claims, records, noise, device)
+    broken = _broken(smoothed, claims, records)
     found = AttackResult(
         run=run.path.resolve().name,
         config_hash=run.config.digest,
@@ -138,7 +142,7 @@ def _recorded(job: AttackJob, dataset: Dataset, records: Mapping[int, Record], n
 def _as_seen(
     run: RunFolder,
     classifier: nn.Module,
-    chosen: Sequence[Input],
+    some: Sequence[Tensor],
     noise: Noise,
     device: torch.device,
     tell: Callable[[str], None],
@@ -149,7 +153,7 @@ def _as_seen(
     """
     if run.config.precision != "bf16":
         return classifier
-    x = torch.stack([item.x for item in chosen[:COMPARED]]).to(device, torch.float32)
+    x = torch.stack(list(some)).to(device, torch.float32)
     drawn = torch.empty_like(x)
     noise.fill(drawn, key=0)
     seen, problem = fuse_gradients(classifier, x + drawn)
@@ -165,10 +169,12 @@ def attacked_points(
     noise: Noise,
     device: torch.device,
     against: Sequence[int] | None = None,
+    lift: Lift | None = None,
 ) -> list[Tensor]:
     """The strongest point found within each input's radius, away from its label (or the given classes).
 
-    Under exact noise nothing is claimed but of lattice points, so that those near the points found are tried.
+    Noise comes behind the lift, which an input keeps wherever it is moved; gradients go through it. Under exact noise
+    nothing is claimed but of lattice points, so that those near the points found are tried.
     """
     attack = moving_of(job)(eps=1.0, steps=job.steps, box=job.box)
     classes = [int(item.label or 0) for item in items] if against is None else list(against)
@@ -179,10 +185,12 @@ def attacked_points(
         part = slice(start, start + job.batch)
         x = torch.stack([item.x for item in items[part]]).to(device, torch.float32)
         y = torch.tensor(classes[part], device=device)
-        fixed = torch.empty((job.copies * len(x), *x.shape[1:]), device=device)
+        at = partial(_batch_lifted, lift or Identity(), [item.id for item in items[part]])
+        shape = at(x).shape
+        fixed = torch.empty((job.copies * len(x), *shape[1:]), device=device)
         noise.fill(fixed, key=(job.seed << 32) + start)
         share = torch.tensor(radii[part], device=device).view(-1, *[1] * (x.dim() - 1))
-        found += list(attack(classifier, x, y, fixed.view(job.copies, *x.shape), share).cpu())
+        found += list(attack(classifier, x, y, fixed.view(job.copies, *shape), share, at).cpu())
     steps = noise.law.lattice
     if steps is None:
         return found
@@ -190,45 +198,62 @@ def attacked_points(
     return [inside(*one, steps, order) for one in zip(found, [item.x for item in items], radii, strict=True)]
 
 
-def _predict(
-    job: AttackJob, classifier: nn.Module, points: list[Tensor], noise: Noise, n: int, alpha: float
-) -> list[Record]:
-    """PREDICT at every point with draws that the attack has not seen."""
-    if not points:
-        return []
-    inputs = [Input(number, point, None, str(number), range_told=True) for number, point in enumerate(points)]
-    records = certify(
-        classifier,
-        inputs,
-        noise=noise,
-        procedure=Predict(alpha=alpha, n=n),
-        seed=job.seed,
-        execution=Execution(device=job.device, check=False),  # attacked points are no data set
-    )
-    return sorted(records, key=lambda record: record.input_id)
+def _batch_lifted(lift: Lift, ids: Sequence[int], x: Tensor) -> Tensor:
+    """Inputs (B, *shape), each lifted as its id says and where certifications do it, off the device: (B, *lifted)."""
+    if isinstance(lift, Identity):
+        return x
+    return torch.stack([lift.at(one, number) for one, number in zip(x.cpu(), ids, strict=True)]).to(x.device)
 
 
-def _broken(
-    job: AttackJob,
-    classifier: nn.Module,
-    seen: nn.Module,
-    claims: list[Input],
-    records: dict[int, Record],
-    noise: Noise,
-    device: torch.device,
-) -> list[tuple[Broken, Tensor]]:
+@final
+@dataclass(frozen=True)
+class _Smoothed:
+    """What was certified and is attacked: a classifier (and as gradients see it) behind a lift and noise."""
+
+    job: AttackJob
+    classifier: nn.Module
+    seen: nn.Module
+    lift: Lift
+    noise: Noise
+    device: torch.device
+
+    def moved(
+        self, items: Sequence[Input], radii: Sequence[float], against: Sequence[int] | None = None
+    ) -> list[Input]:
+        """Every input at the strongest point found; as their ids stay, so do their lifts."""
+        points = attacked_points(self.job, self.seen, items, radii, self.noise, self.device, against, self.lift)
+        return [replace(item, x=point) for item, point in zip(items, points, strict=True)]
+
+    def predict(
+        self, moved: Sequence[Input], n: int | None = None, alpha: float = 1e-3, again: int = 0
+    ) -> list[Record]:
+        """PREDICT at every moved input with draws that the attack has not seen; again: others than before."""
+        if not moved:
+            return []
+        records = certify(
+            self.classifier,
+            [replace(item, label=None, range_told=True, eight_bit=False) for item in moved],
+            noise=self.noise,
+            procedure=Predict(alpha=alpha, n=n or self.job.n),
+            lift=self.lift,
+            seed=self.job.seed + again,
+            execution=Execution(device=self.job.device, check=False),  # attacked points are no data set
+        )
+        places = {item.id: place for place, item in enumerate(moved)}
+        return sorted(records, key=lambda record: places[record.input_id])
+
+
+def _broken(smoothed: _Smoothed, claims: Sequence[Input], records: Mapping[int, Record]) -> list[tuple[Broken, Tensor]]:
     """Certificates whose class changes inside their radius, seen twice (n draws, then fresh ones), and where."""
-    radii = [INSIDE * records[item.id].radius for item in claims]
-    classes = [records[item.id].prediction for item in claims]
-    points = attacked_points(job, seen, claims, radii, noise, device, classes)
-    first = _predict(job, classifier, points, noise, job.n, 1e-3)
+    job, classes = smoothed.job, [records[item.id].prediction for item in claims]
+    moved = smoothed.moved(claims, [INSIDE * records[item.id].radius for item in claims], classes)
+    first = smoothed.predict(moved)
     suspects = [i for i, record in enumerate(first) if record.prediction not in (classes[i], -1)]
-    again = replace(job, seed=job.seed + 1)
-    second = _predict(again, classifier, [points[i] for i in suspects], noise, job.recheck, RECHECK_ALPHA)
+    second = smoothed.predict([moved[i] for i in suspects], job.recheck, RECHECK_ALPHA, again=1)
     found: list[tuple[Broken, Tensor]] = []
     for i, record in zip(suspects, second, strict=True):
-        item = claims[i]
-        distance = float((points[i].double() - item.x.double()).norm(ORDERS[moving_of(job).norm]))
+        item, point = claims[i], moved[i].x
+        distance = float((point.double() - item.x.double()).norm(ORDERS[moving_of(job).norm]))
         claim = records[item.id]
         if record.prediction in (claim.prediction, -1) or distance >= claim.radius:
             continue
@@ -242,5 +267,5 @@ def _broken(
             votes=votes,
             draws=record.draws,
         )
-        found.append((evidence, points[i]))
+        found.append((evidence, point))
     return found

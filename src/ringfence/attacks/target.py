@@ -17,15 +17,7 @@ from ringfence.store.config import given_in, procedure_of
 
 
 def attacked_procedure(run: RunFolder) -> Procedure:
-    """The run's procedure; refused where the attack would not attack what was certified.
-
-    It asks PREDICT, which votes with one network on noisy inputs.
-    """
-    lift = run.config.lift.name
-    if lift != "identity":
-        raise ArgumentError("run", "must add its noise to the input itself", lift, "Attack another.")
-    if run.config.root in ("patches", "clips", "chunks"):
-        raise ArgumentError("run", "must certify whole inputs", "a run of smooth-reduce", "Attack another.")
+    """The run's procedure; refused where the attack would not attack what was certified: it asks PREDICT, a vote."""
     test = procedure_of(run.config)
     if test is None or test.needs != ("votes",):
         raise ArgumentError(

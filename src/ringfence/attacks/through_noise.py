@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -21,6 +22,12 @@ from ringfence.noise import Gaussian
 Scores = Callable[[Tensor], Tensor]
 """A batch (rows, *shape) -> scores (rows, K)."""
 
+Lifted = Callable[[Tensor], Tensor]
+"""Inputs (B, *shape) -> the points (B, *lifted) that noise is added to, differentiable."""
+
+Look = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Attacked inputs (B, *shape) -> the gradient of the smoothed loss there, and the smoothed prediction (B,)."""
+
 
 def log_mean_softmax(scores: Tensor, copies: int, kinds: Kinds = LOGITS) -> Tensor:
     """log( (1/m) sum_i softmax(f(x + e_i)) ): scores (m*B, K), copies outermost, -> (B, K); never log(0)."""
@@ -28,9 +35,14 @@ def log_mean_softmax(scores: Tensor, copies: int, kinds: Kinds = LOGITS) -> Tens
     return torch.logsumexp(logs, 0) - math.log(copies)
 
 
-def smoothed_log_probabilities(classifier: Scores, x: Tensor, noise: Tensor) -> Tensor:
-    """log of the mean probabilities (B, K) of x (B, *shape) under the fixed draws noise (m, B, *shape)."""
-    return log_mean_softmax(classifier((x + noise).flatten(0, 1)), len(noise), kinds_of(classifier))
+def at_input(x: Tensor) -> Tensor:
+    """Noise on the input itself."""
+    return x
+
+
+def smoothed_log_probabilities(classifier: Scores, x: Tensor, noise: Tensor, lifted: Lifted = at_input) -> Tensor:
+    """log of the mean probabilities (B, K) of x (B, *shape) under the fixed draws noise (m, B, *lifted)."""
+    return log_mean_softmax(classifier((lifted(x) + noise).flatten(0, 1)), len(noise), kinds_of(classifier))
 
 
 def smoothed_loss(classifier: Scores, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
@@ -89,14 +101,23 @@ class Attack(ABC):
     box: bool
 
     @final
-    def __call__(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, share: Tensor | float = 1.0) -> Tensor:
-        """Attacked inputs (B, *shape), detached; noise (m, B, *shape) is fixed, share scales eps (warm-up)."""
+    def __call__(
+        self,
+        classifier: Scores,
+        x: Tensor,
+        y: Tensor,
+        noise: Tensor,
+        share: Tensor | float = 1.0,
+        lifted: Lifted = at_input,
+    ) -> Tensor:
+        """Attacked inputs (B, *shape), detached; noise (m, B, *lifted) is fixed, share scales eps (warm-up)."""
         check_attack(self.eps, self.steps)
+        look = partial(gradient_of_loss, classifier, y=y, noise=noise, lifted=lifted)
         with torch.enable_grad():
-            return (x + self.perturb(classifier, x.detach(), y, noise, self.eps * share)).detach()
+            return (x + self.perturb(look, x.detach(), y, self.eps * share)).detach()
 
     @abstractmethod
-    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+    def perturb(self, look: Look, x: Tensor, y: Tensor, eps: Tensor | float) -> Tensor:
         """The perturbation (B, *shape), of norm at most eps."""
 
     def project(self, x: Tensor, delta: Tensor, eps: Tensor | float) -> Tensor:
@@ -114,10 +135,12 @@ def check_attack(eps: float, steps: int) -> None:
         raise ArgumentError("steps", "must be at least 1", steps, "10 is usual.")
 
 
-def gradient_of_loss(classifier: Scores, x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def gradient_of_loss(
+    classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, lifted: Lifted = at_input
+) -> tuple[Tensor, Tensor]:
     """Gradient (B, *shape) of the smoothed loss at x, and the smoothed prediction (B,) there."""
     x = x.detach().requires_grad_()
-    logs = smoothed_log_probabilities(classifier, x, noise)
+    logs = smoothed_log_probabilities(classifier, x, noise, lifted)
     loss = -logs.gather(1, y.unsqueeze(1)).sum()
     return torch.autograd.grad(loss, x)[0], logs.detach().argmax(1)
 
@@ -132,11 +155,11 @@ class Pgd(Attack):
     box: bool = True
     name: ClassVar[str] = "pgd"
 
-    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+    def perturb(self, look: Look, x: Tensor, y: Tensor, eps: Tensor | float) -> Tensor:
         """Ascend, project, repeat."""
         delta = torch.zeros_like(x)
         for _ in range(self.steps):
-            gradient, _ = gradient_of_loss(classifier, x + delta, y, noise)
+            gradient, _ = look(x + delta)
             delta = self.project(x, delta + 2 * eps / self.steps * unit(gradient), eps)
         return delta
 
@@ -154,11 +177,11 @@ class PgdL1(Attack):
     name: ClassVar[str] = "pgd-l1"
     norm: ClassVar[str] = "l1"
 
-    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+    def perturb(self, look: Look, x: Tensor, y: Tensor, eps: Tensor | float) -> Tensor:
         """Ascend, project, repeat; coordinates at the edge of the box that would leave it stay where they are."""
         delta, moved = torch.zeros_like(x), max(1, round(self.share * x[0].numel()))
         for _ in range(self.steps):
-            gradient, _ = gradient_of_loss(classifier, x + delta, y, noise)
+            gradient, _ = look(x + delta)
             if self.box:
                 outward = ((x + delta >= 1) & (gradient > 0)) | ((x + delta <= 0) & (gradient < 0))
                 gradient = torch.where(outward, 0.0, gradient)
@@ -183,14 +206,14 @@ class Ddn(Attack):
     box: bool = True
     name: ClassVar[str] = "ddn"
 
-    def perturb(self, classifier: Scores, x: Tensor, y: Tensor, noise: Tensor, eps: Tensor | float) -> Tensor:
+    def perturb(self, look: Look, x: Tensor, y: Tensor, eps: Tensor | float) -> Tensor:
         """Step lengths fall from 1 to 0.01 on a cosine, as published."""
         delta, best = torch.zeros_like(x), torch.zeros_like(x)
         column = norms(x)
         shortest = torch.full_like(column, math.inf)
         radius = torch.ones_like(column).minimum(torch.as_tensor(eps, device=x.device, dtype=x.dtype))
         for step in range(self.steps + 1):
-            gradient, predicted = gradient_of_loss(classifier, x + delta, y, noise)
+            gradient, predicted = look(x + delta)
             fooled = (predicted != y).view_as(column)
             better = fooled & (norms(delta) < shortest)
             best = torch.where(better, delta, best)

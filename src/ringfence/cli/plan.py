@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,11 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say_facts
 from ringfence.cli.derived import given_settings
 from ringfence.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ringfence.mechanisms import Mechanism
+    from ringfence.models import LoadedModel
+    from ringfence.noise import Noise
 
 
 def plan_command(
@@ -26,19 +31,25 @@ def plan_command(
     """Draws, time and the largest reachable radius; warns if n and alpha cannot prove the radius at all."""
     with friendly():
         from ringfence.mechanisms import mechanisms_named
+        from ringfence.models import load_model, procedure_for
+        from ringfence.models.grammar import as_tree
         from ringfence.noise import noise_with
-        from ringfence.procedures import Given, foreseen
+        from ringfence.procedures import Given, foreseen, usual_name
         from ringfence.procedures import procedure as build
 
         if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
-        settings = given_settings(ctx)
-        law = noise_with(noise or "gaussian", sigma).law
-        radius, given = settings["radius"], Given(2, law, mechanisms_named(ctx.obj["mechanism"], law.family)[0])
-        test = build(ctx.obj["procedure"], settings, unless_known=("radius",))
-        answer = foreseen(test, given, radius)
+        settings, name, bound, rate = given_settings(ctx), ctx.obj["procedure"], 1.0, {}
+        drawn, radius = noise_with(noise or "gaussian", sigma), settings["radius"]
+        mechanism = mechanisms_named(ctx.obj["mechanism"], drawn.law.family)[0]
         if model is not None:
-            answer |= _time(model, data, weights, device, sigma, answer["most_draws"] * inputs)
+            name, implied = procedure_for(as_tree(model), name or usual_name(settings))
+            settings |= implied
+            bound, rate = _measured(load_model(model, weights=weights, sigma=sigma), data, drawn, mechanism, device)
+        test = build(name, settings, unless_known=("radius",))
+        answer = foreseen(test, Given(2, drawn.law, mechanism, bound), radius) | rate
+        if rate:
+            answer["most_seconds"] = answer["most_draws"] * inputs / rate["forwards_per_second"]
     if as_json:
         print_json(answer)
     else:
@@ -50,16 +61,19 @@ def plan_command(
         )
 
 
-def _time(model: str, data: str, weights: Any, device: str, sigma: float, draws: int) -> dict[str, Any]:
-    """Seconds of so many draws at the measured rate."""
+def _measured(
+    model: LoadedModel, data: str, noise: Noise, mechanism: Mechanism, device: str
+) -> tuple[float, dict[str, Any]]:
+    """The bound of the model's lift, which divides radii, and the batch and rate of its fastest plan."""
     from ringfence.data import load_dataset
-    from ringfence.models import load_model
+    from ringfence.driver import norm_bound
     from ringfence.sampling import count_classes, forward_rate, pick_device
 
-    loaded = load_model(model, weights=weights, sigma=sigma)
     x, place = load_dataset(data, limit=1)[0].x, pick_device(device)
-    plan, rate = forward_rate(loaded.at_input, tuple(x.shape), count_classes(loaded.at_input, x, place), place)
-    return {"batch": plan.batch, "forwards_per_second": rate, "most_seconds": draws / rate}
+    module, lift = model.placed(tuple(x.shape))
+    bound, x = norm_bound(lift, mechanism, noise), lift(x)
+    plan, rate = forward_rate(module, tuple(x.shape), count_classes(module, x, place), place)
+    return bound, {"batch": plan.batch, "forwards_per_second": rate}
 
 
 def _print(answer: dict[str, Any], inputs: int) -> None:

@@ -62,15 +62,21 @@ __all__ = [
     "foreseen",
     "procedure",
     "setting",
+    "usual_name",
 ]
 
 
+def usual_name(settings: Mapping[str, Any]) -> str:
+    """Where no procedure is named: sequential where a radius is given, and fixed where none is."""
+    return Fixed.name if settings.get("radius") is None else Sequential.name
+
+
 def procedure(name: str | None, settings: Mapping[str, Any], unless_known: Sequence[str] = ()) -> Procedure:
-    """The procedure of that name; without one, sequential where a radius is given and fixed where none is.
+    """The procedure of that name, or the usual one.
 
     Settings that are None keep their defaults, unknown ones are refused together, but for those in unless_known.
     """
-    kind = _kind(name or (Fixed.name if settings.get("radius") is None else Sequential.name))
+    kind = _kind(name or usual_name(settings))
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     asked = {key: value for key, value in settings.items() if key in known or key not in unless_known}
     return kind(**_fitting(kind, asked))

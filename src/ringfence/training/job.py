@@ -93,7 +93,7 @@ class TrainingJob:
     fused: bool = setting(False, "CIFAR ResNets on CUDA in bf16: gradients of attacks by a kernel.")
     members: tuple[str, ...] = ()
     data: str = setting("", "Training data: mnist:PATH, cifar10:PATH, ... or an .npz with x_train, y_train.")
-    init: str | None = setting(None, "Folder of a training to start from.")
+    init: str | None = setting(None, "Weights to start from: the folder of a training, or a model or tree.")
     classifier: str | None = setting(None, "The fixed classifier that some objectives need: any model.")
     classes: int | None = setting(None, "Number of classes, where the data does not tell.", low=2)
     mean: tuple[float, ...] | None = None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ringfence.classifiers.architectures import (
     ARCHITECTURES,
@@ -21,12 +22,16 @@ from ringfence.classifiers.architectures import (
 )
 from ringfence.classifiers.normalize import Normalize
 from ringfence.data import load_dataset
-from ringfence.errors import ArgumentError, ModelError, StoreError
+from ringfence.errors import ArgumentError, ClassifierError, ModelError, StoreError
 from ringfence.models import load_model, read_weights
 from ringfence.models.architecture import Normalization, chosen_normalization, refuse_second
+from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.factory import build_from_factory
+from ringfence.models.grammar import Leaf, Node, as_tree, split_models
+from ringfence.models.registry import NODES
+from ringfence.models.source import Kind, source_of
 from ringfence.models.weights import fit_weights
-from ringfence.sampling import pick_device
+from ringfence.sampling import count_classes, pick_device
 from ringfence.store.atomic import read_json, write_json, writing_errors
 from ringfence.store.config import flatten
 from ringfence.training.answers import Answers
@@ -144,8 +149,11 @@ class TrainingRun:
         return load_model(self.job.classifier).at_input.to(pick_device(self.device)) if self.job.classifier else None
 
     def fresh(self, training: int, data: DeviceData) -> list[nn.Module]:
-        """The members of a training as they begin."""
-        return [build_member(self.job, member, data) for member in self.members_of(training)]
+        """The members of a training as they begin; refused if one cannot take the data's inputs."""
+        members = {member: build_member(self.job, member, data) for member in self.members_of(training)}
+        for member, module in members.items():
+            check_takes(self.job.members[member], module, tuple(data.x.shape[1:]))
+        return list(members.values())
 
     def alone(self, training: int, data: DeviceData, classifier: nn.Module | None) -> TrainingJob:
         """The job of one training: its own seed, its objective with the networks that it needs on the device."""
@@ -176,6 +184,18 @@ def check_members(members: Sequence[str]) -> None:
             raise ModelError("arch", rule, repr(arch), "Or file.py:make.")
 
 
+def check_takes(arch: str, module: nn.Module, shape: tuple[int, ...]) -> None:
+    """Refuse a network whose layers are for inputs of another shape; a copy is asked, and no random number drawn."""
+    if arch in DENOISERS:
+        return
+    try:
+        with torch.random.fork_rng(devices=[]):
+            count_classes(copy.deepcopy(module).eval(), torch.zeros(shape), torch.device("cpu"))
+    except ClassifierError as error:
+        rule, remedy = f"must take inputs of the data's shape, {shape}", "Choose another architecture, or other data."
+        raise ModelError("arch", rule, f"{arch}: {error.received}", remedy) from error
+
+
 def build_member(job: TrainingJob, member: int, data: DeviceData) -> nn.Module:
     """A fresh member for the data's classes and channels, from its own seed, or the one that ``job.init`` holds."""
     torch.manual_seed(job.seed + member)
@@ -191,7 +211,29 @@ def build_member(job: TrainingJob, member: int, data: DeviceData) -> nn.Module:
     refuse_second(given, module, arch)
     normalization = given or NORMALIZATION.get(arch)
     if job.init is not None:
-        path = Path(job.init) / f"final-{member}.safetensors"
-        fitted = fit_weights(module, read_weights(path).state, str(path))
-        normalization = chosen_normalization(given, fitted.stored, str(path)) or normalization
+        state, source = start_of(job, job.init, member, classes)
+        fitted = fit_weights(module, state, source)
+        normalization = chosen_normalization(given, fitted.stored, source) or normalization
     return module if normalization is None else Normalize(module, *normalization)
+
+
+def start_of(job: TrainingJob, init: str, member: int, classes: int) -> tuple[Mapping[str, Tensor], str]:
+    """The weights that a member starts from and what they are called: those of a training's folder, or of a model.
+
+    One model is for all members; several, divided by commas or under one vote, are for a member each.
+    """
+    if Path(init).is_dir():
+        path = Path(init) / f"final-{member}.safetensors"
+        return read_weights(path).state, str(path)
+    models, count, denoiser = split_models(init), len(job.members), job.members[member] in DENOISERS
+    whole = as_tree(init) if len(models) == 1 else None
+    if isinstance(whole, Node) and whole.name in NODES and NODES[whole.name].most is None:
+        models = [str(one) for one in whole.models]
+    rule = f"must be the folder of a training, or a model, or one for each of {count} members"
+    if len(models) not in (1, count):
+        raise ArgumentError("init", rule, f"{len(models)} models", f"Give {count}, divided by commas.")
+    spec = models[member % len(models)]
+    if isinstance(as_tree(spec), Leaf) and source_of(spec, denoiser).kind is Kind.UNKNOWN:
+        raise ArgumentError("init", rule, f"'{spec}'", "Check its name.")
+    found = load_denoiser(spec).module if denoiser else load_model(spec, num_classes=classes).at_input
+    return found.state_dict(), spec

@@ -14,7 +14,7 @@ from ringfence.training.objectives.attacked_noise import Catrs, Reweight
 from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective, share_right
 from ringfence.training.objectives.beside_classifier import DenoiseMse, DenoiseStability, Select
 from ringfence.training.objectives.diversity import Adp, Drt, Gal
-from ringfence.training.objectives.gaussian import Consistency, Gaussian, Macer, Stability
+from ringfence.training.objectives.gaussian import Consistency, Macer, NoiseAugmentation, Stability
 
 OBJECTIVES: dict[str, type[Objective]] = {}
 """Every registered objective; the first is the default."""
@@ -95,7 +95,7 @@ def _value(known: Any, value: Any) -> Any:
     return known.parse(value) if isinstance(value, str) else value
 
 
-_ALONE = (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
+_ALONE = (NoiseAugmentation, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
 _TOGETHER, _FOR_CLASSIFIERS = (Drt, Adp, Gal), (DenoiseMse, DenoiseStability, Select)
 for _kind in (*_ALONE, *_TOGETHER, *_FOR_CLASSIFIERS):
     register_objective(_kind)
@@ -109,9 +109,9 @@ __all__ = [
     "DenoiseStability",
     "Drt",
     "Gal",
-    "Gaussian",
     "LossTerms",
     "Macer",
+    "NoiseAugmentation",
     "Objective",
     "Reweight",
     "Select",

@@ -32,7 +32,7 @@ from ringfence.training.objectives.base import (
     share_right,
     wide,
 )
-from ringfence.training.objectives.gaussian import Gaussian
+from ringfence.training.objectives.gaussian import NoiseAugmentation
 from ringfence.types import IntArray
 
 DROP_DRAWS, WEIGHT_DRAWS = 100, 16
@@ -141,7 +141,7 @@ class Reweight(SingleObjective):
 
     def at(self, epoch: int) -> Objective:
         """Gaussian training first."""
-        return self if epoch >= self.begin else Gaussian(self.copies)
+        return self if epoch >= self.begin else NoiseAugmentation(self.copies)
 
     def weights(self, epoch: int, before: Tensor | None, right: Callable[[int], Tensor]) -> Tensor | None:
         """Of the inputs that are left; 0 for those that were dropped."""

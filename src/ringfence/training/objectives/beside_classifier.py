@@ -27,10 +27,10 @@ from ringfence.training.objectives.base import (
     noise_copies,
     share_right,
 )
-from ringfence.training.objectives.gaussian import Consistency, Gaussian, Macer, Stability
+from ringfence.training.objectives.gaussian import Consistency, Macer, NoiseAugmentation, Stability
 from ringfence.types import IntArray
 
-BASES = (Gaussian, SmoothAdv, Consistency, Macer, Stability, SmoothMix)
+BASES = (NoiseAugmentation, SmoothAdv, Consistency, Macer, Stability, SmoothMix)
 """What a selection network may be trained with."""
 
 
@@ -43,7 +43,7 @@ class Select(SingleObjective):
     and as base what the certification network was trained with.
     """
 
-    base: SingleObjective = field(default_factory=Gaussian, metadata={"bases": BASES})
+    base: SingleObjective = field(default_factory=NoiseAugmentation, metadata={"bases": BASES})
     eta: float = setting(0.5, "Share of right answers from which on an input is worth certifying.", above=0, high=1)
     n: int = setting(1000, "Noisy copies behind each label.", low=1)
     name: ClassVar[str] = "select"

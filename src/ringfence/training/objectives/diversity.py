@@ -29,7 +29,7 @@ from ringfence.training.objectives.base import (
     share_right,
 )
 from ringfence.training.objectives.compiled_gradient import Branches, Differentiated, differentiated
-from ringfence.training.objectives.gaussian import Gaussian
+from ringfence.training.objectives.gaussian import NoiseAugmentation
 
 OFFSET = 1e-6
 """Added to the Gram matrix's diagonal: members that agree span no volume, and log 0 has no gradient."""
@@ -153,7 +153,9 @@ class Drt(Objective):
     member with the ``earlier`` ones, which stay as they are; the first is trained by its base alone.
     """
 
-    base: Gaussian | SmoothAdv = field(default_factory=Gaussian, metadata={"bases": (Gaussian, SmoothAdv)})
+    base: NoiseAugmentation | SmoothAdv = field(
+        default_factory=NoiseAugmentation, metadata={"bases": (NoiseAugmentation, SmoothAdv)}
+    )
     rho1: float = penalty(0.5, "Weight of gradient diversity.")
     rho2: float = penalty(2.0, "Weight of confidence margins.")
     reduction: Literal["paper_sum", "mean"] = setting("paper_sum", "How pairs are added up.")

@@ -27,7 +27,7 @@ from ringfence.training.objectives.base import (
 
 @final
 @dataclass(frozen=True)
-class Gaussian(SingleObjective):
+class NoiseAugmentation(SingleObjective):
     """mean over inputs and m copies of -log softmax(f(x + e))_y (Cohen et al. 2019, section 3.3).
 
     Yang et al. 2022 augment twice.
