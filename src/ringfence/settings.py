@@ -26,6 +26,9 @@ MOST_DRAWS: Final = 10**12
 LARGEST: Final = 2**63
 """Whole numbers lie below: beyond it no array and no table holds them."""
 
+USUAL_RADII: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Radii that tables show where nobody asks for others."""
+
 _BOUNDS = ("low", "high", "above", "below")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NAMED = {int: "whole number", float: "number", bool: "truth value", str: "text"}

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ringfence.analysis.metrics import USUAL_RADII, checked_radii
+from ringfence.analysis.metrics import checked_radii
 from ringfence.errors import ArgumentError, StoreError
+from ringfence.settings import USUAL_RADII
 from ringfence.store.logs import Component
 from ringfence.types import ABSTAIN, FloatArray, IntArray
 

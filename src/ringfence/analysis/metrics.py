@@ -14,6 +14,7 @@ from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
+from ringfence.settings import USUAL_RADII
 from ringfence.stats.norms import InNorm
 from ringfence.store import CohenLog, RunFolder, read_cohen
 from ringfence.store.config import procedure_of
@@ -23,7 +24,6 @@ from ringfence.types import ABSTAIN
 
 Format = Literal["auto", "run", "cohen"]
 
-USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 MOST_RADII = 17
 
 

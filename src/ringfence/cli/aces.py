@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 aces_app = typer.Typer(help="Accurate and certified: decide per input between a certified and a strong network (ACES).")
 
-Radii = Annotated[str | None, typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1).")]
-
 
 @aces_app.command("compose", cls=HelpfulCommand)
 def compose_command(
@@ -29,7 +27,7 @@ def compose_command(
         typer.Option(help="The selector's: an ACES run, or logs (files, folder, pattern, name's beginning)."),
     ],
     core: Annotated[Path, typer.Option(help="The core network's: an ACES run, a run folder or a log.")],
-    radii: Radii = None,
+    radii: o.Radii = None,
     as_json: o.Json = False,
 ) -> None:
     """Join components that were evaluated apart, for every threshold, without any model."""
@@ -49,7 +47,7 @@ def compose_command(
 @aces_app.command("frontier", cls=HelpfulCommand)
 def frontier_command(
     run: Annotated[Path, typer.Argument(help="A run folder of an aces(...) tree.")],
-    radii: Radii = None,
+    radii: o.Radii = None,
     accuracy: Annotated[float | None, typer.Option(help="The theta of largest ACR at this natural accuracy.")] = None,
     acr: Annotated[
         float | None, typer.Option("--acr", help="The theta of largest natural accuracy at this ACR.")

@@ -14,11 +14,13 @@ import typer
 
 from ringfence.cli.help import completing
 from ringfence.errors import ArgumentError
+from ringfence.settings import USUAL_RADII
 
 if TYPE_CHECKING:
     from ringfence.stats.norms import InNorm
 
 T = TypeVar("T")
+_USUAL = ",".join(f"{one:g}" for one in USUAL_RADII)
 
 
 def choice(flag: str, words: str, help: str, usual: bool | str = True) -> Any:
@@ -128,7 +130,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
 Radii = Annotated[
     str | None,
-    typer.Option(help="Radii to report, separated by commas (default 0,0.25,0.5,0.75,1.0, as far as a run can tell)."),
+    typer.Option(help=f"Radii to report, separated by commas (default {_USUAL}, as far as a run can tell)."),
 ]
 Norm = Annotated[
     str | None,

@@ -39,7 +39,8 @@ def plan_command(
 
         if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
-        settings, name, bound, rate = given_settings(ctx), ctx.obj["procedure"], 1.0, {}
+        settings, name, bound = given_settings(ctx), ctx.obj["procedure"], 1.0
+        rate: dict[str, Any] = {}
         drawn, radius = noise_with(noise or "gaussian", sigma), settings["radius"]
         mechanism = mechanisms_named(ctx.obj["mechanism"], drawn.law.family)[0]
         if model is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from inspect import Parameter
 from pathlib import Path
@@ -16,6 +17,7 @@ from ringfence.cli.progress import show_progress, show_training
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from ringfence.training.job import TrainingJob
     from ringfence.training.run import TrainingRun
 
 
@@ -98,9 +100,14 @@ def train_command(
         for one in files:
             say(str(one))
         if not quiet:
-            models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
-            use = job.objective.certified_with(models, job.classifier or "", job.sigma)
-            remark(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
+            _tell_use(job, files)
+
+
+def _tell_use(job: TrainingJob, files: Sequence[Path]) -> None:
+    """The command that certifies what was trained."""
+    models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
+    use = job.objective.certified_with(models, job.classifier or "", job.sigma)
+    remark(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
 
 
 def count_labels(run: TrainingRun, quiet: bool) -> None:

@@ -145,8 +145,7 @@ def fastest_plan(
 
     A compiled network is not measured, because compiling every candidate would cost minutes: it gets the
     largest batch, channels last, folded batch norms and, where it can, the fused ResNets, which have been the fastest
-    wherever they were tried. compile None: on CUDA, where so many draws at the best rate found without take so long
-    that it pays.
+    wherever they were tried. compile None: on CUDA, where so many draws would take so long without that it pays.
     """
     if batch is not None:
         check_memory(batch, shape, device)
