@@ -324,7 +324,11 @@ def test_keys_certificates_and_seals(tmp_path: Path, monkeypatch: pytest.MonkeyP
     rf.Certification("default", rf.Data("default", limit=2), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=50)).run("r")
     assert run("verify", "r", "--key", "key.pub")[0] == 1, "there is no seal"
     assert run("seal", "r", "--key", "key")[0] == 0
-    assert run("verify", "r")[0] == run("verify", "r", "--key", "key.pub")[0] == 0
+    assert "sealed by key" in run("verify", "r")[1]
+    code, said = run("verify", "r", "--key", "key.pub")
+    assert code == 0
+    assert "the one you named" in said
+    assert "must hold a private Ed25519 key" in run("seal", "r", "--key", "key.pub")[1]
     assert run("verify", "r", "--key", "other.pub")[0] == 1
     run_again = rf.RunFolder.open("r")
     run_again.write_summary({"changed": True})
