@@ -77,6 +77,7 @@ def test_what_is_wrong_is_told_before_the_server_starts(
 def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text("noise: {sigma: 0.5}\nseed: 1\n")
+    monkeypatch.setattr("ringfence.cli.serve.served_models", lambda *_, **__: pytest.fail("this can take minutes"))
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = str(other.getsockname()[1])
         code, said = run("serve", "job.yaml", "--port", taken, "--batch", "16")

@@ -67,8 +67,13 @@ def serve_command(
         execution, devices = execution_on(device, batch)
         make = partial(served_models, named, trust, secret, execution, devices, limits=limits)
         logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        for other in ("httpx", "uvicorn.error"):  # whose steps of starting and stopping tell a user nothing
+            logging.getLogger(other).setLevel(logging.WARNING)
         apart = execution.compile is True if apart is None else apart
+        _listening(host, port).close()  # what is taken is told before anything is loaded, which can take minutes
+        if not quiet:
+            names = ", ".join(name for name, _ in named)
+            remark(f"loading {names}{'; compiling for a GPU can take minutes' if execution.compile is True else ''}")
         with in_own_process(make) if apart else nullcontext() as office:
             models = make() if office is None else office.models
             app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
@@ -76,7 +81,7 @@ def serve_command(
             if not quiet:
                 name = f"[{host}]" if ":" in host else host
                 port = listening.getsockname()[1]
-                remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{port}/")
+                remark(f"serving {names} at http://{name}:{port}/ (a page to try it; Ctrl-C stops it)")
             server = http_server(app, round(limits.drain))
             if office is not None:
                 office.when_lost(partial(setattr, server, "should_exit", True))

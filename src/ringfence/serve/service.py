@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +25,8 @@ from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer
 from ringfence.serve.sharing import Asked
 
+log = logging.getLogger("ringfence.serve")
+
 
 def own_process() -> None:
     """Called once everything is loaded, where a process does nothing but serve.
@@ -42,6 +45,9 @@ class _Server(uvicorn.Server):
     """One that its application hears of before requests are waited for."""
 
     async def shutdown(self, sockets: Any = None) -> None:
+        if self.server_state.tasks:
+            left = f"{self.config.timeout_graceful_shutdown} s to end: {len(self.server_state.tasks)}"
+            log.info("stopping; requests in work have %s (Ctrl-C ends them now)", left)
         self.config.app.state.stopping()  # type: ignore[union-attr]
         await super().shutdown(sockets)
 
