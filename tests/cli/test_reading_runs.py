@@ -64,7 +64,7 @@ def test_verify_agrees_with_honest_runs(call: Call, finished: dict[str, Path]) -
     result = call("verify", *finished.values())
     assert result.stdout.count("every claim follows from its counts") == 3
     answer = document(call("verify", finished["fixed"], "--json"))
-    counts = {"records": 6, "inputs": 6, "expected_inputs": 6, "schema": 2}
+    counts = {"records": 6, "inputs": 6, "expected_inputs": 6, "schema": 2, "sealed_by": None, "trusted": False}
     assert answer["runs"] == [{"run": str(finished["fixed"]), **counts, "damaged": [], "disagreements": []}]
 
 

@@ -188,6 +188,9 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
     assert not any(map(alive, workers))
     assert "a server that stops" in stream.error(), "whoever listens does not keep it"
     assert replies[0].wrong(digits[0]) == []
+    assert server.lines[0] == "loading digits\n", "a terminal that says nothing for long seems to hang"
+    assert any("Ctrl-C stops it" in line for line in server.lines)
+    assert any("in work have 600 s to end" in line for line in server.lines)
     assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
     again = start("--jobs", "jobs", "--limit", "draws=3000")
     with Client(again.url) as client:

@@ -67,22 +67,33 @@ def serve_command(
         named = names_and_paths(certifications)
         execution, devices = execution_on(device, batch)
         make = partial(served_models, named, trust, secret, execution, devices, limits=limits)
-        logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        _log(quiet)
+        _listening(host, port).close()  # what is taken is told before anything is loaded, which can take minutes
+        names, say = ", ".join(name for name, _ in named), (lambda text: None) if quiet else remark
+        say(f"loading {names}{'; compiling for a GPU can take minutes' if execution.compile is True else ''}")
         apart = execution.compile is True if apart is None else apart
         with in_own_process(make) if apart else nullcontext() as process:
             models = make() if process is None else process.models
             app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
             listening = _listening(host, port)
-            if not quiet:
-                name = f"[{host}]" if ":" in host else host
-                port = listening.getsockname()[1]
-                remark(f"serving {', '.join(one.name for one in models)} at http://{name}:{port}/")
+            say(f"serving {names} at {_address(host, listening)} (a page to try it; Ctrl-C stops it)")
             server = http_server(app, round(limits.drain))
             if process is not None:
                 process.when_lost(partial(setattr, server, "should_exit", True))
             tune_process()
             server.run(sockets=[listening])
+
+
+def _log(quiet: bool) -> None:
+    """What the server tells of itself; steps by which others start and stop tell a user nothing."""
+    logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
+    for other in ("httpx", "uvicorn.error"):
+        logging.getLogger(other).setLevel(logging.WARNING)
+
+
+def _address(host: str, listening: socket) -> str:
+    """Where a browser finds it."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
 
 
 def _listening(host: str, port: int) -> socket:

@@ -83,6 +83,8 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
         "expected_inputs": run.expected,
         "schema": 1 if run.v1_digest else 2,
         "damaged": run.damaged,
+        "sealed_by": _sealed_by(path),
+        "trusted": key is not None,
         "disagreements": [json.loads(json.dumps(asdict(one), default=str), parse_constant=str) for one in found],
     }
 
@@ -95,11 +97,18 @@ def _seal(path: Path, key: Path | None) -> list[str]:
     return seal_wrong(path, None if key is None else public_key(key))
 
 
+def _sealed_by(path: Path) -> Any:
+    from ringfence.serve.certificates import SEAL_FILE, read_document
+
+    return read_document(path / SEAL_FILE).get("key_id") if (path / SEAL_FILE).exists() else None
+
+
 def _print(answer: dict[str, Any]) -> None:
     wrong: list[Any] = answer["disagreements"]
     if "certificate" in answer:
-        by = f"key {answer['key_id']}, {'the one you named' if answer['trusted'] else 'which nobody vouched for'}"
-        say(f"{answer['certificate']}: {f'{len(wrong)} disagreements' if wrong else f'in order, signed by {by}'}")
+        verdict = f"in order, signed by {_by(answer['key_id'], answer)}"
+        disagreements = f"{len(wrong)} disagreement{'s' * (len(wrong) != 1)}"
+        say(f"{answer['certificate']}: {disagreements if wrong else verdict}")
         for told in wrong[:SHOWN]:
             say(f"  {told}")
         return
@@ -112,6 +121,8 @@ def _print(answer: dict[str, Any]) -> None:
         verdict = f"{len(wrong)} claims do not follow from their counts or their files"
     else:
         verdict = "every claim follows from its counts"
+        if answer["sealed_by"] is not None:
+            verdict += f"; sealed by {_by(answer['sealed_by'], answer)}"
     say(f"{answer['run']}: {answer['records']} records, {count}, {verdict}")
     if answer["schema"] == 1:
         say("  schema 1: no manifest guards its files; ringfence migrate writes one")
@@ -120,3 +131,7 @@ def _print(answer: dict[str, Any]) -> None:
         say(f"  {where}{one['what']} is stored as {one['stored']}, it should be {one['recomputed']}")
     if len(wrong) > SHOWN:
         say(f"  ... and {len(wrong) - SHOWN} more (--json shows all)")
+
+
+def _by(key: Any, answer: dict[str, Any]) -> str:
+    return f"key {key}, {'the one you named' if answer['trusted'] else 'which nobody vouched for'}"

@@ -108,7 +108,7 @@ def key_id(public: bytes) -> str:
 
 def public_key(path: Path) -> bytes:
     """The 32 bytes of the public key in a file."""
-    found = _loaded(path, load_pem_public_key, Ed25519PublicKey, "keygen writes beside a key")
+    found = _loaded(path, load_pem_public_key, Ed25519PublicKey, "keygen writes beside a key, KEY.pub")
     assert isinstance(found, Ed25519PublicKey)
     return found.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
@@ -119,7 +119,8 @@ def _loaded(path: Path, load: Any, kind: type, whose: str) -> object:
     except (ValueError, TypeError) as error:
         found = error
     if not isinstance(found, kind):
-        rule = "must hold an Ed25519 key as PEM"
+        half = "private" if kind is Ed25519PrivateKey else "public"
+        rule = f"must hold a {half} Ed25519 key as PEM"
         raise StoreError(str(path), rule, "something else", f"Give the file that ringfence {whose}.")
     return found
 

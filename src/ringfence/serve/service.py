@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,12 +23,17 @@ from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer
 from ringfence.serve.sharing import Asked
 
+log = logging.getLogger("ringfence.serve")
+
 
 @final
 class _Server(uvicorn.Server):
     """Tells its application that it stops before it waits for requests: listeners to jobs would never end."""
 
     async def shutdown(self, sockets: Any = None) -> None:
+        if self.server_state.tasks:
+            left = f"{self.config.timeout_graceful_shutdown} s to end: {len(self.server_state.tasks)}"
+            log.info("stopping; requests in work have %s (Ctrl-C ends them now)", left)
         self.config.app.state.stopping()  # type: ignore[union-attr]
         await super().shutdown(sockets)
 
