@@ -6,16 +6,12 @@ import inspect
 import site
 import sys
 import sysconfig
-from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import cache, partial
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from types import CodeType, SimpleNamespace
+from types import CodeType
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
 from ringfence.digests import hashed
@@ -23,9 +19,6 @@ from ringfence.models.registry import SOURCES
 
 OURS = "1"
 """Raised whenever a network or wrapper of Ringfence computes something else with the same weights."""
-
-_DEEPEST = 6
-"""Containers within containers that are looked into."""
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -55,81 +48,6 @@ def code_settings(things: Iterable[object]) -> list[str]:
     return [f"code={hashed(sorted(found))}" for found in [[_source(one) or b"" for one in theirs]] if found]
 
 
-def structure(module: nn.Module) -> str:
-    """What a network of a program is made of beside its weights: names of its classes, installed ones too, and what
-    their instances hold: numbers, words, functions, and tensors that no state dict has.
-
-    A network that a spec names is told by its code; one that a program made may be any composition of torch's layers.
-    """
-    return hashed(line for name, part in module.named_modules() for line in _held(name, part))
-
-
-def _held(name: str, part: nn.Module) -> Iterator[bytes]:
-    yield f"{name}: {type(part).__module__}.{type(part).__qualname__}".encode()
-    unsaved = {key: part._buffers[key] for key in part._non_persistent_buffers_set}
-    for key, value in sorted({**vars(part), **unsaved}.items()):
-        yield from _value(key, value) if key != "training" else ()
-    for place, hook in enumerate((*part._forward_hooks.values(), *part._forward_pre_hooks.values())):
-        yield from _value(f"hook {place}", hook)
-
-
-def _value(key: str, value: Any, depth: int = 0) -> Iterator[bytes]:
-    """A value by its name: numbers, arrays, functions with what they close over, and containers of those.
-
-    Objects of other classes are passed over: theirs may say where a file lay, or when. So are names that libraries
-    keep to themselves, and what lies deeper than anyone writes.
-    """
-    if isinstance(value, torch.Tensor):
-        yield f"{key}={value.dtype}{tuple(value.shape)}".encode()
-        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, np.ndarray | np.generic) and not _plain(value) and value.dtype != object:
-        yield f"{key}={value.dtype}{value.shape}".encode()
-        yield value.tobytes()
-    elif inspect.isroutine(value):
-        yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}".encode()
-        yield from _values(key, _closed_over(value), depth)
-    elif _plain(value):
-        yield f"{key}={value!r}".encode()
-    elif isinstance(value, partial):
-        yield from _value(key, value.func, depth + 1)
-        yield from _values(key, {**dict(enumerate(value.args)), **value.keywords}, depth)
-    elif not key.startswith("_"):
-        yield from _values(key, _entries(value), depth)
-
-
-def _values(key: str, inside: Mapping[Any, Any], depth: int) -> Iterator[bytes]:
-    for name, value in inside.items() if depth < _DEEPEST else ():
-        yield from _value(f"{key}.{name}", value, depth + 1)
-
-
-def _entries(container: Any) -> Mapping[Any, Any]:
-    """What a container holds, by name or place; of anything else nothing."""
-    if isinstance(container, Mapping):
-        return container
-    if isinstance(container, Namespace | SimpleNamespace):
-        return vars(container)
-    if isinstance(container, set | frozenset):
-        container = sorted((one for one in container if _plain(one)), key=repr)
-    return dict(enumerate(container)) if isinstance(container, list | tuple) else {}
-
-
-def _closed_over(function: Any) -> dict[str, Any]:
-    """What a function reads beside its arguments: variables around it, and defaults, as in ``lambda x, k=k: k * x``."""
-    found: dict[str, Any] = dict(getattr(function, "__kwdefaults__", None) or {})
-    found |= {f"default {place}": one for place, one in enumerate(getattr(function, "__defaults__", None) or ())}
-    if inspect.isfunction(function):
-        for name, variable in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            with suppress(ValueError):  # not assigned yet
-                found[name] = variable.cell_contents
-    return found
-
-
-def _plain(value: Any, depth: int = 0) -> bool:
-    deeper = depth < _DEEPEST and isinstance(value, list | tuple)
-    inside = deeper and all(_plain(one, depth + 1) for one in value)
-    return inside or value is None or isinstance(value, bool | int | float | complex | str | bytes | torch.dtype)
-
-
 def factory_file(place: str) -> Path | None:
     """The file of ``file.py`` or of an imported ``pkg.module``; None where it has none."""
     if place.endswith(".py"):
@@ -152,11 +70,11 @@ def _factory(spec: str) -> Iterator[Any]:
 
 
 def _things(module: nn.Module) -> Iterator[Any]:
-    """Classes with their bases, hooks, and functions put in the place of a method."""
+    """Classes with their bases, hooks, functions put in the place of a method, and objects of the user's classes."""
     for _, part in module.named_modules():
         yield from type(part).__mro__
         yield from (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-        yield from (value for value in vars(part).values() if inspect.isroutine(value))
+        yield from (one for one in vars(part).values() if inspect.isroutine(one) or not is_installed(type(one)))
 
 
 def _source(thing: Any) -> bytes | None:
@@ -192,6 +110,18 @@ def _lines(code: CodeType) -> Iterator[str]:
         else:
             # The order of a set changes from process to process.
             yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+
+
+def is_installed(kind: type) -> bool:
+    """Whether a class came with Python, an installed library or Ringfence; one of a notebook or a program did not."""
+    if kind.__module__.partition(".")[0] == PACKAGE:
+        return True
+    try:
+        return _installed(Path(inspect.getfile(kind)).resolve())
+    except OSError:  # of the interpreter's main module
+        return False
+    except TypeError:  # built in or written in C, if its module is there at all
+        return kind.__module__ in sys.modules
 
 
 @cache

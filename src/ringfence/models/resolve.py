@@ -134,7 +134,12 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
 def _live(tree: Live) -> LoadedModel:
     """A network of the program: a copy in evaluation mode, so that the user's own stays as it is."""
     refuse_lazy(tree.module, str(tree), ModelError)
-    module = copy.deepcopy(tree.module).eval()
+    try:
+        module = copy.deepcopy(tree.module).eval()
+    except Exception as error:  # whatever a foreign object raises
+        rule, received = "must be one that copy.deepcopy can copy", f"{type(error).__name__}: {error}"
+        remedy = "Take what cannot be copied out of it: locks, open files, weights of torch.nn.utils.weight_norm."
+        raise ModelError(str(tree), rule, received, remedy) from error
     return LoadedModel(module, None, model_digest(module, structured=True), str(tree), lanes_of(tree))
 
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import ModelError
-from ringfence.models.code import code_parts, structure
+from ringfence.models.code import code_parts
+from ringfence.models.structure import structure
 
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
 """Endings of files that hold weights."""
@@ -213,6 +214,17 @@ def state_digest(module: nn.Module, extra: bytes = b"") -> str:
     """blake2b over the names, types, shapes and bytes of the state dict, in the order of names."""
     digest = hashlib.blake2b(extra, digest_size=16)
     for key, value in sorted(module.state_dict().items()):
+        if not isinstance(value, Tensor) or value.is_meta or value.is_quantized or value.layout != torch.strided:
+            found = f"'{key}', {_kind(value)}"
+            remedy = "Give the network with weights in memory, and as it was before they were packed or quantized."
+            raise ModelError(type(module).__name__, "must have weights that are plain tensors", found, remedy)
         digest.update(f"{key}|{value.dtype}|{tuple(value.shape)}|".encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _kind(value: object) -> str:
+    """What stands in the place of weights."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"a tensor of {value.dtype}, {str(value.layout).removeprefix('torch.')}, on {value.device}"

@@ -63,7 +63,8 @@ def on_device(
     """The module in evaluation mode, on the device, in this precision and layout: itself where it is so already."""
     refuse_lazy(module, "classifier", ClassifierError)
     values = [*module.parameters(), *module.buffers()]
-    fits = not any(part.training for part in module.modules()) and all(
+    # A frozen TorchScript network has no mode at all.
+    fits = not any(getattr(part, "training", False) for part in module.modules()) and all(
         _same_place(value.device, device)
         and (not value.is_floating_point() or value.dtype == dtype)
         and (value.dim() != 4 or value.is_contiguous(memory_format=layout))
