@@ -163,3 +163,16 @@ def test_matrices_of_patches_are_made_before_anything_is_compiled(monkeypatch: p
     assert found == []
     assert torch.equal(forward(batch).scores, plain(batch).scores)
     assert found == [1]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_no_row_of_float64_gets_another_class_by_rounding(offset: float) -> None:
+    """Log-likelihoods may be large and close together: in float32 they tie, and a tie would be class 0."""
+    network = Call(lambda scores: scores.double() + offset)
+    rows = torch.randn(8, *SHAPE)
+    wanted = network(rows).argmax(-1)
+    found = Forward(network.eval(), ForwardPlan(8), CPU, 4)(rows).scores[:, 0]
+    valid = torch.isfinite(found).all(-1)
+    assert torch.equal(found.argmax(-1)[valid], wanted[valid])
+    assert bool(valid.all()) == (offset == 0)
+    assert wanted.unique().numel() > 1

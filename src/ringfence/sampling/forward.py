@@ -211,12 +211,21 @@ class Forward:
         if isinstance(work, Tensor) and len(work) != rows:
             raise self._unlike(f"work of shape {tuple(work.shape)}", rows)
         self.lanes = every.shape[1]
-        return Scored(every.float(), work)
+        return Scored(_single(every), work)
 
     def _unlike(self, received: object, rows: int) -> ClassifierError:
         lanes = "" if self.lanes in (None, 1) else f"{self.lanes}, "
         rule = f"must return, for every batch, floating-point scores of shape ({rows}, {lanes}{self.num_classes})"
         return ClassifierError("classifier", rule, received, "Check `num_classes` and the model's last layer.")
+
+
+def _single(scores: Tensor) -> Tensor:
+    """Scores in float32; a row of float64 whose class that would change is invalid, and counts against every class."""
+    rounded = scores.float()
+    if scores.dtype != torch.float64:
+        return rounded
+    kept = rounded.argmax(-1, keepdim=True) == scores.argmax(-1, keepdim=True)
+    return torch.where(kept, rounded, torch.nan)
 
 
 _RUNNING: Counter[tuple[bool, bool]] = Counter()
