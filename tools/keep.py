@@ -57,13 +57,16 @@ def keep(work: Path, zoo: Path | None, results: Path | None, members: Mapping[st
             kept.append(f"{zoo}/{training.name}")
     for summary in sorted((work / "runs").glob("*/summary.json")) if results is not None else ():
         if results is not None:
-            keep_run(summary.parent, results / summary.parent.name, pictures=pictures)
-            kept.append(f"{results}/{summary.parent.name}")
+            name = summary.parent.name
+            place = Path(str(results).format(task=name.partition("-")[0]))
+            keep_run(summary.parent, place / name, pictures=pictures)
+            kept.append(f"{place}/{name}")
     return kept
 
 
-RESULTS = {"joshi2022-smooth-reduce": "smooth_reduce", "yang2020-norms": "norms", "cullen2022-simplex": "simplex"}
-"""Folders of reproduce/ whose runs are kept under another name than their zoo's."""
+RESULTS = {"yang2020-norms": "norms", "cullen2022-simplex": "simplex", "patches": "smooth_reduce/{task}"}
+RESULTS |= {"video": "smooth_reduce/video"}
+"""Folders and files of reproduce/ whose runs are kept under another name than their zoo's; task: how a run's begins."""
 
 
 def needed(sweeps: Iterable[Sweep], root: Path) -> set[Path]:
@@ -84,7 +87,8 @@ def keep_sweep(sweep: Sweep, wanted: set[Path], root: Path, members: Mapping[str
     trainings = [job for job in sweep.jobs if job.command == "train"]
     hashes = {job.name: 0 for job in trainings if job.out not in wanted}
     zoo = root / trainings[0].out.parent if trainings else None
-    named = RESULTS.get(sweep.file.resolve().parent.name, zoo.name if zoo is not None else sweep.file.stem)
+    usual = RESULTS.get(sweep.file.resolve().parent.name, zoo.name if zoo is not None else sweep.file.stem)
+    named = RESULTS.get(sweep.file.stem, usual)
     return keep(sweep.work.path, zoo, root / "results" / named, {**hashes, **members}, pictures)
 
 

@@ -15,6 +15,7 @@ import known_radii
 import numpy as np
 from digits_tables import figures as figures
 from digits_tables import tables as digits_tables
+from paper_intervals import intervals
 from paper_runs import Run, Runs
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
 
@@ -335,7 +336,7 @@ def page(runs: Runs, numbers: Any) -> str:
     """The whole page."""
     found = Beside(runs, numbers)
     lines = [one for make in SECTIONS for one in make(found)]
-    lines += differences(found)
+    lines += [*differences(found), *intervals(runs)]
     trained = {one.name: one for run in runs for one in run.trainings if one.kind in KINDS}
     if trained:
         lines += ["## How the networks were trained", "", *(trained[name].line() for name in sorted(trained)), ""]

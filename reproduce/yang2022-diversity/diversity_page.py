@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from paper_intervals import intervals
 from paper_runs import Run, Runs, Training
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
 from torch import nn
@@ -277,7 +278,8 @@ def trainings(digits: Runs, images: Runs) -> list[str]:
 def page(digits: Runs, images: Runs, numbers: Any) -> str:
     """The whole page."""
     lines = list(lines_of(digits))
-    text = [*(mnist(lines, numbers) if lines else []), *cifar(images, numbers), *trainings(digits, images)]
+    text = [*(mnist(lines, numbers) if lines else []), *cifar(images, numbers)]
+    text += [*intervals(digits), *trainings(digits, images)]
     return HEAD + "\n" + "\n".join(text)
 
 
