@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
@@ -13,11 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
 import ringfence as rf
 from ringfence.cli.sweep_commands import PROGRAM, job_of, settings_of, words_of
+from ringfence.data import load_dataset
 from ringfence.errors import ArgumentError
 from ringfence.sweep.worker import Worker
 
@@ -271,3 +274,39 @@ def test_the_drt_example_is_killed_resumed_and_reported(
     assert lanes == {(net, vote) for net in ("gaussian", "drt-0.2", "drt-1.0") for vote in votes}
     assert len(list((out / "zoo" / "digits" / "drt-0.2").glob("final-*.safetensors"))) == 5
     assert (out / "report.html").exists()
+
+
+def test_work_goes_to_a_machine_without_network_and_comes_back(call: Call, tmp_path: Path) -> None:
+    here, there, data = tmp_path / "here", tmp_path / "there", tmp_path / "data"
+    data.mkdir()
+    digits = load_dataset("default")
+    images = np.stack([np.rint(255 * one.x.numpy()).astype(np.uint8) for one in itertools.islice(digits, 4)])
+    np.savez(data / "four.npz", x=images[:, 0], y=[one.label for one in itertools.islice(digits, 4)])
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    settings = "{sigma: 0.5, limit: 2, n: 100, batch: 100, data: data/four.npz}"
+    first.write_text(
+        f"data: four.npz\ncertify: [{{name: a, settings: {settings}}}, {{name: b, settings: {settings}}}]\n"
+    )
+    second.write_text("certify: [{name: c, settings: {sigma: 0.5, limit: 2, n: 100, batch: 100}}]\n")
+    words = (f"{first}:b", second, first)
+    call(
+        "sweep", *words, "--data", data, "--out", here, "--only", "a,c", "--phase", "certify", "--budget", "0s", code=3
+    )
+    call("sweep", f"{first}:a", "--data", data, "--out", here / "first")
+    told = call("sweep", *words, "--data", data, "--out", here, "--carry", tmp_path / "carry", "--libraries", "typer")
+    assert "four.npz" in told.stderr
+    assert "carry: " in told.stderr
+    carried = tmp_path / "carry" / "1"
+    common = ("--unpack", carried, "--data", there / "data", "--out", there)
+    ran = call("sweep", *words, *common, "--budget", "9m", "--pack", tmp_path / "OUT", "--json")
+    states = {job["name"]: job["state"] for job in json.loads(ran.stdout)["jobs"]}
+    assert states == {"b": "done", "c": "done", "a": "done"}
+    assert list(states) == ["b", "c", "a"], "in the order asked for"
+    assert not (there / "first" / "runs" / "a").exists(), "what was done here was not done again"
+    back = call("sweep", *words, "--data", data, "--out", here, "--unpack", tmp_path / "OUT", "--budget", "0s")
+    assert "0 of 3 jobs to do" in back.stderr
+    assert {path.name for path in here.glob("*/runs/*")} == {"a", "b", "c"}
+    assert "must differ in their names" in call("sweep", first, tmp_path / "x" / "first.yaml", code=2).output
+    assert "carry_mib" in call(
+        "sweep", *words, "--carry", tmp_path / "carry", "--carry-mib", "0", code=2
+    ).output.replace("-", "_")
