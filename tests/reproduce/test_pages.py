@@ -156,7 +156,7 @@ def test_a_missing_run_is_a_missing_section(made: Path, zoo: Path, tmp_path: Pat
     heads = [
         line for line in page(Runs.under(tmp_path, zoo), published(ENSEMBLES)).splitlines() if line.startswith("## ")
     ]
-    assert heads == ["## Table 9: single networks", "## How the networks were trained"]
+    assert heads == ["## Table 9: single networks", "## Intervals over the inputs", "## How the networks were trained"]
     (tmp_path / "one" / "summary.json").unlink()
     assert list(Runs.under(tmp_path, zoo)) == []
 

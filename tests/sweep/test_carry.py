@@ -69,15 +69,18 @@ def test_arrays_come_back_bit_for_bit(data: Path, tmp_path: Path) -> None:
 
 
 def test_strips_of_another_content_are_refused(data: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "small", "w") as strips:
-        content = shrink(data / "cifar10_test.npz")
-        (tmp_path / "whole").write_bytes(content or b"")
-        with zipfile.ZipFile(tmp_path / "whole") as whole:
-            pictures = [name for name in whole.namelist() if name.endswith(".webp")]
-            for name in whole.namelist():
-                swapped = pictures[0] if name == pictures[-1] else name
-                strips.writestr(name, whole.read(swapped))
-    for broken in (tmp_path / "small", data / "README"):
+    with np.load(data / "cifar10_test.npz") as arrays:
+        images, labels = arrays["x"], arrays["y"]
+    images[3, 1, 5, 5] ^= 1
+    np.savez(tmp_path / "other.npz", x=images, y=labels)
+    for name, source in (("whole", data / "cifar10_test.npz"), ("other", tmp_path / "other.npz")):
+        (tmp_path / name).write_bytes(shrink(source) or b"")
+    with zipfile.ZipFile(tmp_path / "mixed", "w") as mixed:
+        for archive, is_picture in (("other", True), ("whole", False)):
+            with zipfile.ZipFile(tmp_path / archive) as strips:
+                for name in [one for one in strips.namelist() if one.endswith(".webp") == is_picture]:
+                    mixed.writestr(name, strips.read(name))
+    for broken in (tmp_path / "mixed", data / "README"):
         with pytest.raises(DataError, match="Carry it anew"):
             restore(broken, tmp_path / "again.npz")
     assert not (tmp_path / "again.npz").exists()

@@ -52,7 +52,6 @@ def sweep_command(
     Exit code 0: all is done; 1: a job failed; 3: the budget is over, and the same command goes on.
     """
     with friendly("Run the same command again to go on."):
-        from ringfence.store.atomic import locked
         from ringfence.sweep import Schedule, seconds_of
 
         travel.check(data)
@@ -66,15 +65,7 @@ def sweep_command(
             _print_list(chosen, as_json) if listed else _print_plan(sweeps, chosen, as_json)
             return
         with ExitStack() as held:
-            for sweep in sweeps:
-                if seconds != 0 and travel.carry is None:
-                    sweep.check_data(data)
-                held.enter_context(locked(sweep.work.path))
-            travel.bring(sweeps, data)
-            for sweep in sweeps:
-                given = {one for job in chosen for one in job.given if job.work is sweep.work}
-                sweep.work.prepare(sweep.file.resolve().parent, data, sorted(given), zoos)
-            travel.adopt(sweeps, zoos)
+            _make_ready(sweeps, chosen, data, zoos, travel, held, runs=seconds != 0)
             if travel.carry is not None:
                 travel.gather(chosen, sweeps, data, zoos)
                 return
@@ -90,6 +81,29 @@ def sweep_command(
             remark("not finished: run the same command again to go on.")
     failed = "failed" in schedule.states.values() or schedule.blocked()
     raise typer.Exit(1 if failed else NOT_FINISHED if more else 0)
+
+
+def _make_ready(
+    sweeps: Sequence[Sweep],
+    chosen: Sequence[Job],
+    data: Path | None,
+    zoos: Sequence[Path],
+    travel: TravelOptions,
+    held: ExitStack,
+    runs: bool,
+) -> None:
+    """Lock every work folder and put into it what the chosen jobs need; runs: whether they will begin."""
+    from ringfence.store.atomic import locked
+
+    for sweep in sweeps:
+        if runs and travel.carry is None:
+            sweep.check_data(data)
+        held.enter_context(locked(sweep.work.path))
+    travel.bring(sweeps, data)
+    for sweep in sweeps:
+        given = {one for job in chosen for one in job.given if job.work is sweep.work}
+        sweep.work.prepare(sweep.file.resolve().parent, data, sorted(given), zoos)
+    travel.adopt(sweeps, zoos)
 
 
 def _asked(text: str) -> tuple[Path, list[str]]:
