@@ -55,9 +55,7 @@ def serve_command(
         from ringfence.serve.apart import in_own_process
         from ringfence.serve.certificates import SigningKey
         from ringfence.serve.guards import check_address, read_tokens
-        from ringfence.serve.host import tune_process
         from ringfence.serve.served import read_secret
-        from ringfence.serve.service import http_server
 
         known = read_tokens(tokens, os.environ.pop("RINGFENCE_TOKENS", None))  # a process of models would inherit it
         check_address(host, known)
@@ -77,11 +75,19 @@ def serve_command(
             app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
             listening = _listening(host, port)
             say(f"serving {names} at {_address(host, listening)} (a page to try it; Ctrl-C stops it)")
-            server = http_server(app, round(limits.drain))
-            if process is not None:
-                process.when_lost(partial(setattr, server, "should_exit", True))
-            tune_process()
-            server.run(sockets=[listening])
+            _run(app, listening, round(limits.drain), process)
+
+
+def _run(app: Any, listening: socket, drain: int, process: Any) -> None:
+    """Until it is told to stop, or its models' process, where it has one, ends by itself."""
+    from ringfence.serve.host import tune_process
+    from ringfence.serve.service import http_server
+
+    server = http_server(app, drain)
+    if process is not None:
+        process.when_lost(partial(setattr, server, "should_exit", True))
+    tune_process()
+    server.run(sockets=[listening])
 
 
 def _log(quiet: bool) -> None:
