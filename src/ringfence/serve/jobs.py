@@ -68,6 +68,7 @@ class Jobs:
         self._in_hand: dict[tuple[str, int], str] = {}
         self._done: list[tuple[str, int, Callable[[], Answer]]] = []
         self._stopping = self._halted = False
+        self._look = True  # there may be inputs that nobody works on
         self._thread = threading.Thread(target=self._feed, name="jobs", daemon=True)
         self._thread.start()
 
@@ -105,6 +106,7 @@ class Jobs:
                 self._base.executemany("INSERT INTO items(job, place, input) VALUES(?, ?, ?)", items)
                 self._forget()
         with self._more:
+            self._look = True
             self._more.notify_all()
         return job
 
@@ -180,15 +182,16 @@ class Jobs:
         """
         self._finish(self._patiently(self._orphans) or [])
         while True:
-            found: list[Any] = []
             with self._more:
-                while not (self._done or self._stopping or (found := self._patiently(self._next) or [])):
+                while not (self._done or self._stopping or self._look):
                     self._more.wait()
-                done, self._done = self._done, []
+                done, self._done, self._look = self._done, [], False
                 if self._stopping and not done:
                     return
             self._finish([_row(*one) for one in done])
-            for row in found:
+            # Without `_more`, which a model's thread needs to tell an answer: it would wait for the disk after all.
+            for row in () if self._stopping else self._patiently(self._next) or ():
+                self._look = True  # once more: some may fail at once, and leave room for others
                 self._begin(*row)
 
     def _orphans(self) -> list[Row]:
