@@ -171,7 +171,7 @@ def chunk(name: bytes, content: bytes) -> bytes:
 def test_what_pixels_do_not_need_is_not_unfolded(
     digits: list[Tensor], monkeypatch: pytest.MonkeyPatch, name: bytes
 ) -> None:
-    """Sixty profiles of a megabyte each fit into what is decoded while all others wait; half a second they took."""
+    """Sixty profiles of a megabyte each fit into what is decoded while all others wait."""
     for kind in ("iCCP", "zTXt", "iTXt"):
         monkeypatch.setattr(PngImagePlugin.PngStream, f"chunk_{kind}", lambda *_: pytest.fail("unfolded"))
     content = encoded(digits[0], "PNG")
