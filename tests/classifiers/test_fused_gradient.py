@@ -21,7 +21,6 @@ from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import FusedResNet, gradient
 from ringfence.classifiers.fused.gradient import FusedGradients, fuse_gradients, fused_gradients, gradients_off
-from ringfence.data import Input
 from ringfence.errors import ArgumentError
 from ringfence.training import TrainingJob
 from ringfence.training.data import Batch, TrainingNoise
@@ -111,10 +110,10 @@ def test_a_run_in_bf16_is_attacked_by_the_kernels_and_says_so(monkeypatch: pytes
         monkeypatch.setattr(gradient, "why_not", lambda device: None)
     network, told = made(), list[str]()
     monkeypatch.setattr(gradient.FusedScores, "forward", lambda self, x: network(x))
-    items = [Input(i, torch.rand(3, 32, 32), 0, str(i)) for i in range(2)]
+    some = [torch.rand(3, 32, 32) for _ in range(2)]
     for precision in ("fp32", "bf16"):
         run: Any = SimpleNamespace(config=SimpleNamespace(precision=precision))
-        seen = _as_seen(run, network, items, rf.Gaussian(0.25), torch.device("cpu"), told.append)
+        seen = _as_seen(run, network, some, rf.Gaussian(0.25), torch.device("cpu"), told.append)
         assert isinstance(seen, gradient.FusedScores) == (sound and precision == "bf16")
         assert seen is network or sound
     assert told == ["gradients by the fused kernels" if sound else "gradients by autograd (device cpu)"]
