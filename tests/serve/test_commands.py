@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,36 +201,6 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert "locked" in caplog.records[0].message
     assert state is not None
     assert state.answered == 2
-
-
-def test_a_slow_disk_keeps_nobody_waiting_who_asked_with_a_deadline(
-    serve: Serve, digits: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody submits a large job: the queue waits for that, and models that answer must not wait for the queue."""
-    served, reading, read, find = serve(draws=3000), threading.Event(), threading.Event(), Jobs._next
-
-    def slowly(jobs: Jobs) -> list[Any]:
-        found = find(jobs)
-        if jobs._in_hand and not found:
-            reading.set()
-            assert read.wait(60)
-        return found
-
-    monkeypatch.setattr(Jobs, "_next", slowly)
-    jobs = Jobs(tmp_path, {"default": served}, Limits())
-    job = jobs.submit("default", digits[0][None], Question(0.001), "me")
-    assert reading.wait(60)
-    while served.load.in_work or served.load.draws < 2000:  # until all of the job is drawn
-        time.sleep(0.01)
-    asked = served.ask(digits[1], Question(0.001, 0.0, 60.0))
-    done, _ = wait([asked.answer], timeout=20)
-    read.set()
-    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
-        time.sleep(0.01)
-    jobs.close()
-    assert done
-    assert state is not None
-    assert state.answered == 1
 
 
 @pytest.mark.parametrize("where", ["here", "in another process"])

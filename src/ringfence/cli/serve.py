@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -67,23 +68,23 @@ def serve_command(
         make = partial(served_models, named, trust, secret, execution, devices, limits=limits)
         _log(quiet)
         _listening(host, port).close()  # what is taken is told before anything is loaded, which can take minutes
-        names, say = ", ".join(name for name, _ in named), (lambda text: None) if quiet else remark
-        say(f"loading {names}{'; compiling for a GPU can take minutes' if execution.compile is True else ''}")
+        names, tell = ", ".join(name for name, _ in named), (lambda text: None) if quiet else remark
+        tell(f"loading {names}{'; compiling for a GPU can take minutes' if execution.compile is True else ''}")
         apart = execution.compile is True if apart is None else apart
         with in_own_process(make) if apart else nullcontext() as process:
             models = make() if process is None else process.models
             app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
             listening = _listening(host, port)
-            say(f"serving {names} at {_address(host, listening)} (a page to try it; Ctrl-C stops it)")
-            _run(app, listening, round(limits.drain), process)
+            text = f"serving {names} at {_address(host, listening)} (a page to try it; Ctrl-C stops it)"
+            _run(app, listening, round(limits.drain), process, partial(tell, text))
 
 
-def _run(app: Any, listening: socket, drain: int, process: Any) -> None:
+def _run(app: Any, listening: socket, drain: int, process: Any, ready: Callable[[], None]) -> None:
     """Until it is told to stop, or its models' process, where it has one, ends by itself."""
     from ringfence.serve.host import tune_process
     from ringfence.serve.service import http_server
 
-    server = http_server(app, drain)
+    server = http_server(app, drain, ready)
     if process is not None:
         process.when_lost(partial(setattr, server, "should_exit", True))
     tune_process()

@@ -28,7 +28,17 @@ log = logging.getLogger("ringfence.serve")
 
 @final
 class _Server(uvicorn.Server):
-    """Tells its application that it stops before it waits for requests: listeners to jobs would never end."""
+    """Says that it is ready once it answers and hears signals by itself; tells its application that it stops before it
+    waits for requests: listeners to jobs would never end."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
 
     async def shutdown(self, sockets: Any = None) -> None:
         if self.server_state.tasks:
@@ -38,8 +48,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def http_server(app: FastAPI, drain: int) -> uvicorn.Server:
-    """As the command has it; drain: seconds that requests have to end."""
+def http_server(app: FastAPI, drain: int, ready: Callable[[], None] = lambda: None) -> uvicorn.Server:
+    """As the command has it; drain: seconds that requests have to end; ready: called once it answers."""
     return _Server(
         uvicorn.Config(
             app,
@@ -50,7 +60,8 @@ def http_server(app: FastAPI, drain: int) -> uvicorn.Server:
             timeout_graceful_shutdown=drain,
             limit_concurrency=1024,
             timeout_keep_alive=60,
-        )
+        ),
+        ready,
     )
 
 
