@@ -152,7 +152,7 @@ class TrainingRun:
         """The members of a training as they begin; refused if one cannot take the data's inputs."""
         members = {member: build_member(self.job, member, data) for member in self.members_of(training)}
         for member, module in members.items():
-            check_takes(self.job.members[member], module, tuple(data.x.shape[1:]))
+            check_takes(self.job.members[member], module, data.x[0])
         return list(members.values())
 
     def alone(self, training: int, data: DeviceData, classifier: nn.Module | None) -> TrainingJob:
@@ -184,15 +184,18 @@ def check_members(members: Sequence[str]) -> None:
             raise ModelError("arch", rule, repr(arch), "Or file.py:make.")
 
 
-def check_takes(arch: str, module: nn.Module, shape: tuple[int, ...]) -> None:
+def check_takes(arch: str, module: nn.Module, x: Tensor) -> None:
     """Refuse a network whose layers are for inputs of another shape; a copy is asked, and no random number drawn."""
     if arch in DENOISERS:
         return
     try:
         with torch.random.fork_rng(devices=[]):
-            count_classes(copy.deepcopy(module).eval(), torch.zeros(shape), torch.device("cpu"))
+            count_classes(copy.deepcopy(module).eval(), x.cpu(), torch.device("cpu"))
     except ClassifierError as error:
-        rule, remedy = f"must take inputs of the data's shape, {shape}", "Choose another architecture, or other data."
+        rule, remedy = (
+            f"must take inputs of the data's shape, {tuple(x.shape)}",
+            "Choose another architecture, or other data.",
+        )
         raise ModelError("arch", rule, f"{arch}: {error.received}", remedy) from error
 
 
