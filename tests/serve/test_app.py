@@ -24,6 +24,7 @@ from ringfence.errors import ArgumentError
 from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey, certificate_wrong
 from ringfence.serve.guards import check_address, read_tokens
+from ringfence.serve.inputs import largest
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Limits, Question
 from ringfence.serve.schemas import Answer
@@ -117,6 +118,19 @@ def test_what_is_wrong_is_refused_by_name(
     assert told in error["rule"]
     assert set(error) == {"argument", "rule", "received", "remedy"}
     assert "Traceback" not in reply.text
+
+
+def test_nobody_holds_more_bytes_than_an_input_takes(served: Served) -> None:
+    """A thousand clients may send as many as a job has, for a picture of a few pixels."""
+    most, asker = largest((1, 28, 28)), TestClient(create_app([served]))
+    longest = b'{"input": [[' + b", ".join(28 * [b"[" + b", ".join(28 * [b"0." + 62 * b"1"]) + b"]"]) + b"]]}"
+    assert len(longest) < most < served.limits.body
+    for path in ("certify", "predict"):
+        reply = asker.post(f"/v1/{path}", content=bytes(most + 1), headers={"Content-Type": "image/png"})
+        assert reply.status_code == 413, reply.text
+        assert f"at most {most} bytes" in reply.json()["error"]["rule"]
+    reply = asker.post("/v1/predict", content=longest, headers={"Content-Type": "application/json"})
+    assert reply.status_code != 413, reply.text
 
 
 def test_a_misspelt_parameter_is_refused_and_not_answered_without_it(asker: Any, digits: list[Tensor]) -> None:

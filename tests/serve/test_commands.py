@@ -28,7 +28,7 @@ from ringfence.errors import StoreError
 from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.jobs import Jobs
-from ringfence.serve.limits import Busy, Limits, Question
+from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served, read_secret
 from ringfence.serve.sharing import Asked
@@ -201,6 +201,19 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     assert "locked" in caplog.records[0].message
     assert state is not None
     assert state.answered == 2
+
+
+def test_a_job_for_which_the_disk_has_no_room_is_refused_and_leaves_nothing(
+    serve: Serve, digits: list[Tensor], tmp_path: Path
+) -> None:
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    jobs._base.execute("PRAGMA max_page_count=20")  # as a full disk, for SQLite
+    with pytest.raises(Gone, match="could not be kept"):
+        jobs.submit("default", torch.stack(digits * 2), Question(0.001, 0.0), "me")
+    assert jobs.waiting == 0
+    jobs._base.execute("PRAGMA max_page_count=100000")
+    assert jobs.state(jobs.submit("default", digits[0][None], Question(0.001, 0.0), "me"), "me") is not None
+    jobs.close()
 
 
 @pytest.mark.parametrize("where", ["here", "in another process"])

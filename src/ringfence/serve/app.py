@@ -24,7 +24,7 @@ from ringfence.errors import RingfenceError
 from ringfence.record import Record
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.guards import Guard, body_of, misread, missing, refusal, refuse_others, refused, told
-from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, read_input, read_inputs
+from ringfence.serve.inputs import JPEG, JSON, NPY, PNG, largest, read_input, read_inputs
 from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Gone, Limits, NotFound, Question
 from ringfence.serve.model import Model
@@ -116,7 +116,7 @@ def _questions(service: Service) -> APIRouter:
         served, signed = service.model(wanted.model), wanted.signed
         question = Question.within(served.limits, wanted.alpha, radius, wanted.seconds)
         service.check_signed(signed)
-        content, kind = await body_of(request, service.limits)
+        content, kind = await body_of(request, service.limits, largest(served.shape))
         came = request.state.came
         served.check_room(question, came)  # before anything is decoded
         parts = (content, kind, served.shape)

@@ -97,15 +97,19 @@ def told(status: int, argument: str, rule: str, received: str, remedy: str, **he
     return JSONResponse(Refused(error=problem).model_dump(), status, headers)
 
 
-async def body_of(request: Request, limits: Limits) -> tuple[bytes, str]:
-    """The whole body, if it is no longer than allowed and comes in time, and what kind it is said to be."""
-    content = bytearray()
+async def body_of(request: Request, limits: Limits, most: int | None = None) -> tuple[bytes, str]:
+    """The whole body, if it is no longer than allowed and comes in time, and what kind it is said to be.
+
+    most: bytes of what is asked for, beyond which nobody need hold them.
+    """
+    content, most = bytearray(), min(limits.body, most or limits.body)
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
                 content += part
-                if len(content) > limits.body:
-                    raise TooLarge("body", f"has at most {limits.body} bytes", "more", "Send less at once.")
+                if len(content) > most:
+                    remedy = "Send less at once, and images in the size that the model takes (/v1/model)."
+                    raise TooLarge("body", f"has at most {most} bytes", "more", remedy)
     except TimeoutError as error:
         rule = f"must have come within {limits.body_seconds:g} s"
         raise TooLarge("body", rule, f"{len(content)} bytes by then", "Send it faster.") from error

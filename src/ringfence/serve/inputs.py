@@ -40,6 +40,11 @@ _LARGE = threading.Lock()
 """Numbers in JSON take twenty times the memory that they do in the end: of long texts one is read at a time."""
 
 
+def largest(shape: tuple[int, ...]) -> int:
+    """Bytes that an input takes at most, whatever it is written in: as JSON, each number with a comma and a space."""
+    return math.prod(shape) * (LONGEST + 2) + BESIDE
+
+
 def read_input(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
     """One input (*shape), float32 in [0,1]."""
     if kind in (PNG, JPEG):

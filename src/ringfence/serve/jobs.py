@@ -99,16 +99,23 @@ class Jobs:
             asked = json.dumps(vars(question))
             row = (job, owner, model, served.config_hash, asked, datetime.now(UTC).isoformat(), len(inputs))
             items = [(job, place, x.numpy().astype("<f4").tobytes()) for place, x in enumerate(inputs)]
-            with self._transaction():
-                self._base.execute(
-                    "INSERT INTO jobs(id, number, owner, model, config, asked, created, inputs) "
-                    "VALUES(?, (SELECT COALESCE(MAX(number), 0) + 1 FROM jobs), ?, ?, ?, ?, ?, ?)",
-                    row,
-                )
-                self._base.executemany("INSERT INTO items(job, place, input) VALUES(?, ?, ?)", items)
-                self._forget()
+            try:
+                self._keep(row, items)
+            except sqlite3.Error as error:  # as of a full disk
+                log.warning("%s", json.dumps({"error": "jobs", "why": str(error)}))
+                raise Gone("could not be kept", "a disk that takes no more", "Ask again later.") from error
         self._answers.put([])
         return job
+
+    def _keep(self, row: tuple[Any, ...], items: Sequence[tuple[Any, ...]]) -> None:
+        with self._transaction():
+            self._base.execute(
+                "INSERT INTO jobs(id, number, owner, model, config, asked, created, inputs) "
+                "VALUES(?, (SELECT COALESCE(MAX(number), 0) + 1 FROM jobs), ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            self._base.executemany("INSERT INTO items(job, place, input) VALUES(?, ?, ?)", items)
+            self._forget()
 
     def _refuse_too_many(self, more: int) -> None:
         waiting = self.waiting
