@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,10 @@ class Process:
         command = [sys.executable, "-m", "ringfence", "serve", "digits=job.yaml", "--port", "0", "--batch", "100"]
         self.folder, self.lines = folder, list[str]()
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.running = subprocess.Popen(
-            [*command, "--device", "cpu", *words], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment
-        )
+        how: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "env": environment}
+        # What runs in the background of a shell ignores Ctrl-C, and so would the server.
+        hear = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        self.running = subprocess.Popen([*command, "--device", "cpu", *words], cwd=folder, preexec_fn=hear, **how)
         if early is not None:
             while not (workers := self.workers()):
                 time.sleep(0.005)
