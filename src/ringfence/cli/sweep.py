@@ -67,12 +67,12 @@ def sweep_command(
         with ExitStack() as held:
             _make_ready(sweeps, chosen, data, zoos, travel, held, runs=seconds != 0)
             if travel.carry is not None:
-                travel.gather(chosen, sweeps, data, zoos)
+                travel.gather(chosen, every, data, zoos)
                 return
             schedule = Schedule(chosen, every, _hired(engine, held, count))
             if not quiet:
                 announce(schedule, every)
-            with travel.packed(chosen, sweeps), show_sweep(schedule, quiet) as watch:
+            with travel.packed(chosen, every), show_sweep(schedule, quiet) as watch:
                 schedule.run(watch, seconds)
             conclude(schedule)
         more = len(schedule.waiting()) > len(schedule.blocked())
@@ -99,7 +99,7 @@ def _make_ready(
         if runs and travel.carry is None:
             sweep.check_data(data)
         held.enter_context(locked(sweep.work.path))
-    travel.bring(sweeps, data)
+    travel.bring([job for sweep in sweeps for job in sweep.jobs], data)
     for sweep in sweeps:
         given = {one for job in chosen for one in job.given if job.work is sweep.work}
         sweep.work.prepare(sweep.file.resolve().parent, data, sorted(given), zoos)

@@ -70,12 +70,11 @@ class TravelOptions:
         """Zoos that were carried here."""
         return [folder / "zoo" for folder in self.unpack or () if (folder / "zoo").is_dir()]
 
-    def bring(self, sweeps: Sequence[Sweep], data: Path | None) -> None:
+    def bring(self, every: Sequence[Job], data: Path | None) -> None:
         """Unpack what was carried: data, and what jobs made elsewhere."""
         from ringfence.sweep import unpack
         from ringfence.sweep.carry import unpack_data
 
-        every = [job for sweep in sweeps for job in sweep.jobs]
         for folder in self.unpack or ():
             carried = any((folder / name).is_dir() for name in ("lib", "zoo", "data"))
             if (folder / "data").is_dir():
@@ -94,12 +93,11 @@ class TravelOptions:
             if found := sweep.work.adopt(sweep.jobs, self.kept or (), places):
                 remark(f"done before: {len(found)} jobs of {sweep.file}")
 
-    def gather(self, chosen: Sequence[Job], sweeps: Sequence[Sweep], data: Path | None, zoos: Sequence[Path]) -> None:
+    def gather(self, chosen: Sequence[Job], every: Sequence[Job], data: Path | None, zoos: Sequence[Path]) -> None:
         """Make the folders to carry, and tell their sizes."""
         from ringfence.sweep.carry import make_carry
 
         assert self.carry is not None
-        every = [job for sweep in sweeps for job in sweep.jobs]
         libraries = [one.strip() for one in (self.libraries or "").split(",") if one.strip()]
         for part in make_carry(chosen, every, data, zoos, libraries, self.carry, self.carry_mib):
             remark(f"carry: {part.path} ({part.mib:.1f} MiB)")
@@ -107,7 +105,7 @@ class TravelOptions:
                 remark(f"  {name} {size:.1f} MiB")
 
     @contextmanager
-    def packed(self, chosen: Sequence[Job], sweeps: Sequence[Sweep]) -> Iterator[None]:
+    def packed(self, chosen: Sequence[Job], every: Sequence[Job]) -> Iterator[None]:
         """Pack meanwhile and afterwards, whatever ends what is done meanwhile."""
         from ringfence.sweep import Limits, Packing
 
@@ -115,7 +113,7 @@ class TravelOptions:
             yield
             return
         limits = Limits(self.pack_mib, self.pack_files, self.pack_total)
-        packing = Packing(chosen, [job for sweep in sweeps for job in sweep.jobs], self.pack, limits)
+        packing = Packing(chosen, every, self.pack, limits)
         try:
             with packing.meanwhile():
                 yield
