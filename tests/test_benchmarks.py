@@ -23,6 +23,7 @@ def test_the_core_has_its_four() -> None:
     assert core <= {script.stem for script in SCRIPTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_quick_run_writes_valid_json(script: Path, tmp_path: Path) -> None:
     done = run(script, "--quick", "--repetitions", "1", "--out", str(tmp_path))
@@ -66,6 +67,7 @@ def test_quick_runs_never_reach_the_page(tmp_path: Path) -> None:
     assert "old" in page.read_text()
 
 
+@pytest.mark.slow
 def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -> None:
     """A sitting measures some rows; those of earlier ones stay, with their date, and a row measured again is new."""
     lenet = {"row": "ours, aimed", "network": "lenet", "batch": 4, "members": 1, "ms": 2.0, "s_epoch_member": 0.5}
@@ -110,6 +112,7 @@ def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -
     assert second["measurements"]["logs"] == first["measurements"]["logs"]
 
 
+@pytest.mark.slow
 def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     """Cases are measured one by one, in many sittings."""
     script, results = ROOT / "benchmarks" / "gpu_limits.py", tmp_path / "gpu_limits.json"
@@ -128,6 +131,7 @@ def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_the_watch_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "reask_cost.py"
     done = run(script, "--quick", "--device", "cpu", "--depth", "8", "--batch", "50", "--out", str(tmp_path / "x.json"))
@@ -137,6 +141,7 @@ def test_what_the_watch_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> N
     assert all(len(each) == 1 and each[0] > 0 for each in rates.values())
 
 
+@pytest.mark.slow
 def test_what_exact_noise_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> None:
     done = run(
         ROOT / "benchmarks" / "exact_cost.py", "--quick", "--device", "cpu", "--batch", "50", "--out", str(tmp_path)

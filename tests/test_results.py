@@ -39,6 +39,7 @@ def test_the_list_of_the_zoo_is_up_to_date() -> None:
     assert done.returncode == 0, "run python tools/zoo_readme.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.relative_to(ROOT / "results").as_posix())
 def test_the_records_of_a_committed_run_follow_from_its_counts(folder: Path) -> None:
     run = RunFolder.open(folder)

@@ -62,6 +62,7 @@ def test_actors_give_the_records_of_this_process() -> None:
     assert certified(value(), Ray(workers=2)) == certified(value(), "local")
 
 
+@pytest.mark.slow
 def test_a_network_of_the_program_travels_itself() -> None:
     net = rf.load_model("default").module
     data = list(rf.load_dataset("default", limit=6))
@@ -69,6 +70,7 @@ def test_a_network_of_the_program_travels_itself() -> None:
     assert certified(mine, Ray(workers=1)) == certified(mine, "local")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 def test_a_killed_worker_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     remarks: list[str] = []
@@ -93,6 +95,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None
     assert not rf.verify(run)
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_network_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text(
@@ -105,6 +108,7 @@ def test_a_worker_with_another_network_is_refused(tmp_path: Path) -> None:
         certified(value(f"{file}:make"), Ray(workers=1), check=False)
 
 
+@pytest.mark.slow
 def test_a_factory_that_fails_on_workers_is_told(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text(
