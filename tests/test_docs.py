@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -116,24 +115,6 @@ def test_the_extras_are_those_of_the_page() -> None:
         for name in re.findall(r"`([a-z]+)`", line.split("|")[1])
     }
     assert listed == set(extras) - {"docs"}
-
-
-def test_the_extra_brings_all_that_a_report_imports() -> None:
-    """The demo installs this extra alone; tests have every one."""
-    import tomllib
-    from importlib.metadata import packages_distributions, requires
-
-    def names(requirements: Iterable[str]) -> set[str]:
-        return {re.match(r"[\w-]+", one)[0].lower() for one in requirements if "extra ==" not in one}  # type: ignore[index]
-
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    brought = names(declared["optional-dependencies"]["report"])
-    brought |= {further for one in brought for further in names(requires(one) or [])}
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/ringfence/report").glob("*.py"))
-    needed = {module.split(".")[0] for module in re.findall(r'need\("([\w.]+)"\)', code)}
-    assert {"altair", "PIL"} <= needed
-    found = {module: {one.lower() for one in packages_distributions()[module]} for module in needed}
-    assert not [module for module, names in found.items() if not names & brought]
 
 
 def test_the_commands_of_the_first_certificate_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

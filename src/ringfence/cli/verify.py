@@ -75,7 +75,8 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # what is missing stands in the answer
         table = run.records(["input_id"])
-    found += [Disagreement(None, "", told, "seal.json", "a seal that fits") for told in _seal(path, key)]
+    sealed_by, broken = _seal(path, key)
+    found += [Disagreement(None, "", told, "seal.json", "a seal that fits") for told in broken]
     return {
         "run": str(path),
         "records": table.num_rows,
@@ -83,24 +84,21 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
         "expected_inputs": run.expected,
         "schema": 1 if run.v1_digest else 2,
         "damaged": run.damaged,
-        "sealed_by": _sealed_by(path),
+        "sealed_by": sealed_by,
         "trusted": key is not None,
         "disagreements": [json.loads(json.dumps(asdict(one), default=str), parse_constant=str) for one in found],
     }
 
 
-def _seal(path: Path, key: Path | None) -> list[str]:
-    if key is None and not (path / "seal.json").exists():
-        return []
-    from ringfence.serve.certificates import public_key, seal_wrong
+def _seal(path: Path, key: Path | None) -> tuple[Any, list[str]]:
+    """Whose seal it has, and what is wrong with it; what seals need is not installed with everybody."""
+    sealed = (path / "seal.json").exists()
+    if key is None and not sealed:
+        return None, []
+    from ringfence.serve.certificates import public_key, read_document, seal_wrong
 
-    return seal_wrong(path, None if key is None else public_key(key))
-
-
-def _sealed_by(path: Path) -> Any:
-    from ringfence.serve.certificates import SEAL_FILE, read_document
-
-    return read_document(path / SEAL_FILE).get("key_id") if (path / SEAL_FILE).exists() else None
+    wrong = seal_wrong(path, None if key is None else public_key(key))
+    return read_document(path / "seal.json").get("key_id") if sealed else None, wrong
 
 
 def _print(answer: dict[str, Any]) -> None:
