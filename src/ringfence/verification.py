@@ -88,6 +88,9 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
             yield Disagreement(None, "", "inputs", len(lanes), run.expected)
         for one, why in run.failed.items():
             yield Disagreement(one, "", "failed", why, "a record")
+    count = run.config.data.count  # every row names these settings; the manifest's number is nobody's word but its own
+    if count is not None and run.expected != count:
+        yield Disagreement(None, "", "inputs that the manifest expects", run.expected, count)
     shape, told = shape_in(run.summary()), run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
