@@ -191,6 +191,9 @@ def test_a_smaller_norm_than_that_of_the_trees_lift_is_found(
     value = rf.Certification(tree, torch.rand(2, 1, 4, 4), noise=noise, procedure=rf.Fixed(n0=10, n=50))
     run = value.run(tmp_path / "run", rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
     assert rf.verify(run) == []
+    none = run.config.model_copy(update={"lift": LiftConfig()})
+    whats = {one.what for one in rf.verify(forge(run, none, tmp_path / "none", value.mechanisms[0]))}
+    assert "lift.name" in whats
     for part, told in ((0.999, ["lift.norm_bound"]), (1.001, [])):
         norm = part * run.config.lift.norm_bound
         other = run.config.with_entries({"lift": {"norm_bound": norm}})

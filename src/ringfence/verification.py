@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ AT_ONCE = 2048
 
 _MOST = 2**48
 """No cell counts more: larger numbers could wrap around where they are added up."""
+_ELSEWHERE = re.compile(r"\b(noise|sampling|by)\s*=")
+"""Settings of trees that have noise elsewhere than at the input. To ask the tree itself takes torch, and seconds."""
 _NORMS = 4e-6
 """Share by which two certified bounds of one norm may differ: each is above it by no more than 1e-6."""
 _NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError, RuntimeError)
@@ -96,7 +99,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     shape, told = shape_in(run.summary()), run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
-    if shape is not None and "(" in run.config.classifier.tree:  # a single source has no lift of its own
+    if shape is not None and (run.config.lift.name != "identity" or _ELSEWHERE.search(run.config.classifier.tree)):
         yield from _lift(run.config, shape)
     yield from _against_inputs(run, records)
 
