@@ -8,6 +8,9 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +20,11 @@ import ringfence as rf
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, RingfenceError, StoreError
 from ringfence.gate import Demand, _few_classes
+from ringfence.store.config import content_hash
+from ringfence.store.exchange import migrate
+from ringfence.store.manifest import Manifest
+
+SCHEMA_ONE = Path(__file__).parent / "fixtures" / "schema1" / "sequential-0.5"
 
 
 class Sign(nn.Module):
@@ -98,6 +106,36 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     whole = certify_points([(3.0, 1)] * 5, tmp_path / "run")
     rf.RunFolder.open(whole).note_inputs(6, {})
     refused(whole, "must be whole and agree with its counts; got inputs is 5, it should be 6")
+
+
+def test_a_run_that_knows_no_number_of_inputs_is_refused(tmp_path: Path) -> None:
+    """Settings of schema 1 need not say it, and a killed run has no list of its inputs: what is there looks whole."""
+    killed = Path(shutil.copytree(SCHEMA_ONE, tmp_path / "killed"))
+    config = json.loads((killed / "config.json").read_text())
+    config["extra"].pop("count")
+    (killed / "config.json").write_text(json.dumps(config))
+    part = next((killed / "parts").glob("*.parquet"))
+    rows = pq.read_table(part)
+    rows = rows.filter(pc.greater(rows["radius"], 0))  # those that are decided first
+    there = pa.array([content_hash(config)] * len(rows), rows.schema.field("config_hash").type)
+    pq.write_table(rows.set_column(rows.schema.get_field_index("config_hash"), "config_hash", there), part)
+    (killed / "inputs.parquet").unlink()
+    (killed / "summary.json").unlink()
+    assert migrate(killed).expected is None
+    refused(killed, "must know how many inputs it has")
+
+
+def test_a_manifest_that_expects_fewer_inputs_than_the_settings_is_refused(tmp_path: Path) -> None:
+    """Rows left out, and the manifest written anew to fit: the settings, which every row names, still say how many."""
+    run = rf.RunFolder.open(certify_points([(3.0, 1)] * 4 + [(3.0, 0)], tmp_path / "run"))
+    right = [record for record in run.read() if record.prediction == record.label]
+    described = [one for one in run.inputs() if one.label == 1]
+    part = next(iter(Manifest.read(run.path).parts))
+    run._files.set_aside(part)
+    run.append(right)
+    run.write_inputs(described)
+    run.note_inputs(len(right), {})
+    refused(run.path, "inputs that the manifest expects is 4, it should be 5")
 
 
 def test_an_edited_run_is_refused(run: Path, tmp_path: Path) -> None:

@@ -6,21 +6,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from configs import altered, small_config
+from torch import nn
 from toys import Buckets
 from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
 from ringfence.errors import StoreError
-from ringfence.lift import Lift
-from ringfence.mechanisms import mechanisms_named
+from ringfence.lift import MODES, Lift
+from ringfence.mechanisms import Mechanism, mechanisms_named
 from ringfence.procedures import Procedure
 from ringfence.record import StageTally
 from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
+from ringfence.store.config import LiftConfig, given_in
 
 FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
 PROCEDURES: list[Procedure] = [
@@ -166,6 +169,61 @@ def test_the_norm_of_the_lift_is_verified(tmp_path: Path, procedure: Procedure) 
     other = rf.RunFolder.create_or_resume(tmp_path / "other", config(procedure))
     other.append([replace(one, config_hash=other.config.digest) for one in rows])
     assert "lift_norm" in {one.what for one in rf.verify(other)}
+
+
+LIFTS = [
+    (mode, sampling, noise)
+    for mode in MODES
+    for sampling in ("dense", "random")
+    for noise in (rf.Gaussian(0.5), rf.Uniform(0.5))
+    if (mode, sampling) != ("input", "dense")  # has no lift
+    and (mode, sampling, noise.name) != ("per-patch-input", "dense", "uniform")  # is refused
+]
+
+
+@pytest.mark.parametrize(("mode", "sampling", "noise"), LIFTS, ids=lambda one: getattr(one, "name", one))
+def test_a_smaller_norm_than_that_of_the_trees_lift_is_found(
+    tmp_path: Path, mode: str, sampling: str, noise: rf.Noise
+) -> None:
+    """Radii that follow from their counts and a forged norm: the tree and the shape of the inputs say which it is."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(9, 2))
+    tree = rf.patches(net, size=3, resize=5, count=2, noise=mode, sampling=sampling)
+    value = rf.Certification(tree, torch.rand(2, 1, 4, 4), noise=noise, procedure=rf.Fixed(n0=10, n=50))
+    run = value.run(tmp_path / "run", rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+    assert rf.verify(run) == []
+    none = run.config.model_copy(update={"lift": LiftConfig()})
+    whats = {one.what for one in rf.verify(forge(run, none, tmp_path / "none", value.mechanisms[0]))}
+    assert "lift.name" in whats
+    for part, told in ((0.999, ["lift.norm_bound"]), (1.001, [])):
+        norm = part * run.config.lift.norm_bound
+        other = run.config.with_entries({"lift": {"norm_bound": norm}})
+        assert [one.what for one in rf.verify(forge(run, other, tmp_path / f"{part}", value.mechanisms[0]))] == told
+
+
+def forge(run: rf.RunFolder, config: RunConfig, path: Path, rule: Mechanism, sound: bool = True) -> rf.RunFolder:
+    """The same counts under other settings of the lift, and what follows from them."""
+    found = rf.RunFolder.create_or_resume(path, config)
+    given = given_in(config)
+    rows = []
+    for row in run.read():
+        radius = float(given.radius(np.array(row.p_a), np.array(row.p_b)))
+        told = {"radius": radius, "radii": {rule.name: radius}, "lift_norm": given.norm_bound, "sound": sound}
+        rows.append(replace(row, config_hash=found.digest, **told))
+    found.append(rows)
+    found.write_inputs(run.inputs())
+    found.write_summary(run.summary() or {})
+    return found
+
+
+def test_a_published_form_that_is_called_sound_is_found(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(9, 2))
+    tree = rf.patches(net, size=3, resize=5, count=2, noise="patch", form="paper")
+    value = rf.Certification(tree, torch.rand(2, 1, 4, 4), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=10, n=50))
+    run = value.run(tmp_path / "run", rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+    assert rf.verify(run) == []
+    proved = run.config.model_copy(update={"lift": LiftConfig(name=run.config.lift.name, norm_bound=1.0)})
+    forged = forge(run, proved, tmp_path / "forged", value.mechanisms[0])
+    assert [one.what for one in rf.verify(forged)] == ["lift.form"]
 
 
 def test_stopping_a_sequential_test_early_is_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 from torch import nn
 
 from ringfence.classifiers import facts
-from ringfence.data import Dataset, Input
+from ringfence.data import ChannelsWarning, Dataset, Input
 from ringfence.data.choice import Data
 from ringfence.data.dataset import refuse_channels_last
 from ringfence.driver import norm_bound
@@ -45,6 +46,12 @@ if TYPE_CHECKING:
     from ringfence.engines.into_folder import Started
 
 Mechanisms = Mechanism | str | Sequence[Mechanism | str]
+
+REPEATED = (
+    "grey inputs are repeated in three channels, because the model takes no others, and certified as such pictures: "
+    "there a change of the grey one of norm r has the norm sqrt(3) r (in l1 3 r). "
+    "rf.Data(..., channels=3) says that it is meant"
+)
 
 
 @final
@@ -182,9 +189,11 @@ class Certification:
                 raise
             coloured = replace(data, channels=3)  # grey pictures, and a model that wants colours
             try:
-                return self._fitted(model, coloured, coloured.load(model.num_classes), device)
+                found = self._fitted(model, coloured, coloured.load(model.num_classes), device)
             except ClassifierError:
                 raise error from None
+            warnings.warn(REPEATED, ChannelsWarning, stacklevel=2)
+            return found
 
     def _fitted(self, model: LoadedModel, data: Data, dataset: Dataset, device: str) -> Loaded:
         """The model behind the noise and the inputs in the form it takes."""

@@ -170,6 +170,9 @@ def _trusted(run: RunFolder) -> None:
     if run.v1_digest:
         rule, remedy = "must have a manifest that guards its files", f"Run ringfence migrate {run.path} once."
         raise StoreError(str(run.path), rule, "a run of schema 1", remedy)
+    if run.expected is None:  # a killed run would look whole, and easy inputs are decided first
+        rule, remedy = "must know how many inputs it has", "Certify the data again into another folder."
+        raise StoreError(str(run.path), rule, "a run of schema 1 that was migrated before it had ended", remedy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # it is refused, which says more
         found = verify(run)

@@ -90,7 +90,8 @@ class Loaded:
         if self.data.size == self.certification.data.size:
             return None
         told = "the pictures have other sizes: they are resized and cropped to"
-        return f"{told} {self.data.size} pixels, as the model's configuration says; `size` says otherwise."
+        what = "What is certified, and what radii are measured in, are the pictures so made"
+        return f"{told} {self.data.size} pixels, as the model's configuration says; `size` says otherwise. {what}."
 
     @property
     def _one_class_in_words(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ringfence.errors import StoreError
+from ringfence.errors import RingfenceError, StoreError
 from ringfence.mechanisms import Mechanism
 from ringfence.procedures import Given, Procedure, claims
 from ringfence.procedures.replay import replay
@@ -28,6 +29,10 @@ AT_ONCE = 2048
 
 _MOST = 2**48
 """No cell counts more: larger numbers could wrap around where they are added up."""
+_ELSEWHERE = re.compile(r"\b(noise|sampling|by)\s*=")
+"""Settings of trees that have noise elsewhere than at the input. To ask the tree itself takes torch, and seconds."""
+_NORMS = 4e-6
+"""Share by which two certified bounds of one norm may differ: each is above it by no more than 1e-6."""
 _NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError, RuntimeError)
 """What mathematics may raise on numbers that nobody counted."""
 
@@ -88,10 +93,34 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
             yield Disagreement(None, "", "inputs", len(lanes), run.expected)
         for one, why in run.failed.items():
             yield Disagreement(one, "", "failed", why, "a record")
+    count = run.config.data.count  # every row names these settings; the manifest's number is nobody's word but its own
+    if count is not None and run.expected != count:
+        yield Disagreement(None, "", "inputs that the manifest expects", run.expected, count)
     shape, told = shape_in(run.summary()), run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
+    if shape is not None and (run.config.lift.name != "identity" or _ELSEWHERE.search(run.config.classifier.tree)):
+        yield from _lift(run.config, shape)
     yield from _against_inputs(run, records)
+
+
+def _lift(config: RunConfig, shape: tuple[int, ...]) -> Iterator[Disagreement]:
+    """Which map the tree has before the noise, and its norm, by which all radii are divided."""
+    from ringfence.models import as_tree, lift_of
+
+    try:
+        lift = lift_of(as_tree(config.classifier.tree), shape)
+    except (RingfenceError, *_NONSENSE):
+        return  # a node that nobody has registered here
+    if lift is None:
+        return
+    wanted, stored = lift.settings_in(config.norm), config.lift.model_dump()
+    for name in ("name", "form"):
+        if stored.get(name) != wanted.get(name):
+            yield Disagreement(None, "", f"lift.{name}", stored.get(name), wanted.get(name))
+    bound = wanted["norm_bound"]
+    if bound is not None and config.lift.norm_bound < bound * (1 - _NORMS):
+        yield Disagreement(None, "", "lift.norm_bound", config.lift.norm_bound, bound)
 
 
 def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disagreement]:

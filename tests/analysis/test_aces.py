@@ -99,6 +99,26 @@ def test_different_inputs_are_refused_by_the_first_missing_one() -> None:
         compose(component(), {0.5: component(source="few", idx=np.array([0, 1, 2, 3, 7]))}, component())
 
 
+def test_components_of_other_data_or_of_two_norms_are_refused() -> None:
+    """Ids are numbers, which other data have too; and the smaller of an l1 and an l2 radius is a radius in neither."""
+    proved = component(radius=np.full(4, 0.5), data="v2 inputs:aa")
+    for part in ("certification", "selection", "core"):
+        parts = {"certification": proved, "selection": proved, "core": component(data="v2 inputs:aa")}
+        parts[part] = replace(parts[part], source="other", data="v2 inputs:bb")
+        with pytest.raises(StoreError, match=r"must be of the data of .*; got other data bytes"):
+            compose(parts["certification"], {0.5: parts["selection"]}, parts["core"])
+    with pytest.raises(StoreError, match="l1: must have radii in l2, as log; got l1"):
+        compose(proved, {0.5: proved, 0.6: replace(proved, source="l1", norm="l1")}, component())
+    assert compose(proved, {0.5: replace(proved, data=None)}, component())  # logs are taken at their word
+
+
+def test_a_smoothed_core_may_fail_too() -> None:
+    proved = component(radius=np.full(4, 0.5), alpha=0.001, sound=True)
+    told = [(one.alpha, one.sound) for core in (component(), replace(proved, alpha=0.25), replace(proved, sound=False))
+            for one in compose(proved, {0.5: replace(proved, alpha=0.01)}, core)]  # fmt: skip
+    assert told == [(0.011, True), (0.261, True), (0.012, False)]
+
+
 def test_labels_must_be_there_and_agree() -> None:
     with pytest.raises(StoreError, match="labels are needed"):
         compose(component(label=None), {0.5: component()}, component(label=None))

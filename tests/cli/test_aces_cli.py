@@ -71,6 +71,18 @@ def test_a_run_folder_in_place_of_every_component(call: Call, runs: dict[str, Pa
     assert found[0]["certified_selection_rate"]["0.0"] == 0
 
 
+def test_components_of_runs_bring_their_norm_data_and_alpha(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    words = ["aces", "compose", "--selection", runs["grid"], "--certification"]
+    smoothed = json.loads(call(*words, runs["alone"], "--core", runs["alone"], "--json").stdout)["thetas"]
+    assert {one["alpha"] for one in smoothed} == {
+        0.0025
+    }  # alpha of the class, half of the selector's, alpha of the core
+    fewer = ["certify", "--sigma", "1.0", "--skip", "100", "--n", "50", "--batch", "100", "--quiet", "--out"]
+    call(*fewer, tmp_path / "laplace", "--noise", "laplace")
+    told = call(*words, tmp_path / "laplace", "--core", runs["grid"], code=2).stderr
+    assert "must have radii in l1" in " ".join(told.split())
+
+
 def test_logs_and_run_folders_mix(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
     grid = AcesRun.read(RunFolder.open(runs["grid"])).selection()[0.2]
     assert grid.radius is not None

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import Result
+from torch import nn
 
 import ringfence as rf
+from ringfence.sampling import ForwardPlan
 from ringfence.store.guarded import Guarded
 from ringfence.store.parts import part_bytes, part_paths, read_part
 from ringfence.store.schema import from_table, to_table
@@ -183,6 +186,23 @@ def test_the_envelope_is_labelled(call: Call, finished: dict[str, Path]) -> None
     best = [max(run["certified_accuracy"][radius] for run in runs) for radius in ("0.0", "0.3")]
     assert [point["certified_accuracy"] for point in found["points"]] == best
     assert "chosen per radius" in call("compare", *paths, "--envelope").stdout
+
+
+def test_an_envelope_is_of_one_data_set_and_says_where_inputs_are_fewer(call: Call, tmp_path: Path) -> None:
+    """Certified accuracies of easier inputs would be the best of every radius, whatever the networks."""
+    few = rf.Execution(device="cpu", plan=ForwardPlan(40), check=False)
+    data = {"easy": torch.full((4, 1, 1, 2), 0.9), "hard": torch.full((4, 1, 1, 2), 0.5)}
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 2)).eval()
+    for name, x in {**data, "fewer": data["hard"]}.items():
+        labelled = rf.Data((x, torch.zeros(4, dtype=torch.int64)), limit=3 if name == "fewer" else None)
+        rf.Certification(net, labelled, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=10, n=40)).run(
+            tmp_path / name, few
+        )
+    refused = call("compare", tmp_path / "hard", tmp_path / "easy", "--envelope", code=2)
+    told = " ".join(refused.stderr.split())
+    assert "runs must be of the same data to be the best of a radius; got other data bytes" in told
+    fewer = call("compare", tmp_path / "hard", tmp_path / "fewer", "--envelope")
+    assert "the runs have 3 to 4 inputs" in " ".join(fewer.stderr.split())
 
 
 def test_plan(call: Call) -> None:

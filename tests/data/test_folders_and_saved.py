@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.data import load_dataset
+from ringfence.data import ChannelsWarning, load_dataset
 from ringfence.data.adapters import inputs_of
 from ringfence.data.images import LayoutWarning
 from ringfence.errors import ArgumentError, ClassifierError, DataError
@@ -102,6 +102,15 @@ class Colour(nn.Module):
         return x.mean((2, 3))[:, :2] * torch.tensor([1.0, -1.0]) + torch.tensor([-0.5, 0.5])
 
 
+class Brightness(Colour):
+    """Class 1 where the mean pixel of three channels is above 1/2."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        super().forward(x)
+        side = x.flatten(1).mean(1) - 0.5
+        return torch.stack([-side, side], 1)
+
+
 FAST = rf.Execution(device="cpu", batch=20)
 
 
@@ -110,13 +119,26 @@ def test_grey_pictures_become_colours_where_the_model_wants_them(tmp_path: Path)
         paint(tmp_path / "in" / "bright" / f"{place}.png", 220, grey=True)
         paint(tmp_path / "in" / "dark" / f"{place}.png", 20, grey=True)
     value = rf.Certification(Colour(), str(tmp_path / "in"), noise=rf.Gaussian(0.05), procedure=rf.Fixed(n0=10, n=20))
-    loaded = value.load("cpu")
+    with pytest.warns(ChannelsWarning, match="repeated in three channels"):
+        loaded = value.load("cpu")
     assert loaded.dataset.shape == (3, 8, 8)
-    run = value.run(tmp_path / "run", FAST)
+    with pytest.warns(ChannelsWarning, match="repeated in three channels"):
+        run = value.run(tmp_path / "run", FAST)
     assert run.config.data.channels == 3
     assert all(record.correct for record in run.read())
     again = rf.Certification.of(run.config, modules=[Colour()])
     assert again.config() == run.config
+
+
+def test_radii_of_repeated_channels_are_larger_than_grey_inputs_bear_and_that_is_said() -> None:
+    """A change of 1/16 in every pixel takes the class: norm 1/2 in grey, sqrt(3)/2 in colours, where radii are."""
+    grey = torch.full((1, 1, 8, 8), 0.5625)
+    asked: dict[str, Any] = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n0=20, n=2000), "execution": FAST}
+    with pytest.warns(ChannelsWarning, match=r"of norm r has the norm sqrt\(3\) r \(in l1 3 r\)"):
+        [record] = rf.certify(rf.soft(Brightness()), grey, check=False, **asked)
+    assert 0.5 < record.radius < 0.5 * 3**0.5
+    meant = rf.Data(grey, channels=3)  # nothing is said to whoever says it himself: warnings are errors here
+    assert [one.radius for one in rf.certify(rf.soft(Brightness()), meant, check=False, **asked)] == [record.radius]
 
 
 def test_a_first_grey_picture_takes_no_colours_from_the_others(tmp_path: Path) -> None:
@@ -125,7 +147,8 @@ def test_a_first_grey_picture_takes_no_colours_from_the_others(tmp_path: Path) -
     red[..., 0] = 255
     (tmp_path / "b").mkdir()
     Image.fromarray(red).save(tmp_path / "b" / "1.png")
-    loaded = rf.Certification(Colour(), str(tmp_path), noise=rf.Gaussian(0.05)).load("cpu")
+    with pytest.warns(ChannelsWarning, match="grey inputs are repeated"):
+        loaded = rf.Certification(Colour(), str(tmp_path), noise=rf.Gaussian(0.05)).load("cpu")
     assert loaded.dataset[1].x.mean((1, 2)).tolist() == [1.0, 0.0, 0.0]
 
 

@@ -94,6 +94,17 @@ def test_metrics_and_records_are_converted_and_say_so(runs: Path) -> None:
     assert (after.to_dict()["norm"], after.to_dict()["proved_norm"]) == ("linf", "l2")
 
 
+def test_nobody_says_other_coordinates_than_the_shape_that_a_finished_run_tells(runs: Path) -> None:
+    """Settings of float noise say none: whoever wrote 1 was shown l2 radii as radii in linf."""
+    data = rf.Data("default", limit=2)
+    value = rf.Certification("default", data, noise=rf.Gaussian(0.5, form="float"), procedure=rf.Fixed(n=300))
+    run = value.run(runs / "float", FAST)
+    assert run.config.noise.coordinates is None
+    assert run.in_norm(InNorm("linf")).factor == InNorm("linf").factor("l2", 784)
+    with pytest.raises(ArgumentError, match="must be those of the run, 784; got 1"):
+        load_metrics(runs / "float", [0], shown=InNorm("linf", 1))
+
+
 def test_a_known_radius_is_one_in_every_norm(runs: Path) -> None:
     (plain,), (shown,) = (load_metrics(runs / "sequential", None, shown=one) for one in (None, InNorm("linf")))
     assert plain.certified_accuracy[0.2] == shown.certified_accuracy[max(shown.certified_accuracy)]

@@ -187,6 +187,7 @@ def test_pictures_of_several_sizes_are_brought_to_that_of_the_configuration(
     large = rf.Certification(model, photos, noise=rf.Gaussian(0.1)).load("cpu")
     assert (large.dataset.shape, large.config.data.size) == ((3, side, side), side), "photographs, all of one camera"
     assert any(f"they are resized and cropped to {side} pixels" in told for told in large.remarks)
+    assert any("what radii are measured in, are the pictures so made" in told for told in large.remarks)
     assert not any("resized and cropped" in told for told in same.remarks)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import ringfence as rf
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError, ModelError
+from ringfence.lift import MODES
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
@@ -29,6 +30,14 @@ from ringfence.serve.stored import certification_at
 
 Serve = Callable[..., Served]
 SHORT = Question(0.001, 0.25, 60.0)
+
+
+class Brightness(nn.Module):
+    """Class 1 where the mean pixel is above 1/2."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = x.flatten(1).mean(1) - 0.5
+        return torch.stack([-side, side], 1)
 
 
 def votes(record: rf.Record) -> list[list[int]]:
@@ -431,6 +440,22 @@ def test_other_claims_are_not_served(options: dict[str, Any], told: str) -> None
     value = rf.Certification(**{"classifier": "default", "noise": rf.Gaussian(0.5), **options})
     with pytest.raises(ArgumentError, match=told):
         Served(value, bytes(32))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_patches_drawn_for_each_input_are_not_served(serve: Serve, mode: str) -> None:
+    """The key of an input follows from its values, and with it the patches: x' beside x has others, so that x could be
+    certified as one class and x' as another, far within either radius."""
+    image = torch.cat([torch.ones(1, 8, 4), torch.zeros(1, 8, 4)], 2)
+    for sampling in ("random", "dense"):
+        cut = {"size": 4, "resize": 9, "count": 2, "noise": mode, "sampling": sampling}
+        value = rf.Certification(rf.patches(Brightness(), **cut), [image], noise=rf.Gaussian(0.25))
+        if sampling == "random":
+            with pytest.raises(ArgumentError, match="a perturbed one would get other patches"):
+                serve(value)
+        else:
+            served = serve(value)
+            assert answer_of(served, served.ask(image, SHORT)).sound
 
 
 def test_inputs_must_fit(served: Served, serve: Serve, digits: list[Tensor]) -> None:

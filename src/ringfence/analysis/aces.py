@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ringfence.analysis.metrics import checked_radii
+from ringfence.digests import apart
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.settings import USUAL_RADII
 from ringfence.store.logs import Component
@@ -71,7 +73,8 @@ def compose(certification: Component, selection: Mapping[float, Component], core
 
     Selected (bit 1) and a class is proved: that class, with the smaller radius. Bit 0: the core's class, radius 0.
     Otherwise, where the core agrees with a proved class: that class, radius 0. Otherwise abstention: a selector that
-    abstained has selected nothing (the authors' code counts its -1 as selected).
+    abstained has selected nothing (the authors' code counts its -1 as selected). An answer fails if a component does:
+    their alphas add up, that of a smoothed core among them.
     """
     for part in (core, *selection.values()):
         same_inputs(certification, part)
@@ -84,6 +87,10 @@ def compose(certification: Component, selection: Mapping[float, Component], core
         if len(differ):
             rule, received = f"must have the labels of {certification.source}", f"another label at index {differ[0]}"
             raise StoreError(core.source, rule, received, "Join logs of one data set.")
+    for part in selection.values():
+        if part.norm != certification.norm:  # the smaller of two radii would be one in neither
+            rule, remedy = f"must have radii in {certification.norm}, as {certification.source}", "Certify both alike."
+            raise StoreError(part.source, rule, part.norm, remedy)
     for part in (certification, *selection.values()):
         if part.radius is None:
             rule, remedy = "must have radii", "Give the results of CERTIFY, with a column radius."
@@ -147,6 +154,9 @@ def _joined(theta: float, label: IntArray, certification: Component, selection: 
     assert selection.radius is not None
     certified = (selection.predict == 1) & (certification.predict != ABSTAIN)
     natural = None
+    # The class of a core that was smoothed itself is known up to its alpha; any other core just says it.
+    parts = (certification, selection) if core.alpha is None else (certification, selection, core)
+    alphas = [part.alpha for part in parts]
     if selection.natural is not None and certification.natural is not None:
         natural = answer(
             selection.natural, certification.natural, core.predict if core.natural is None else core.natural
@@ -160,8 +170,8 @@ def _joined(theta: float, label: IntArray, certification: Component, selection: 
         selection.radius,
         natural,
         certification.target,
-        None if certification.alpha is None or selection.alpha is None else certification.alpha + selection.alpha,
-        certification.sound and selection.sound,
+        None if None in alphas else math.fsum(one for one in alphas if one is not None),
+        all(part.sound for part in parts),
     )
 
 
@@ -173,7 +183,10 @@ def answer(bit: IntArray, chosen: IntArray, core: IntArray) -> IntArray:
 
 
 def same_inputs(one: Component, other: Component) -> None:
-    """Refuse different index sets, naming the first input that is missing somewhere."""
+    """Refuse other data, as far as that is known, and different index sets, naming the first input that is missing."""
+    if one.data and other.data and (changed := apart(one.data, other.data)):
+        rule, remedy = f"must be of the data of {one.source}", "Join components evaluated on the same inputs."
+        raise StoreError(other.source, rule, f"other {changed}", remedy)
     for there, here in ((one, other), (other, one)):
         missing = np.setdiff1d(there.idx, here.idx)
         if len(missing):

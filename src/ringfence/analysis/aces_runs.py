@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, cast
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class AcesRun:
     def core(self) -> Component:
         """The core network's classes."""
         core, rows = _core(self.first), columns_of(self.first)
-        return Component(f"{self.run.path} (core)", rows.input_id, core, None, core, rows.label)
+        return Component(f"{self.run.path} (core)", rows.input_id, core, None, core, rows.label, **_told(self.run))
 
     def medians(self) -> FloatArray:
         """Median of the selector's value of each input (inputs,): the smallest theta that half of the draws reach."""
@@ -118,8 +118,8 @@ class AcesRun:
     ) -> Component:
         answer, radius = proved(chosen, lower, self._given(records))
         source, half, rows = f"{self.run.path} ({what})", self._test.alpha / 2, columns_of(records)
-        sound = bool(rows.sound.all())
-        return Component(source, rows.input_id, answer, radius, natural, rows.label, alpha=half, sound=sound)
+        columns = (rows.input_id, answer, radius, natural, rows.label)
+        return Component(source, *columns, alpha=half, sound=bool(rows.sound.all()), **_told(self.run))
 
     def _again(self, records: Sequence[Record]) -> Replayed:
         return decided_again(self._test, self._given(records), records, str(self.run.path))
@@ -151,7 +151,18 @@ def plain_component(run: RunFolder) -> Component:
         records[0].target,
         records[0].alpha,
         bool(rows.sound.all()),
+        **_told(run),
     )
+
+
+class _Told(TypedDict):
+    norm: str
+    data: str | None
+
+
+def _told(run: RunFolder) -> _Told:
+    """What components of a run must share with others: the norm of their radii, and the data."""
+    return {"norm": run.config.norm, "data": run.config.data.digest}
 
 
 def _last(records: Sequence[Record]) -> Tally:

@@ -137,9 +137,16 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
 def check_data(ours: Radii, theirs: Radii) -> None:
     """Refuse pairs of inputs that are not the same ones; a run whose data has no digest is taken at its word."""
     one, other = (None if each.config is None else each.config.data.digest for each in (ours, theirs))
-    if one is not None and other is not None and (changed := apart(one, other)):
-        rule = "runs must be of the same data to be paired"
-        raise ArgumentError(f"{ours.name}, {theirs.name}", rule, f"other {changed}", "Certify the same data.")
+    _refuse_other_data([(ours.name, one), (theirs.name, other)], "paired")
+
+
+def _refuse_other_data(digests: Sequence[tuple[str, str | None]], done: str) -> None:
+    """Refuse results, by name, whose data are known to be others than the first's."""
+    known = [(name, digest) for name, digest in digests if digest is not None]
+    for name, digest in known[1:]:
+        if changed := apart(known[0][1], digest):
+            rule, remedy = f"runs must be of the same data to be {done}", "Certify the same data."
+            raise ArgumentError(f"{known[0][0]}, {name}", rule, f"other {changed}", remedy)
 
 
 def differing(ours: Radii, theirs: Radii) -> tuple[str, ...]:
@@ -326,8 +333,9 @@ class EnvelopePoint:
 
 
 def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
-    """The best run of each radius, of those that can tell; all radii must be of one norm."""
+    """The best run of each radius, of those that can tell; all must be of one norm and of the same data."""
     refuse_mixed({run.path: run.norm for run in runs})
+    _refuse_other_data([(run.path, run.data) for run in runs], "the best of a radius")
     points = []
     for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
         able = [run for run in runs if radius in run.certified_accuracy]

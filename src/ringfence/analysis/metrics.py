@@ -38,6 +38,7 @@ class RunMetrics:
     consensus: what a K-consensus saved; time_rf: a reference run's time per input over this one's; stages: where a
     staged or sequential run stopped, and what that saved against a fixed n. sound: whether all of it is proved.
     norm: of all radii here; proved: the norm they were proved in, from which they were converted if it is another.
+    data: digest of the data set, None where it is not known.
     """
 
     count: int
@@ -58,6 +59,7 @@ class RunMetrics:
     stages: StageSummary | None = None
     norm: str = "l2"
     proved: str = "l2"
+    data: str | None = None
 
     @property
     def name(self) -> str:
@@ -115,8 +117,8 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     elif not isinstance(source, RunFolder):
         found = [replace(one, norm=source[0].norm, proved=source[0].norm) for one in found]
     if isinstance(source, RunFolder):
-        norm, proved = source.norm, source.config.norm
-        found = [replace(one, consensus=_consensus(one, source), norm=norm, proved=proved) for one in found]
+        norm, proved, data = source.norm, source.config.norm, source.config.data.digest
+        found = [replace(one, consensus=_consensus(one, source), norm=norm, proved=proved, data=data) for one in found]
         test = procedure_of(source.config)
         if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
             found = [replace(one, acr=None, median_radius=None) for one in found]

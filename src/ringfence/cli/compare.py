@@ -93,7 +93,10 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: In
     from ringfence.analysis.metrics import load_metrics
 
     asked = written_numbers(radii, "--radii")
-    points = envelope([one for path in paths for one in load_metrics(path, asked, shown=shown)])
+    runs = [one for path in paths for one in load_metrics(path, asked, shown=shown)]
+    points, counts = envelope(runs), {one.count for one in runs}
+    if len(counts) > 1:
+        remark(f"the runs have {min(counts)} to {max(counts)} inputs: one may be best because its own are easier")
     if as_json:
         document = {"envelope": "chosen per radius", **_norm(shown), "points": [asdict(one) for one in points]}
         print_json(document)

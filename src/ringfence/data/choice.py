@@ -26,6 +26,10 @@ class OrderWarning(UserWarning):
     """Inputs that come in another order every time: their numbers say nothing."""
 
 
+class ChannelsWarning(UserWarning):
+    """Grey inputs repeated in three channels unasked: radii are measured there, where a change of them is larger."""
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Data:

@@ -42,6 +42,11 @@ class Lift(ABC):
         """
         return self(x)
 
+    @property
+    def by_id(self) -> bool:
+        """Whether ids have maps of their own. Nothing is proved by such a lift where the id follows from the input."""
+        return type(self).at is not Lift.at
+
     def settings(self) -> dict[str, Any]:
         """Name and parameters, for the run's config."""
         unproved = {} if self.sound else {"sound": False}

@@ -3,7 +3,7 @@
 from ringfence.models.grammar import as_tree
 from ringfence.models.load import load_members, load_model
 from ringfence.models.registry import NodeKind, Source
-from ringfence.models.resolve import LoadedModel, lanes_of, procedure_for, root_is_sound
+from ringfence.models.resolve import LoadedModel, lanes_of, lift_of, procedure_for, root_is_sound
 from ringfence.models.weights import Weights, model_digest, read_weights, state_digest
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Weights",
     "as_tree",
     "lanes_of",
+    "lift_of",
     "load_members",
     "load_model",
     "model_digest",

@@ -90,6 +90,18 @@ def root_is_sound(tree: Tree) -> bool:
     return not isinstance(tree, Node) or settle(tree).sound
 
 
+def lift_of(tree: Tree, shape: Shape) -> Lift | None:
+    """The lift of a tree for inputs of this shape, which takes none of its models; None where a source is the root,
+    beside which a program may have named any."""
+    if not isinstance(tree, Node):
+        return None
+    kind = settle(tree)
+    if kind.at_input:
+        return Identity()
+    models = [nn.Identity() for _ in tree.models]
+    return checked(kind, lambda: kind.placed(kind.build(models, {}), shape)[1])
+
+
 def lanes_of(tree: Tree) -> LaneSet:
     """The lanes of its classifier, before anything is loaded."""
     if isinstance(tree, Live):

@@ -24,6 +24,7 @@ from ringfence.certification import Certification
 from ringfence.data import Input
 from ringfence.driver import CHECKED_ON, Begun, begin, confirmed, lifted
 from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.lift import Lift
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
@@ -146,6 +147,7 @@ class Served(Model):
         certification = certification.in_form(None)  # nobody knows on which lattice requests will lie, if on any
         self.certification = certification
         self.loaded: Loaded = certification.load(execution.device)
+        _refuse_map_of_each(self.loaded.lift)
         usual, data = _anytime(certification, limits), self.loaded.dataset
         places = devices or (execution.device,)
         self._begun = [_begin(self.loaded, usual, limits, replace(execution, device=one)) for one in places]
@@ -282,3 +284,10 @@ def _refuse_other_claims(value: Certification) -> None:
     if not value.sound:
         rule = "must be sound to be served"
         raise ArgumentError("certification", rule, f"a paper form of {test.name}", "Use the sound form.")
+
+
+def _refuse_map_of_each(lift: Lift) -> None:
+    """Here an input's id follows from its values: moved a little, it would have another map, another classifier."""
+    if lift.by_id:
+        rule = "must cut all inputs alike: a perturbed one would get other patches, about which nothing is proved"
+        raise ArgumentError("certification", rule, f"lift {lift.name} of each input's id", "Use sampling=dense.")

@@ -104,7 +104,8 @@ class Component:
 
     idx: inputs, ascending; predict: class (selection: bit), -1 abstained; natural: the answer of PREDICT;
     target: the one radius that was tried, None where the largest was sought. alpha: how often it may fail, None where
-    nobody says; sound: whether that is proved (a log's radii were rounded to nearest).
+    nobody says; sound: whether that is proved (a log's radii were rounded to nearest). norm: of the radii; data: digest
+    of the data set, None where it is not known.
     """
 
     source: str
@@ -116,6 +117,8 @@ class Component:
     target: float | None = None
     alpha: float | None = None
     sound: bool = False
+    norm: str = PROVED
+    data: str | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from ringfence.store.atomic import (
     read_json,
     writing_errors,
 )
-from ringfence.store.config import RunConfig, changed_settings, content_hash, plain, read_config, schema_of
+from ringfence.store.config import RunConfig, changed_settings, content_hash, plain, read_config, schema_of, shape_in
 from ringfence.store.guarded import Guarded, begin
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
 from ringfence.store.parts import (
@@ -151,7 +152,9 @@ class RunFolder:
     @property
     def factor(self) -> float:
         """What proved radii are multiplied by to be read."""
-        return 1.0 if self.shown is None else self.shown.factor(self.config.norm, self.config.noise.coordinates)
+        shape = () if self.shown is None else shape_in(self.summary()) or ()
+        told = self.config.noise.coordinates or (math.prod(shape) if shape else None)
+        return 1.0 if self.shown is None else self.shown.factor(self.config.norm, told)
 
     def _ran_in(self) -> str:
         """The precision of a run of schema 1, whose settings could say another than the forwards had."""
@@ -364,8 +367,7 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """What summary.json holds; None while the run has not ended."""
-        found: dict[str, Any] | None = self._json("summary.json", dict)
-        return found
+        return self._json("summary.json", dict)  # type: ignore[no-any-return]
 
     def _last_plan(self) -> int:
         return len(self.forward_plans()) - 1
