@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,25 @@ def test_a_busy_device_leaves_one_for_each_idle_one(served: Served, digits: list
     assert line.take(block=False) is first
     line.close()
     assert line.take(block=False) is second, "after closing nobody is waited for"
+
+
+def test_whoever_hears_that_there_is_no_answer_finds_the_line_free(served: Served, digits: list[Tensor]) -> None:
+    """It may ask again, or wait for somebody who does."""
+    line, free = Waiting(10, Pace()), list[bool]()
+    late, job, next_one = (Asked(0, x, None, "", question=SHORT, test=served.test(SHORT)) for x in digits[:3])
+    late.leave()
+
+    def hears(_: object) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            free.append(pool.submit(line._changed.acquire, blocking=False).result(60))
+            pool.submit(line._changed.release).exception(60)
+
+    for asked in (late, replace(job, background=True), next_one):
+        asked.answer.add_done_callback(hears)
+        line.put(asked)
+    assert line.take(block=True) is next_one
+    line.close()
+    assert free == [True, True]
 
 
 class Gate(nn.Module):
