@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -154,6 +155,19 @@ def test_a_wrong_method_path_or_body_is_told_what_would_be_right(asker: Any, ser
         told = asker.post("/v1/certify", json=body).json()["error"]
         assert "Error" not in told["received"]
         assert "3 deep" in told["remedy"]
+
+
+def test_a_head_is_what_a_get_begins_with(asker: Any, digits: list[Tensor], caplog: pytest.LogCaptureFixture) -> None:
+    ask = {"content": npy(digits[0][None]), "headers": {"Content-Type": "application/x-npy"}}
+    job = asker.post("/v1/jobs?radius=0", **ask).json()["id"]
+    with caplog.at_level(logging.INFO, "ringfence.serve"):
+        for path in ("/", "/healthz", "/readyz", "/v1/model", "/openapi.json", "/nothing", f"/v1/jobs/{job}/events"):
+            reply, whole = asker.head(path), asker.get(path)
+            assert (reply.status_code, reply.content) == (whole.status_code, b"")
+            assert reply.headers["content-type"] == whole.headers["content-type"]
+            assert reply.headers.get("content-length") == whole.headers.get("content-length")
+    assert {json.loads(one.message)["method"] for one in caplog.records} == {"HEAD", "GET"}
+    assert asker.head("/v1/certify").status_code == 405
 
 
 def test_an_array_whose_header_lies_allocates_nothing(asker: Any) -> None:
@@ -403,6 +417,34 @@ def test_a_model_that_hangs_is_not_waited_for(
     assert taken[0].timing.left, "nobody works for those who have gone"
 
 
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_who_leaves_before_anything_was_told_is_let_go(
+    serve: Callable[..., Served], digits: list[Tensor], monkeypatch: pytest.MonkeyPatch, accept: str
+) -> None:
+    served, taken = serve(), list[Asked]()
+
+    def ask(x: Tensor, question: Question, **how: Any) -> Asked:
+        taken.append(Asked(1, x, None, "request", True, question=question, test=served.test(question)))
+        return taken[-1]
+
+    monkeypatch.setattr(served, "ask", ask)
+    monkeypatch.setattr("ringfence.serve.app.OVERDUE", 600.0)
+    told = iter([{"type": "http.request", "body": npy(digits[0])}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(told)
+
+    headers = {"host": "127.0.0.1", "content-type": "application/x-npy", "accept": accept}
+    scope = {"type": "http", "method": "POST", "path": "/v1/certify", "query_string": b"", "root_path": ""}
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def send(message: Any) -> None:
+        pytest.fail(f"to whom? {message}")
+
+    asyncio.run(asyncio.wait_for(create_app([served])(scope, receive, send), 60))
+    assert taken[0].timing.left, "nobody works for those who have gone"
+
+
 def test_several_models_are_told_apart(serve: Callable[..., Served], digits: list[Tensor]) -> None:
     first, second = serve(), serve(rf.Certification("default:1", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=100)))
     second.name, second.limits = "quiet", Limits(most_alpha=0.01)
@@ -487,8 +529,6 @@ def test_a_server_that_lies_is_not_believed(
 
 
 def test_slow_and_silent_senders_are_given_up(served: Served) -> None:
-    import asyncio
-
     from ringfence.serve.guards import TooLarge, body_of
 
     class Slow:

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 from torch import Tensor
 
+import ringfence as rf
 from ringfence.errors import RingfenceError
 from ringfence.serve.app import create_app
 from ringfence.serve.inputs import BESIDE, JPEG, JSON, KINDS, MOST_SCANS, NPY, PNG, read_input, read_inputs
@@ -194,6 +196,17 @@ def test_pixels_are_those_of_the_whole_file(mode: str) -> None:
         pixels = np.atleast_3d(np.array(Image.open(io.BytesIO(file.getvalue())).convert(wanted)))
         found = read_input(file.getvalue(), PNG, shape).numpy()
         assert np.array_equal(found, (pixels.transpose(2, 0, 1) / 255).astype(np.float32))
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_a_picture_is_read_as_in_a_folder_and_not_turned(form: str, tmp_path: Path) -> None:
+    """Whatever its camera says: what is served is what was certified, from a folder."""
+    pixels, exif = np.random.default_rng(0).integers(0, 256, (28, 28, 3), np.uint8), Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    Image.fromarray(pixels).save(tmp_path / f"turned.{form.lower()}", exif=exif)
+    (read,) = rf.load_dataset(str(tmp_path))
+    found = read_input((tmp_path / f"turned.{form.lower()}").read_bytes(), f"image/{form.lower()}", (3, 28, 28))
+    assert bool((found == read.x).all())
 
 
 def test_a_jpeg_of_many_scans_is_not_decoded(digits: list[Tensor]) -> None:

@@ -136,6 +136,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         begin, number, status, started = time.perf_counter(), f"{self._start}{next(self._number):08x}", 500, False
+        method = scope["method"]
+        scope = {**scope, "method": "GET"} if method == "HEAD" else scope  # the same, without its body
 
         async def answer(message: Message) -> None:
             nonlocal status, started
@@ -145,7 +147,11 @@ class Guard:
                 headers["X-Request-Id"] = number
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+            elif method == "HEAD":
+                return
             await send(message)
+            if method == "HEAD":  # at once: a stream would not end before its job does
+                await send({"type": "http.response.body"})
 
         client, refused = self._admitted(scope)
         scope["state"] = {**scope.get("state", {}), "client": client, "came": time.monotonic()}
@@ -169,7 +175,7 @@ class Guard:
             self._count.labels(route, str(status)).inc()
             self._time.labels(route).observe(seconds)
             if log.isEnabledFor(logging.INFO):
-                line = {"id": number, "client": client, "method": scope["method"], "path": scope["path"]}
+                line = {"id": number, "client": client, "method": method, "path": scope["path"]}
                 log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
 
     def _admitted(self, scope: Scope) -> tuple[str, Response | None]:
