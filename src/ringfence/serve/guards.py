@@ -43,6 +43,8 @@ HEADERS = {
 }
 LEAST_TOKEN = 16
 MOST_CLIENTS = 10_000
+MOST_REQUESTS = 1024
+"""At once: each may hold a body."""
 PLAIN = {
     "float_parsing": ("must be a number", "Write it with a point, as 0.001."),
     "bool_parsing": ("must be true or false", "Write one of these."),
@@ -126,6 +128,7 @@ class Guard:
         self._app, self._limits, self._loopback = app, limits, loopback
         self._tokens = [sha256(one).digest() for one in tokens]
         self._start, self._number = secrets.token_hex(4), count()  # random ones would each wait for the lock
+        self._open = 0  # requests that are not answered yet
         self._left: dict[str, tuple[float, float]] = {}  # client -> requests it may still make, when that was counted
         self._count = Counter("ringfence_requests", "Requests.", ["route", "status"], registry=registry)
         self._time = Histogram("ringfence_request_seconds", "From request to answer.", ["route"], registry=registry)
@@ -154,6 +157,7 @@ class Guard:
                 await send({"type": "http.response.body"})
 
         client, refused = self._admitted(scope)
+        self._open += 1
         scope["state"] = {**scope.get("state", {}), "client": client, "came": time.monotonic()}
         try:
             await (refused or self._app)(scope, receive, answer)
@@ -170,6 +174,7 @@ class Guard:
                 rule, remedy = "met an error of the server", "Tell the operator this number."
                 await told(500, "request", rule, f"id {number}", remedy)(scope, receive, answer)
         finally:
+            self._open -= 1
             route = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - begin
             self._count.labels(route, str(status)).inc()
@@ -199,6 +204,8 @@ class Guard:
                 rule, remedy = "must be a token of this server", "Send Authorization: Bearer TOKEN."
                 return client, told(401, "Authorization", rule, found, remedy, **{"WWW-Authenticate": "Bearer"})
             client = known[0].hex()[:12]
+        if self._open >= MOST_REQUESTS:
+            return client, refusal(Busy(f"is taken where fewer than {MOST_REQUESTS} are open", "one more"))
         return client, self._too_often(client)
 
     def _too_often(self, client: str) -> Response | None:
