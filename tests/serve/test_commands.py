@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,41 @@ def test_another_file_in_the_place_of_the_queue_is_refused_by_name(tmp_path: Pat
     for _ in range(2):  # and the folder is free again
         with pytest.raises(StoreError, match="must be a queue of jobs"):
             Jobs(tmp_path, {}, Limits())
+
+
+@pytest.mark.parametrize("how", ["damaged", "other columns"])
+def test_a_damaged_queue_is_refused_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path, how: str) -> None:
+    served, path = serve(), tmp_path / "jobs.sqlite"
+    served.broken = "so that it waits"
+    jobs = Jobs(tmp_path, {"default": served}, Limits())
+    jobs.submit("default", torch.stack(digits), Question(0.001, 0.0), "me")
+    jobs.close()
+    if how == "damaged":
+        content = path.read_bytes()
+        path.write_bytes(content[:4096] + bytes(len(content) - 4096))
+    else:
+        with closing(sqlite3.connect(path)) as base:
+            base.execute("ALTER TABLE jobs RENAME COLUMN owner TO whose")
+    with pytest.raises(StoreError, match="must be a queue of jobs"):
+        Jobs(tmp_path, {"default": served}, Limits())
+
+
+def test_an_input_that_was_changed_on_the_disk_costs_no_other(
+    serve: Serve, digits: list[Tensor], tmp_path: Path
+) -> None:
+    broken = serve()
+    broken.broken = "so that it waits"
+    jobs = Jobs(tmp_path, {"default": broken}, Limits())
+    changed, whole = (jobs.submit("default", torch.stack(digits[:3]), Question(0.001, 0.0), "me") for _ in range(2))
+    jobs.close()
+    with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as base:
+        base.execute("UPDATE items SET input = x'00' WHERE job = ? AND place = 0", (changed,))
+        base.execute("UPDATE items SET input = NULL WHERE job = ? AND place = 1", (changed,))
+        base.commit()
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    found = [until_done(jobs, one) for one in (changed, whole)]
+    jobs.close()
+    assert [(one.answered, list(one.failed)) for one in found] == [(1, [0, 1]), (3, [])]
 
 
 def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
