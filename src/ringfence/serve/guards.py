@@ -61,10 +61,11 @@ def read_tokens(file: Path | None, environment: str | None) -> tuple[bytes, ...]
     """One token a line, of a file and of an environment variable; too short ones are refused."""
     text = ("" if file is None else read_file(file).decode("utf-8", "replace")) + "\n" + (environment or "")
     found = tuple(dict.fromkeys(line.strip().encode() for line in text.splitlines() if line.strip()))
+    remedy = "Make it random: python -c 'import secrets; print(secrets.token_urlsafe(32))'."
     if (shortest := min(map(len, found), default=LEAST_TOKEN)) < LEAST_TOKEN:
-        rule = f"must have at least {LEAST_TOKEN} characters each"
-        remedy = "Make it random: python -c 'import secrets; print(secrets.token_urlsafe(32))'."
-        raise ArgumentError("tokens", rule, f"one of {shortest}", remedy)
+        raise ArgumentError("tokens", f"must have at least {LEAST_TOKEN} characters each", f"one of {shortest}", remedy)
+    if not all(one.isascii() for one in found):  # others are written to a header in one way, and read in another
+        raise ArgumentError("tokens", "must be ASCII, as headers are", "one with other characters", remedy)
     if file is not None and not found:
         raise ArgumentError("tokens", "must hold a token on each line", f"none in {file}", "Write one.")
     return found
