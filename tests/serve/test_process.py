@@ -127,7 +127,7 @@ def npy(x: Tensor) -> bytes:
 
 
 def test_a_job_survives_a_kill_and_nothing_is_done_twice(start: Start, digits: list[Tensor], tmp_path: Path) -> None:
-    server = start("--jobs", "jobs", "--limit", "draws=3000", "--apart")
+    server = start("--jobs", "jobs", "--limit", "draws=500", "--apart")
     digits = digits[:10]
     base = sqlite3.connect(tmp_path / "jobs" / "jobs.sqlite")
     # However fast it is, the kill finds some answered and the others in work.
@@ -146,7 +146,7 @@ def test_a_job_survives_a_kill_and_nothing_is_done_twice(start: Start, digits: l
     known = [row[0] for row in base.execute("SELECT place FROM items WHERE answer IS NOT NULL")]
     assert known == [0, 1, 2, 3]
     base.close()
-    again = start("--jobs", "jobs", "--limit", "draws=3000", "--apart")
+    again = start("--jobs", "jobs", "--limit", "draws=500", "--apart")
     with Client(again.url) as client:
         answers = client.wait(job, every=0.05)
     assert again.stop() == 143
