@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Before the consoles are made, which read it once: what a test sees must not depend on the order of the tests.
 os.environ["COLUMNS"] = "200"
+
+with suppress(ImportError):  # which a machine that only has a GPU may do without
+    from hypothesis import settings
+
+    settings.register_profile(
+        "any pace", settings(deadline=None)
+    )  # a busy machine takes longer than 0.2 s for anything
+    settings.load_profile("any pace")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

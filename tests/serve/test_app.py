@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from torch import Tensor
 
 import ringfence as rf
 from ringfence.errors import ArgumentError
-from ringfence.serve.app import create_app
+from ringfence.serve.app import _bounds, create_app
 from ringfence.serve.certificates import SigningKey, certificate_wrong
 from ringfence.serve.guards import check_address, read_tokens
 from ringfence.serve.inputs import largest
@@ -155,6 +157,19 @@ def test_a_wrong_method_path_or_body_is_told_what_would_be_right(asker: Any, ser
         assert "3 deep" in told["remedy"]
 
 
+def test_a_head_is_what_a_get_begins_with(asker: Any, digits: list[Tensor], caplog: pytest.LogCaptureFixture) -> None:
+    ask = {"content": npy(digits[0][None]), "headers": {"Content-Type": "application/x-npy"}}
+    job = asker.post("/v1/jobs?radius=0", **ask).json()["id"]
+    with caplog.at_level(logging.INFO, "ringfence.serve"):
+        for path in ("/", "/healthz", "/readyz", "/v1/model", "/openapi.json", "/nothing", f"/v1/jobs/{job}/events"):
+            reply, whole = asker.head(path), asker.get(path)
+            assert (reply.status_code, reply.content) == (whole.status_code, b"")
+            assert reply.headers["content-type"] == whole.headers["content-type"]
+            assert reply.headers.get("content-length") == whole.headers.get("content-length")
+    assert {json.loads(one.message)["method"] for one in caplog.records} == {"HEAD", "GET"}
+    assert asker.head("/v1/certify").status_code == 405
+
+
 def test_an_array_whose_header_lies_allocates_nothing(asker: Any) -> None:
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 28, 999999999999), }"
     lie = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
@@ -250,7 +265,8 @@ def test_a_job_that_ends_while_its_stream_begins_is_told_whole(
     assert [name for name in told if name != "bounds"] == ["answer", "done"]
 
 
-def test_what_there_is_and_how_it_fares(asker: Any) -> None:
+def test_what_there_is_and_how_it_fares(asker: Any, digits: list[Tensor]) -> None:
+    asker.post("/v1/certify?radius=0", content=png(digits[0]), headers={"Content-Type": "image/png"})
     assert asker.get("/healthz").text == asker.get("/readyz").text == "ok\n"
     (model,) = asker.get("/v1/model").json()["models"]
     assert (model["shape"], model["classes"], model["noise"]["sigma"]) == ([1, 28, 28], 10, 0.5)
@@ -306,15 +322,20 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path) -> None:
         read_tokens(file, None)
 
 
-def test_a_client_that_asks_too_often_is_told_when_to_come_again(served: Served) -> None:
+def test_a_client_that_asks_too_often_is_told_when_to_come_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Mock(monotonic=lambda: 0.0, perf_counter=lambda: 0.0)
+    monkeypatch.setattr("ringfence.serve.guards.time", clock)
     limits = Limits(per_minute=60)
     client = TestClient(create_app([served], tokens=[TOKEN.encode(), b"another one, as long"], limits=limits))
     mine, other = ({"Authorization": f"Bearer {token}"} for token in (TOKEN, "another one, as long"))
-    replies = [client.get("/v1/model", headers=mine) for _ in range(14)]
-    assert [reply.status_code for reply in replies[:10]] == [200] * 10
-    assert replies[-1].status_code == 429
-    assert int(replies[-1].headers["retry-after"]) >= 1
+    replies = [client.get("/v1/model", headers=mine) for _ in range(12)]
+    assert [reply.status_code for reply in replies] == [200] * 10 + [429] * 2
+    assert replies[-1].headers["retry-after"] == "1"
     assert client.get("/v1/model", headers=other).status_code == 200
+    clock.monotonic = lambda: 1.0
+    assert [client.get("/v1/model", headers=mine).status_code for _ in range(2)] == [200, 429]
 
 
 def test_jobs_belong_to_whoever_sent_them(serve: Callable[..., Served], digits: list[Tensor], tmp_path: Path) -> None:
@@ -371,14 +392,21 @@ def test_a_model_that_hangs_is_not_waited_for(
 ) -> None:
     served, taken = serve(), list[Asked]()
 
+    def over() -> None:
+        monkeypatch.setattr("ringfence.serve.app.OVERDUE", -60.0)
+
     def ask(x: Tensor, question: Question, **how: Any) -> Asked:
         if begun and how["watch"] is not None:
             how["watch"](Bounds(7, 0.1, 0.9, 100, 0.1))
+            monkeypatch.setattr("ringfence.serve.app._bounds", lambda one: (over(), told(one))[1])
+        else:
+            over()
         taken.append(Asked(1, x, None, "request", True, question=question, test=served.test(question)))
         return taken[-1]
 
     monkeypatch.setattr(served, "ask", ask)
-    monkeypatch.setattr("ringfence.serve.app.OVERDUE", 0.1)
+    monkeypatch.setattr("ringfence.serve.app.OVERDUE", 60.0)
+    told = _bounds
     headers = {"Content-Type": "application/x-npy", "Accept": accept}
     reply = TestClient(create_app([served])).post("/v1/certify?seconds=0.1", content=npy(digits[0]), headers=headers)
     if begun and accept != "application/json":
@@ -386,6 +414,34 @@ def test_a_model_that_hangs_is_not_waited_for(
     else:
         assert reply.status_code == 503
     assert "no answer when its time was over" in reply.text
+    assert taken[0].timing.left, "nobody works for those who have gone"
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_who_leaves_before_anything_was_told_is_let_go(
+    serve: Callable[..., Served], digits: list[Tensor], monkeypatch: pytest.MonkeyPatch, accept: str
+) -> None:
+    served, taken = serve(), list[Asked]()
+
+    def ask(x: Tensor, question: Question, **how: Any) -> Asked:
+        taken.append(Asked(1, x, None, "request", True, question=question, test=served.test(question)))
+        return taken[-1]
+
+    monkeypatch.setattr(served, "ask", ask)
+    monkeypatch.setattr("ringfence.serve.app.OVERDUE", 600.0)
+    told = iter([{"type": "http.request", "body": npy(digits[0])}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(told)
+
+    headers = {"host": "127.0.0.1", "content-type": "application/x-npy", "accept": accept}
+    scope = {"type": "http", "method": "POST", "path": "/v1/certify", "query_string": b"", "root_path": ""}
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def send(message: Any) -> None:
+        pytest.fail(f"to whom? {message}")
+
+    asyncio.run(asyncio.wait_for(create_app([served])(scope, receive, send), 60))
     assert taken[0].timing.left, "nobody works for those who have gone"
 
 
@@ -473,8 +529,6 @@ def test_a_server_that_lies_is_not_believed(
 
 
 def test_slow_and_silent_senders_are_given_up(served: Served) -> None:
-    import asyncio
-
     from ringfence.serve.guards import TooLarge, body_of
 
     class Slow:

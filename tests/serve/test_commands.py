@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Gone, Limits, Question
-from ringfence.serve.schemas import Answer
+from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import Served, read_secret
 from ringfence.serve.sharing import Asked
 
@@ -39,6 +40,14 @@ Serve = Callable[..., Served]
 def run(*words: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, list(words))
     return done.exit_code, done.output
+
+
+def until_done(jobs: Jobs, job: str) -> JobState:
+    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
+        time.sleep(0.01)
+    assert state is not None
+    assert state.state == "done"
+    return state
 
 
 def test_a_remedy_names_no_option_that_the_command_does_not_have(
@@ -137,8 +146,7 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
         kept = []
         for _ in range(4):
             kept.append(jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"))
-            while (state := jobs.state(kept[-1], "me")) is not None and state.state != "done":
-                pass
+            until_done(jobs, kept[-1])
         done, answers = jobs.state(kept[-1], "me"), jobs.answers(kept[-1])
         jobs._finish([(kept[-1], 0, None, "once more")])
         assert jobs.state(kept[-1], "me") == done, "an answer is written once"
@@ -155,12 +163,47 @@ def test_another_file_in_the_place_of_the_queue_is_refused_by_name(tmp_path: Pat
             Jobs(tmp_path, {}, Limits())
 
 
+@pytest.mark.parametrize("how", ["damaged", "other columns"])
+def test_a_damaged_queue_is_refused_by_name(serve: Serve, digits: list[Tensor], tmp_path: Path, how: str) -> None:
+    served, path = serve(), tmp_path / "jobs.sqlite"
+    served.broken = "so that it waits"
+    jobs = Jobs(tmp_path, {"default": served}, Limits())
+    jobs.submit("default", torch.stack(digits), Question(0.001, 0.0), "me")
+    jobs.close()
+    if how == "damaged":
+        content = path.read_bytes()
+        path.write_bytes(content[:4096] + bytes(len(content) - 4096))
+    else:
+        with closing(sqlite3.connect(path)) as base:
+            base.execute("ALTER TABLE jobs RENAME COLUMN owner TO whose")
+    with pytest.raises(StoreError, match="must be a queue of jobs"):
+        Jobs(tmp_path, {"default": served}, Limits())
+
+
+def test_an_input_that_was_changed_on_the_disk_costs_no_other(
+    serve: Serve, digits: list[Tensor], tmp_path: Path
+) -> None:
+    broken = serve()
+    broken.broken = "so that it waits"
+    jobs = Jobs(tmp_path, {"default": broken}, Limits())
+    changed, whole = (jobs.submit("default", torch.stack(digits[:3]), Question(0.001, 0.0), "me") for _ in range(2))
+    jobs.close()
+    with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as base:
+        base.execute("UPDATE items SET input = x'00' WHERE job = ? AND place = 0", (changed,))
+        base.execute("UPDATE items SET input = NULL WHERE job = ? AND place = 1", (changed,))
+        base.commit()
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    found = [until_done(jobs, one) for one in (changed, whole)]
+    jobs.close()
+    assert [(one.answered, list(one.failed)) for one in found] == [(1, [0, 1]), (3, [])]
+
+
 def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     served = serve(draws=10_000_000)
     jobs = Jobs(tmp_path, {"default": served}, Limits())
     job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001), "me")
     while not any(one.timing.first for flights in served._flights for one in list(flights.open_now.values())):
-        pass  # it has had a look, whose answer it could give
+        time.sleep(0.01)  # it has had a look, whose answer it could give
     served.close()
     jobs.close()  # answers are written beside the work, the last of them now
     jobs = Jobs(tmp_path, {"default": served}, Limits())
@@ -194,12 +237,10 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
     while not caplog.records and jobs._thread.is_alive():
         time.sleep(0.01)
     backup.execute("COMMIT")
-    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
-        time.sleep(0.01)
+    state = until_done(jobs, job)
     jobs.close()
     backup.close()
     assert "locked" in caplog.records[0].message
-    assert state is not None
     assert state.answered == 2
 
 
@@ -237,11 +278,9 @@ def test_an_error_of_the_server_costs_one_input_and_no_other(
         monkeypatch.setattr(served, "ask", fails)
     jobs = Jobs(tmp_path, {"default": served}, Limits())
     job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
-    while (state := jobs.state(job, "me")) is not None and state.state != "done" and jobs._thread.is_alive():
-        time.sleep(0.01)
+    state = until_done(jobs, job)
     jobs.close()
-    assert state is not None
-    assert (state.state, state.answered, list(state.failed)) == ("done", 1, [0])
+    assert (state.answered, list(state.failed)) == (1, [0])
     assert "an error of its own" in state.failed[0]
 
 
@@ -252,8 +291,7 @@ def test_who_listens_to_a_job_holds_none_of_its_answers(
     jobs, heard = Jobs(tmp_path, {"default": serve()}, Limits()), list[Any]()
     monkeypatch.setattr(jobs, "_tell", lambda job, event: heard.append(event))  # all of it, from the beginning
     job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
-    while (found := jobs.state(job, "me")) is not None and found.state != "done":
-        time.sleep(0.01)
+    until_done(jobs, job)
     jobs.close()
     told = [event for event in heard if event[0] in ("answer", "done")]
     assert sorted(told) == [("answer", 0, ""), ("answer", 1, ""), ("done", 0, "")]
@@ -276,7 +314,7 @@ def test_a_model_does_not_wait_for_the_disk(serve: Serve, tmp_path: Path, monkey
     asked = Asked(1, torch.zeros(1), None, "", question=Question(0.001), test=rf.Anytime())
     thread = threading.Thread(target=jobs._answered, args=("job", 0, None, asked, answer), daemon=True)
     thread.start()
-    thread.join(2)
+    thread.join(20)
     waits = thread.is_alive()
     monkeypatch.setattr(jobs, "_finish", lambda rows: None)  # there is no such job
     read.set()
@@ -324,10 +362,8 @@ def test_a_job_of_another_model_fails_by_name(serve: Serve, digits: list[Tensor]
     jobs.close()
     other = serve(rf.Certification("default:1", noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100)))
     jobs = Jobs(tmp_path, {"default": other}, Limits())
-    while (state := jobs.state(job, "me")) is not None and state.state != "done":
-        pass
+    state = until_done(jobs, job)
     jobs.close()
-    assert state is not None
     assert "another one" in state.failed[0]
 
 

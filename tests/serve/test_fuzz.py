@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 from torch import Tensor
 
+import ringfence as rf
 from ringfence.errors import RingfenceError
 from ringfence.serve.app import create_app
 from ringfence.serve.inputs import BESIDE, JPEG, JSON, KINDS, MOST_SCANS, NPY, PNG, read_input, read_inputs
@@ -33,10 +35,11 @@ SHAPE = (1, 28, 28)
 
 @pytest.fixture(scope="module")
 def url(serve: Callable[..., Served], listen: Callable[[Any], str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    return listen(create_app([serve(draws=200)], limits=LIMITS, jobs=tmp_path_factory.mktemp("jobs")))
+    return listen(create_app([serve(**vars(LIMITS))], limits=LIMITS, jobs=tmp_path_factory.mktemp("jobs")))
 
 
-def test_requests_made_from_the_description_are_answered_as_it_says(url: str) -> None:
+def test_requests_made_from_the_description_are_answered_as_it_says(url: str, digits: list[Tensor]) -> None:
+    """As it makes them, and about an input of the model's shape, which it does not know."""
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import (
         content_type_conformance,
@@ -51,15 +54,25 @@ def test_requests_made_from_the_description_are_answered_as_it_says(url: str) ->
         if operation.path.endswith("/events"):  # it ends when its job does
             continue
 
-        @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-        @given(case=operation.as_strategy())
-        def ask(case: Any) -> None:
+        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @given(case=operation.as_strategy(), fits=st.booleans())
+        def ask(case: Any, fits: bool) -> None:
+            if fits and case.method == "POST":
+                x = digits[0].tolist()
+                case.media_type, case.body = JSON, {"inputs": [x]} if case.path == "/v1/jobs" else {"input": x}
+                for name in ("model", "seconds"):  # of which there is one; in no time there is no answer
+                    case.query.pop(name, None)
+                case.call_and_validate(checks=checks)
+                case.query.clear()
             case.call_and_validate(checks=checks)
 
         ask()
         asked.append(operation.path)
     assert len(asked) >= 7
-    assert 'status="500"' not in httpx.get(f"{url}/metrics").text
+    figures = httpx.get(f"{url}/metrics").text
+    assert 'status="500"' not in figures
+    for path, status in (("certify", 200), ("predict", 200), ("jobs", 202)):
+        assert f'ringfence_requests_total{{route="/v1/{path}",status="{status}"}}' in figures
 
 
 def test_the_description_has_examples(url: str) -> None:
@@ -194,6 +207,17 @@ def test_pixels_are_those_of_the_whole_file(mode: str) -> None:
         pixels = np.atleast_3d(np.array(Image.open(io.BytesIO(file.getvalue())).convert(wanted)))
         found = read_input(file.getvalue(), PNG, shape).numpy()
         assert np.array_equal(found, (pixels.transpose(2, 0, 1) / 255).astype(np.float32))
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_a_picture_is_read_as_in_a_folder_and_not_turned(form: str, tmp_path: Path) -> None:
+    """Whatever its camera says: what is served is what was certified, from a folder."""
+    pixels, exif = np.random.default_rng(0).integers(0, 256, (28, 28, 3), np.uint8), Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    Image.fromarray(pixels).save(tmp_path / f"turned.{form.lower()}", exif=exif)
+    (read,) = rf.load_dataset(str(tmp_path))
+    found = read_input((tmp_path / f"turned.{form.lower()}").read_bytes(), f"image/{form.lower()}", (3, 28, 28))
+    assert bool((found == read.x).all())
 
 
 def test_a_jpeg_of_many_scans_is_not_decoded(digits: list[Tensor]) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ class Process:
         """Processes of its models."""
         number = self.running.pid
         children = [int(one) for one in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
-        return [one for one in children if "spawn_main" in Path(f"/proc/{one}/cmdline").read_text()]
+        return [one for one in children if alive(one) and "spawn_main" in Path(f"/proc/{one}/cmdline").read_text()]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.running.send_signal(number)
@@ -126,24 +127,26 @@ def npy(x: Tensor) -> bytes:
 
 
 def test_a_job_survives_a_kill_and_nothing_is_done_twice(start: Start, digits: list[Tensor], tmp_path: Path) -> None:
-    server = start("--jobs", "jobs", "--limit", "draws=3000", "--apart")
+    server = start("--jobs", "jobs", "--limit", "draws=500", "--apart")
     digits = digits[:10]
+    base = sqlite3.connect(tmp_path / "jobs" / "jobs.sqlite")
+    # However fast it is, the kill finds some answered and the others in work.
+    base.execute("CREATE TRIGGER later BEFORE UPDATE ON items WHEN new.place > 3 BEGIN SELECT RAISE(IGNORE); END")
     with Client(server.url) as client:
         job = client.submit(torch.stack(digits))
-        while client.job(job).answered < 3:
+        while (before := client.job(job)).answered < 4:
             time.sleep(0.02)
-        before = client.job(job)
-    assert before.state == "waiting"
     server.stop(signal.SIGKILL)
-    base = sqlite3.connect(tmp_path / "jobs" / "jobs.sqlite")
+    base.execute("DROP TRIGGER later")
     base.execute("CREATE TABLE written(job TEXT, place INTEGER)")
     base.execute(
         "CREATE TRIGGER twice AFTER UPDATE OF answer ON items BEGIN INSERT INTO written VALUES(new.job, new.place); END"
     )
     base.commit()
-    known = {row[0] for row in base.execute("SELECT place FROM items WHERE answer IS NOT NULL")}
+    known = [row[0] for row in base.execute("SELECT place FROM items WHERE answer IS NOT NULL")]
+    assert known == [0, 1, 2, 3]
     base.close()
-    again = start("--jobs", "jobs", "--limit", "draws=3000", "--apart")
+    again = start("--jobs", "jobs", "--limit", "draws=500", "--apart")
     with Client(again.url) as client:
         answers = client.wait(job, every=0.05)
     assert again.stop() == 143
@@ -166,7 +169,9 @@ def test_nobody_is_another_client_by_saying_so(start: Start) -> None:
 
 
 @pytest.mark.parametrize("where", ["--apart", "--together"])
-def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Tensor], where: str) -> None:
+def test_sigterm_lets_requests_end_and_leaves_jobs(
+    start: Start, digits: list[Tensor], tmp_path: Path, where: str
+) -> None:
     server = start("--jobs", "jobs", "--limit", "draws=10_000_000", "--limit", "drain=600", where)
     workers = server.workers()
     assert len(workers) == (where == "--apart")
@@ -176,13 +181,15 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
         begun, stream = threading.Event(), Stream(server.url, job)
 
         def ask() -> None:
-            for name, told in client.events(digits[0], seconds=2.0):
-                begun.set()
-                replies.extend([Answer.model_validate(told)] if name == "answer" else [])
+            while not begun.is_set():  # who has no time for a first look, as on a busy machine, comes again
+                with suppress(AnswerError):
+                    for name, told in client.events(digits[0], seconds=2.0):
+                        begun.set()
+                        replies.extend([Answer.model_validate(told)] if name == "answer" else [])
 
         asking = threading.Thread(target=ask)
         asking.start()
-        assert begun.wait(60)
+        assert begun.wait(300)
         for one in workers:
             os.kill(one, signal.SIGTERM)  # as systems do that stop all processes of a service
         assert server.stop() == 143
@@ -194,9 +201,9 @@ def test_sigterm_lets_requests_end_and_leaves_jobs(start: Start, digits: list[Te
     assert any("Ctrl-C stops it" in line for line in server.lines)
     assert any("in work have 600 s to end" in line for line in server.lines)
     assert not any("Traceback" in line for line in server.lines), "".join(server.lines)
-    again = start("--jobs", "jobs", "--limit", "draws=3000")
-    with Client(again.url) as client:
-        assert client.job(job).answered == 0, "what was stopped in the middle is no answer"
+    with closing(sqlite3.connect(tmp_path / "jobs" / "jobs.sqlite")) as base:
+        (kept,) = base.execute("SELECT COUNT(*) FROM items WHERE answer IS NULL AND failed IS NULL").fetchone()
+    assert kept == 3, "what was stopped in the middle is no answer"
 
 
 def test_who_is_in_work_when_the_time_to_stop_is_over_hears_so(start: Start, digits: list[Tensor]) -> None:
@@ -274,18 +281,16 @@ def test_under_overload_some_are_sent_away_and_the_others_keep_their_time(start:
     server = start("--limit", "waiting=2", "--limit", "together=4", "--limit", "draws=10_000_000")
     seen: list[Any] = []
 
-    def ask(x: Tensor) -> None:
-        with Client(server.url, patience=0.0, timeout=120) as client:
-            try:
-                seen.append(client.certify(x, seconds=1.5))
-            except AnswerError as error:
-                seen.append(error)
+    def ask(client: Client, x: Tensor) -> None:
+        try:
+            seen.append(client.certify(x, seconds=5.0))
+        except AnswerError as error:
+            seen.append(error)
 
-    threads = [threading.Thread(target=ask, args=(x,)) for x in digits]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(120)
+    with ExitStack() as opened, ThreadPoolExecutor(len(digits)) as pool:
+        # Made before: it takes long, and those who come one after another overrun nobody.
+        clients = [opened.enter_context(Client(server.url, patience=0.0, timeout=120)) for _ in digits]
+        list(pool.map(ask, clients, digits))
     answers = [one for one in seen if isinstance(one, Answer)]
     refused = [str(one) for one in seen if isinstance(one, AnswerError)]
     assert len(seen) == len(digits)
@@ -297,14 +302,14 @@ def test_under_overload_some_are_sent_away_and_the_others_keep_their_time(start:
 
 def test_memory_stays_where_it_was_under_twice_the_load(start: Start, digits: list[Tensor]) -> None:
     """The short form of the soak in benchmarks/bench_serve.py: rounds of requests, many of them sent away."""
-    words = ["waiting=2", "together=4", "per_minute=1000000"]
+    words = ["waiting=2", "together=4", "per_minute=1000000", "draws=500"]
     server = start("--apart", *(word for one in words for word in ("--limit", one)))
     bodies, statuses = [npy(x) for x in digits], list[int]()
 
     def ask(client: httpx.Client, place: int) -> None:
-        content = bodies[place % len(bodies)]
-        reply = client.post("/v1/predict", content=content, headers={"Content-Type": "application/x-npy"}, timeout=120)
-        statuses.append(reply.status_code)
+        enough, how = statuses.count(200) + 20, {"headers": {"Content-Type": "application/x-npy"}, "timeout": 120}
+        while statuses.count(200) < enough:
+            statuses.append(client.post("/v1/certify", content=bodies[place], **how).status_code)
 
     def memory() -> int:
         numbers = [server.running.pid, *server.workers()]
@@ -313,9 +318,7 @@ def test_memory_stays_where_it_was_under_twice_the_load(start: Start, digits: li
     seen = []
     with httpx.Client(base_url=server.url) as client, ThreadPoolExecutor(24) as pool:
         for _ in range(5):
-            list(pool.map(lambda place: ask(client, place), range(200)))
+            list(pool.map(partial(ask, client), range(24)))
             seen.append(memory())
-    assert set(statuses) <= {200, 429, 503}
-    assert statuses.count(200) > 100
-    assert statuses.count(429) > 10
+    assert set(statuses) == {200, 429} or set(statuses) == {200, 429, 503}
     assert seen[-1] <= 1.05 * seen[1]

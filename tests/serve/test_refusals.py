@@ -123,3 +123,8 @@ def test_what_is_wrong_with_a_token_is_told(serve: Callable[..., Served], sent: 
 def test_a_token_that_is_too_short_is_told_how_to_be_made() -> None:
     with pytest.raises(ArgumentError, match=r"at least 16 characters each; got one of 5\. .*token_urlsafe"):
         read_tokens(None, "a" * 40 + "\nshort\n")
+
+
+def test_a_token_that_no_header_holds_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="must be ASCII"):
+        read_tokens(None, "schl\u00fcssel mit umlauten")

@@ -125,9 +125,12 @@ def _questions(service: Service) -> APIRouter:
         asked = served.ask(x, question, watch=put if streamed else None, came=came)
         asked.answer.add_done_callback(put)
         reply = partial(service.reply, served, asked, signed)
+        first = await _first(request, asked, heard)
+        if isinstance(first, Bounds):
+            return StreamingResponse(_events(asked, first, heard, reply), media_type=STREAM)
+        record = asked.answer.result()  # of a stream, too: refused before anything was drawn
         if streamed:
-            return await _streamed(asked, heard, reply)
-        record = await _result(request, asked, heard)
+            return Response(_event("answer", reply(record).model_dump_json()), media_type=STREAM)
         served.pace.reply.saw(time.monotonic() - asked.timing.ended)
         # Itself, not for the framework to check and to encode once more.
         return Response(reply(record).model_dump_json(), media_type=JSON)
@@ -163,8 +166,8 @@ async def _next(asked: Asked, heard: Queue[Any]) -> Any:
         raise
 
 
-async def _result(request: Request, asked: Asked, heard: Queue[Any]) -> Record:
-    """The record; whoever goes away meanwhile leaves its request at the next look."""
+async def _first(request: Request, asked: Asked, heard: Queue[Any]) -> Any:
+    """What is heard first; whoever goes away before leaves its request at the next look."""
 
     async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -173,10 +176,10 @@ async def _result(request: Request, asked: Asked, heard: Queue[Any]) -> Record:
 
     gone = asyncio.ensure_future(disconnected())
     try:
-        if await _next(asked, heard) is None:
+        if (first := await _next(asked, heard)) is None:
             asked.leave()
             raise ClientDisconnect
-        return asked.answer.result()
+        return first
     finally:
         gone.cancel()
 
@@ -190,25 +193,21 @@ def _bounds(bounds: Bounds, place: int = 0) -> str:
     return _event("bounds", json.dumps({"place": place, **vars(bounds), "prediction": top}, allow_nan=False))
 
 
-async def _streamed(asked: Asked, heard: Queue[Any], reply: Callable[[Record], Answer | Certificate]) -> Response:
+async def _events(
+    asked: Asked, first: Bounds, heard: Queue[Any], reply: Callable[[Record], Answer | Certificate]
+) -> AsyncIterator[str]:
     """Bounds as they grow, then the answer; reply: what is told of a record."""
-    first = await _next(asked, heard)
-    if not isinstance(first, Bounds):
-        asked.answer.result()  # refused before anything was drawn: told as such, not by a stream
-
-    async def events() -> AsyncIterator[str]:
-        try:
-            one = first
-            while isinstance(one, Bounds):
-                yield _bounds(one)
-                one = await _next(asked, heard)
+    one: Any = first
+    try:
+        while isinstance(one, Bounds):
+            yield _bounds(one)
+            one = await _next(asked, heard)
+        if one is not None:  # or whoever asked went away just when the first bounds came
             yield _event("answer", reply(asked.answer.result()).model_dump_json())
-        except RingfenceError as error:
-            yield _event("error", bytes(refusal(error).body).decode())
-        finally:
-            asked.leave()
-
-    return StreamingResponse(events(), media_type=STREAM)
+    except RingfenceError as error:
+        yield _event("error", bytes(refusal(error).body).decode())
+    finally:
+        asked.leave()
 
 
 def _jobs(service: Service, jobs: Jobs) -> APIRouter:

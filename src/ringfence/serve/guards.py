@@ -43,6 +43,8 @@ HEADERS = {
 }
 LEAST_TOKEN = 16
 MOST_CLIENTS = 10_000
+MOST_REQUESTS = 1024
+"""At once: each may hold a body."""
 PLAIN = {
     "float_parsing": ("must be a number", "Write it with a point, as 0.001."),
     "bool_parsing": ("must be true or false", "Write one of these."),
@@ -59,10 +61,11 @@ def read_tokens(file: Path | None, environment: str | None) -> tuple[bytes, ...]
     """One token a line, of a file and of an environment variable; too short ones are refused."""
     text = ("" if file is None else read_file(file).decode("utf-8", "replace")) + "\n" + (environment or "")
     found = tuple(dict.fromkeys(line.strip().encode() for line in text.splitlines() if line.strip()))
+    remedy = "Make it random: python -c 'import secrets; print(secrets.token_urlsafe(32))'."
     if (shortest := min(map(len, found), default=LEAST_TOKEN)) < LEAST_TOKEN:
-        rule = f"must have at least {LEAST_TOKEN} characters each"
-        remedy = "Make it random: python -c 'import secrets; print(secrets.token_urlsafe(32))'."
-        raise ArgumentError("tokens", rule, f"one of {shortest}", remedy)
+        raise ArgumentError("tokens", f"must have at least {LEAST_TOKEN} characters each", f"one of {shortest}", remedy)
+    if not all(one.isascii() for one in found):  # others are written to a header in one way, and read in another
+        raise ArgumentError("tokens", "must be ASCII, as headers are", "one with other characters", remedy)
     if file is not None and not found:
         raise ArgumentError("tokens", "must hold a token on each line", f"none in {file}", "Write one.")
     return found
@@ -126,6 +129,7 @@ class Guard:
         self._app, self._limits, self._loopback = app, limits, loopback
         self._tokens = [sha256(one).digest() for one in tokens]
         self._start, self._number = secrets.token_hex(4), count()  # random ones would each wait for the lock
+        self._open = 0  # requests that are not answered yet
         self._left: dict[str, tuple[float, float]] = {}  # client -> requests it may still make, when that was counted
         self._count = Counter("ringfence_requests", "Requests.", ["route", "status"], registry=registry)
         self._time = Histogram("ringfence_request_seconds", "From request to answer.", ["route"], registry=registry)
@@ -136,6 +140,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         begin, number, status, started = time.perf_counter(), f"{self._start}{next(self._number):08x}", 500, False
+        method = scope["method"]
+        scope = {**scope, "method": "GET"} if method == "HEAD" else scope  # the same, without its body
 
         async def answer(message: Message) -> None:
             nonlocal status, started
@@ -145,9 +151,14 @@ class Guard:
                 headers["X-Request-Id"] = number
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+            elif method == "HEAD":
+                return
             await send(message)
+            if method == "HEAD":  # at once: a stream would not end before its job does
+                await send({"type": "http.response.body"})
 
         client, refused = self._admitted(scope)
+        self._open += 1
         scope["state"] = {**scope.get("state", {}), "client": client, "came": time.monotonic()}
         try:
             await (refused or self._app)(scope, receive, answer)
@@ -164,12 +175,13 @@ class Guard:
                 rule, remedy = "met an error of the server", "Tell the operator this number."
                 await told(500, "request", rule, f"id {number}", remedy)(scope, receive, answer)
         finally:
+            self._open -= 1
             route = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - begin
             self._count.labels(route, str(status)).inc()
             self._time.labels(route).observe(seconds)
             if log.isEnabledFor(logging.INFO):
-                line = {"id": number, "client": client, "method": scope["method"], "path": scope["path"]}
+                line = {"id": number, "client": client, "method": method, "path": scope["path"]}
                 log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
 
     def _admitted(self, scope: Scope) -> tuple[str, Response | None]:
@@ -193,6 +205,8 @@ class Guard:
                 rule, remedy = "must be a token of this server", "Send Authorization: Bearer TOKEN."
                 return client, told(401, "Authorization", rule, found, remedy, **{"WWW-Authenticate": "Bearer"})
             client = known[0].hex()[:12]
+        if self._open >= MOST_REQUESTS:
+            return client, refusal(Busy(f"is taken where fewer than {MOST_REQUESTS} are open", "one more"))
         return client, self._too_often(client)
 
     def _too_often(self, client: str) -> Response | None:

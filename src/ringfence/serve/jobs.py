@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS items(job TEXT, place INTEGER, input BLOB, answer TEX
   PRIMARY KEY(job, place));
 CREATE INDEX IF NOT EXISTS undone ON items(job, place) WHERE answer IS NULL AND failed IS NULL;
 """
+COLUMNS = "id, number, owner, model, config, asked, created, inputs, done, job, place, input, answer, failed"
 FILE = "jobs.sqlite"
 RETRY = 1.0
 """Seconds until what the disk did not take is tried again."""
@@ -227,17 +228,21 @@ class Jobs:
         if config != served.config_hash:
             self._finish([(job, place, None, "the model is another one since the server was started anew")])
             return
-        x = torch.from_numpy(np.frombuffer(content, "<f4").reshape(served.shape).copy())
 
         def watch(bounds: Bounds) -> None:
             self._tell(job, ("bounds", place, bounds))
 
         try:
+            x = torch.from_numpy(np.frombuffer(content, "<f4").reshape(served.shape).copy())
             one = served.ask(x, Question(**json.loads(asked)), watch=watch, background=True)
+        except Gone:
+            self._tell_all()
         except RingfenceError as error:
-            self._tell_all() if isinstance(error, Gone) else self._finish([(job, place, None, str(error))])
-            return
-        one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
+            self._finish([(job, place, None, str(error))])
+        except Exception:  # as of a file that was changed: all other jobs wait for this thread
+            self._finish([_own_error(job, place)])
+        else:
+            one.answer.add_done_callback(lambda future: self._answered(job, place, served, one, future))
 
     def _answered(self, job: str, place: int, served: Model, asked: Asked, future: Future[Record]) -> None:
         if asked.timing.left or isinstance(future.exception(), Gone):  # the server stops, or its model broke
@@ -310,8 +315,12 @@ def _row(job: str, place: int, make: Callable[[], Answer]) -> Row:
     try:
         return job, place, make().model_dump_json(), None
     except Exception:
-        log.exception("%s", json.dumps({"job": job, "place": place, "error": "internal"}))
-        return job, place, None, "the server met an error of its own; tell the operator"
+        return _own_error(job, place)
+
+
+def _own_error(job: str, place: int) -> Row:
+    log.exception("%s", json.dumps({"job": job, "place": place, "error": "internal"}))
+    return job, place, None, "the server met an error of its own; tell the operator"
 
 
 @contextmanager
@@ -320,6 +329,9 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as base:
             base.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
+            base.execute(f"SELECT {COLUMNS} FROM jobs, items LIMIT 0")
+            if (found := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(found.splitlines()[-1])
             yield base
     except sqlite3.Error as error:
         rule, remedy = "must be a queue of jobs that this server may write", "Restore it, or choose another folder."

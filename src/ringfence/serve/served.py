@@ -91,34 +91,39 @@ class Waiting:
         block: there is nothing else to do, so that whoever has any time left is taken. Devices that have something to
         do leave one for each that has nothing. background: whether a job's would be taken.
         """
-        with self._changed:
-            if not (block or self.closed) and len(self._urgent) + len(self._background) <= self._idle:
-                return None
-            while True:
-                found = self._next(background, 0.0 if block else self._pace.least)
-                if found is not None or self.closed or not block:
-                    return found
-                self._idle += 1
-                self._changed.wait()
-                self._idle -= 1
+        while True:
+            late: list[Asked] = []
+            with self._changed:
+                if not (block or self.closed) and len(self._urgent) + len(self._background) <= self._idle:
+                    return None
+                found = self._next(background, 0.0 if block else self._pace.least, late)
+                over = found is not None or self.closed or not block
+                if not (over or late):
+                    self._idle += 1
+                    self._changed.wait()
+                    self._idle -= 1
+            for one in late:  # without the lock: whoever hears of it may do anything
+                one.answer.set_exception(Gone("had no time left when its turn came", f"{one.question.seconds} s", MORE))
+            if over:
+                return found
 
-    def _next(self, background: Callable[[], bool], needed: float) -> Asked | None:
-        """The next one that has the time that is needed; those without get no answer."""
+    def _next(self, background: Callable[[], bool], needed: float, late: list[Asked]) -> Asked | None:
+        """The next one that has the time that is needed; late: gets those without, for whom there is no answer."""
         while self._urgent:
             asked = self._urgent.popleft()
             if time.monotonic() + needed < asked.deadline and not asked.timing.left:
                 return asked
-            asked.answer.set_exception(Gone("had no time left when its turn came", f"{asked.question.seconds} s", MORE))
+            late.append(asked)
         return self._background.popleft() if self._background and background() else None
 
     def close(self) -> None:
         """Take no more; jobs that have not begun stay undone."""
         with self._changed:
             self.closed = True
-            for asked in self._background:
-                asked.answer.set_exception(Gone("was not begun", "a server that stops"))
-            self._background.clear()
+            left, self._background = self._background, deque()
             self._changed.notify_all()
+        for asked in left:
+            asked.answer.set_exception(Gone("was not begun", "a server that stops"))
 
 
 @final

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ringfence.errors import ArgumentError
 from ringfence.record import Record
@@ -23,7 +24,47 @@ from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer
 from ringfence.serve.sharing import Asked
 
+MOST_HEAD = 2**16
+"""Bytes of a request beside its body."""
+HEAD_SECONDS = 10.0
+"""In which a connection must have sent the head of a request."""
 log = logging.getLogger("ringfence.serve")
+
+
+@final
+class _Protocol(HttpToolsProtocol):
+    """As uvicorn has it, where heads may be endless and come for ever: each byte of one takes twenty of memory, and
+    nobody has shown a token yet."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._timer.cancel()
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._beside, self._timer = 0, self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def on_headers_complete(self) -> None:
+        self._timer.cancel()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._beside -= len(body)
+        super().on_body(body)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._beside += len(data)
+        if self._beside > MOST_HEAD and not self.transport.is_closing():
+            self.send_400_response(f"A request has at most {MOST_HEAD} bytes beside its body.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(exc)
 
 
 @final
@@ -58,8 +99,9 @@ def http_server(app: FastAPI, drain: int, ready: Callable[[], None] = lambda: No
             server_header=False,
             proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
             timeout_graceful_shutdown=drain,
-            limit_concurrency=1024,
             timeout_keep_alive=60,
+            http=_Protocol,
+            ws="none",
         ),
         ready,
     )
