@@ -407,8 +407,10 @@ def test_keys_certificates_and_seals(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "the one you named" in said
     assert "must hold a private Ed25519 key" in run("seal", "r", "--key", "key.pub")[1]
     assert run("verify", "r", "--key", "other.pub")[0] == 1
+    assert run("gate", "r", "--certified", "0.01@0.1")[0] == 0
     run_again = rf.RunFolder.open("r")
     run_again.write_summary({"changed": True})
-    code, said = run("verify", "r")
-    assert code == 1
-    assert "changed after it was sealed" in said
+    for command, left in ((["verify", "r"], 1), (["gate", "r", "--certified", "0.01@0.1"], 2)):
+        code, said = run(*command)
+        assert code == left
+        assert "changed after it was sealed" in " ".join(said.split())

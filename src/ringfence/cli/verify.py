@@ -75,7 +75,7 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # what is missing stands in the answer
         table = run.records(["input_id"])
-    sealed_by, broken = _seal(path, key)
+    sealed_by, broken = seal_of(path, key)
     found += [Disagreement(None, "", told, "seal.json", "a seal that fits") for told in broken]
     return {
         "run": str(path),
@@ -90,7 +90,7 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
     }
 
 
-def _seal(path: Path, key: Path | None) -> tuple[Any, list[str]]:
+def seal_of(path: Path, key: Path | None = None) -> tuple[Any, list[str]]:
     """Whose seal it has, and what is wrong with it; what seals need is not installed with everybody."""
     sealed = (path / "seal.json").exists()
     if key is None and not sealed:
