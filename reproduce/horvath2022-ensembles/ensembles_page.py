@@ -18,6 +18,7 @@ from digits_tables import tables as digits_tables
 from paper_intervals import intervals
 from paper_runs import Run, Runs
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
+from paper_trainings import how_trained
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.metrics import RunMetrics
@@ -27,6 +28,8 @@ HERE = Path(__file__).resolve().parent
 KINDS = ("gaussian", "consistency")
 SMALL, DEEP = "ResNet20", "ResNet110"
 TEN, SUBSET = 10, 500
+PROTOCOLS = ((SUBSET, 100_000), (10_000, 10_000))
+"""Images and draws: the paper's, and all of them."""
 SPREADS = 3.0
 """A figure further from the published one than so many published standard deviations is marked and listed."""
 LARGEST = {0.25: 0.75, 0.5: 1.75, 1.0: 2.5}
@@ -172,8 +175,8 @@ def singles(found: Beside) -> list[str]:
     bounded = [run for run in found.runs.of(procedure="multinomial", size=1, plain=True) if run.kind in KINDS]
     known = {_network(run) for run in fixed}
     groups = [
-        (SUBSET, 100_000, [*fixed, *(run for run in bounded if _network(run) not in known)]),
-        (10_000, 10_000, fixed),
+        (*PROTOCOLS[0], [*fixed, *(run for run in bounded if _network(run) not in known)]),
+        (*PROTOCOLS[1], fixed),
     ]
     tables: list[Sequence[str]] = []
     for inputs, n, runs in groups:
@@ -336,10 +339,9 @@ def page(runs: Runs, numbers: Any) -> str:
     """The whole page."""
     found = Beside(runs, numbers)
     lines = [one for make in SECTIONS for one in make(found)]
-    lines += [*differences(found), *intervals(runs)]
-    trained = {one.name: one for run in runs for one in run.trainings if one.kind in KINDS}
-    if trained:
-        lines += ["## How the networks were trained", "", *(trained[name].line() for name in sorted(trained)), ""]
+    own = [run for run in runs if run.plain and run.kind in KINDS and (run.inputs, run.n) in PROTOCOLS]
+    lines += [*differences(found), *intervals(own)]
+    lines += how_trained(one for run in runs if run.plain for one in run.trainings if one.kind in KINDS)
     return HEAD + "\n" + "\n".join(lines)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, final
 
 from paper_intervals import intervals
-from paper_runs import Run, Runs, Training
+from paper_runs import Run, Runs
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
+from paper_trainings import Training, how_trained
 from torch import nn
 from wide_lenet import wide_lenet
 
@@ -204,7 +205,7 @@ def size_of(network: nn.Module) -> int:
 
 def cifar(runs: Runs, numbers: Any) -> list[str]:
     """Tables 8, 9 and 11: three members and DRT over them, a table for each sigma."""
-    found = [run for run in runs.of(procedure="fixed", size=3, plain=True, inputs=1000) if _is_gaussian(run)]
+    found = threes(runs)
     found.sort(
         key=lambda run: (run.sigma, run.kind != "gaussian", run.trainings[0].plan["epochs"], _rho(run) or (0, 0))
     )
@@ -225,8 +226,10 @@ def cifar(runs: Runs, numbers: Any) -> list[str]:
     return section("CIFAR-10, tables 8, 9 and 11", about, *tables)
 
 
-def _is_gaussian(run: Run) -> bool:
-    return run.kind in ("gaussian", "drt-gaussian")
+def threes(runs: Runs) -> list[Run]:
+    """Three members on every 10th image, Gaussian or DRT over them."""
+    found = runs.of(procedure="fixed", size=3, plain=True, inputs=1000)
+    return [run for run in found if run.kind in ("gaussian", "drt-gaussian")]
 
 
 def _rho(run: Run) -> tuple[float, float] | None:
@@ -268,18 +271,12 @@ def _printed_row(
     return {}
 
 
-def trainings(digits: Runs, images: Runs) -> list[str]:
-    """How every network was trained."""
-    used = {one.name: one for run in digits for one in run.trainings}
-    used |= {one.name: one for run in images.of(size=3, plain=True) if _is_gaussian(run) for one in run.trainings}
-    return ["## How the networks were trained", "", *(used[name].line() for name in sorted(used)), ""]
-
-
 def page(digits: Runs, images: Runs, numbers: Any) -> str:
     """The whole page."""
     lines = list(lines_of(digits))
     text = [*(mnist(lines, numbers) if lines else []), *cifar(images, numbers)]
-    text += [*intervals(digits), *trainings(digits, images)]
+    shown = [*digits, *threes(images)]
+    text += [*intervals(shown), *how_trained(one for run in shown for one in run.trainings)]
     return HEAD + "\n" + "\n".join(text)
 
 
