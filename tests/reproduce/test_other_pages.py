@@ -52,6 +52,7 @@ def test_rows_without_proof_say_so() -> None:
 
 def test_a_study_is_read_from_the_runs_of_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees = {"base": "default", "k2-max": "patches(default, size=28, resize=32, count=2, reduce=max)"}
+    trees["k10-max-fair"] = "patches(default, size=28, resize=32, count=10, reduce=max)"
     trees["patch-mean"] = "patches(default, size=28, resize=32, count=2, noise=patch)"
     trees["paper-patch-mean"] = "patches(default, size=28, resize=32, count=2, noise=patch, form=paper)"
     for name, tree in trees.items():
@@ -62,15 +63,16 @@ def test_a_study_is_read_from_the_runs_of_its_sweep(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(smooth_reduce_page, "RESULTS", tmp_path)
     (facts,) = smooth_reduce_page.studies().values()
     rows = {row["name"]: row for row in facts["arms"]}
-    assert list(rows) == ["base", "k2-max", "paper-patch-mean", "patch-mean"]
+    assert list(rows) == ["base", "k2-max", "k10-max-fair", "paper-patch-mean", "patch-mean"]
     assert [row["question"] for row in rows.values()] == [
         "base",
         "number of patches, same draws",
+        "number of patches, a quarter of the draws",
         "paper form",
         "noise mode",
     ]
-    assert [row["mode"] for row in rows.values()] == ["-", "input", "patch", "patch"]
-    assert [row["sound"] for row in rows.values()] == [True, True, False, True]
+    assert [row["mode"] for row in rows.values()] == ["-", "input", "input", "patch", "patch"]
+    assert [row["sound"] for row in rows.values()] == [True, True, True, False, True]
     assert rows["patch-mean"]["factor"] == rows["paper-patch-mean"]["factor_left_out"] > 1
     assert rows["k2-max"]["forwards"] == 2 * rows["base"]["forwards"] == 120
     assert "proved is" in "\n".join(smooth_reduce_page.study("digits", facts))
