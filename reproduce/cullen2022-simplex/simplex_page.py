@@ -1,7 +1,6 @@
 """The page of Cullen et al. 2022 (simplex), and the tables and figures of docs/simplex.md.
 
-Two JSON files under results/simplex are made by the programs beside this one, ``failure_rates.py`` by simulation and
-``softmax_bounds.py`` from the counts of a run.
+results/simplex/failure_rates.json is made by ``failure_rates.py`` beside this program, by simulation.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from paper_intervals import MEANT, spanned
 from paper_runs import Run, Runs
 from paper_tables import ROOT, Row, filled, paper, published, section, table
 from paper_trainings import how_trained
-from softmax_bounds import SOFT_BOUNDS, redecided
+from softmax_bounds import SOFT_BOUNDS, redecided, soft_rows
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Comparison, Radii, compare, summarise
@@ -206,12 +205,12 @@ def draws() -> list[str]:
 
 def softmax() -> list[str]:
     """Bounds times mechanisms on softmax means, with the votes of the same network beside them."""
-    content = json.loads((RESULTS / "softmax.json").read_text())
-    inputs = set(RunBounds.load(RESULTS / content["run"]).ids.tolist())
+    run = RunBounds.load(RESULTS / "softmax-1.0")
+    inputs, found = set(run.ids.tolist()), soft_rows(run)
     chosen = ("pixeldp", "analytic_dp", "neyman_pearson")
     rows = []
     for bound, form in SOFT_BOUNDS:
-        own = {r["mechanism"]: r for r in content["rows"] if (r["bound"], r["form"]) == (bound, form)}
+        own = {r["mechanism"]: r for r in found if (r["bound"], r["form"]) == (bound, form)}
         cells = [f"{own[name]['median_radius']:.3f} / {own[name]['above']:.1%}" for name in chosen]
         rows.append(["softmax", f"{bound}, {form}", *cells])
     for name in ("two-sided", "multinomial"):
