@@ -29,11 +29,15 @@ def test_pages_are_made_from_their_runs(folder: str) -> None:
 
 def test_every_paper_has_its_page_its_numbers_and_its_sweeps() -> None:
     assert len(PAGES) == 8, "five papers of the mission, the comparison of norms, the embedded default, what is left"
+    told = (PAPERS / "README.md").read_text(encoding="utf-8").splitlines()
     for folder in set(PAGES) - {"default", "left"}:
         # Yang et al. 2020 publish nothing about MNIST and these networks, with which noise and norm are compared here.
         assert (PAPERS / folder / "published.json").exists() or folder == "yang2020-norms"
         assert (PAPERS / folder / "README.md").exists()
-        assert list((PAPERS / folder).glob("*.yaml"))
+        (row,) = [line for line in told if line.startswith(f"| `{folder}` |")]
+        sweeps = [f"`{file.name}`" for file in (PAPERS / folder).glob("*.yaml")]
+        assert sweeps
+        assert [name for name in sweeps if name not in row] == []
 
 
 def test_the_list_of_the_zoo_is_up_to_date() -> None:
