@@ -19,7 +19,7 @@ ABOUT = (
     "epochs over which an attack, or a term that follows it, grew; objectives without one are not touched by it.",
     "Clipping: of the gradient's norm. Horvath et al. (ensembles) have Nesterov's momentum, Yang et al. 2022 and Jeong",
     "and Shin's public code the plain one; that code also takes a step on each of as many parts of a batch as it has",
-    "noise copies, which none of these trainings did.",
+    "noise copies, which trainings here with batches of 256 did not.",
 )
 
 
