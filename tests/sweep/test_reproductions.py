@@ -27,6 +27,7 @@ def test_the_program_takes_every_job(file: Path, tiny: bool) -> None:
             assert not any(part.startswith("/") for part in word.replace("@", ":").replace("(", ":").split(":")), word
         if job.command == "certify":  # what the files certify must not change with a default
             assert "--noise-form" in job.words, job.name
+            assert not tiny or {"--n", "--stages"} & set(job.words), f"{job.name} draws as many as it would on a GPU"
         if job.command == "train":  # of ten Gaussian ResNet-110 the first was trained so
             gaussian = file.stem == "resnet110-ten" and job.name.startswith("gaussian")
             assert job_of(job.words).job.nesterov is (gaussian or file.stem in NESTEROV), job.name
