@@ -1,4 +1,4 @@
-"""Finished runs by what their configs say, and the trainings behind them by what the zoo says.
+"""Finished runs by what their configs say.
 
 Everything that pages read of a run's config is read here. A page asks for runs by what was certified (training,
 architecture, sigma, procedure, radius, ...), never by a folder's name, so a further run needs no further code.
@@ -6,7 +6,6 @@ architecture, sigma, procedure, radius, ...), never by a folder's name, so a fur
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,62 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-from paper_tables import ROOT
+from paper_trainings import ZOO, Training, read_training
 
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
 from ringfence.models.grammar import Node, as_tree
 from ringfence.store import RunConfig, RunFolder
-
-ZOO = ROOT / "zoo"
-NAMES = {"lenet": "LeNet", "lenet-wide": "wide LeNet"}
-
-
-@final
-@dataclass(frozen=True)
-class Training:
-    """Networks of the zoo, as the settings beside them say; empty where the zoo does not know them."""
-
-    name: str
-    settings: dict[str, Any]
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """Objective, epochs, schedule and the rest."""
-        return dict(self.settings.get("plan", {}))
-
-    @property
-    def objective(self) -> dict[str, Any]:
-        """Its name and settings."""
-        return dict(self.plan.get("objective", {}))
-
-    @property
-    def kind(self) -> str:
-        """What the members were trained with; of a fine-tuning DRT and its base: ``drt-gaussian``."""
-        base = self.objective.get("base")
-        return str(self.objective.get("name", "")) + (f"-{base['name']}" if base else "")
-
-    @property
-    def architecture(self) -> str:
-        """As papers write it: ResNet110."""
-        arch = str(self.settings.get("arch", ""))
-        return NAMES.get(arch, arch.replace("resnet", "ResNet"))
-
-    def line(self) -> str:
-        """One line that says how it was made."""
-        if not self.settings:
-            return f"- `{self.name}`: not in the zoo."
-        arch = f"{self.settings['members']} {self.settings['arch']}"
-        if (noise := self.plan.get("noise", "gaussian")) != "gaussian":
-            arch += f"; {noise} noise"
-        return f"- `{self.name}`: {arch}; {told(self.plan)}, {self.plan['precision']}, seeds from {self.plan['seed']}."
-
-
-def told(plan: dict[str, Any]) -> str:
-    """Objective, epochs, learning rate and batch of a training."""
-    objective = ", ".join(f"{key}={value}" for key, value in plan["objective"].items())
-    steps = plan["schedule"]
-    rate = f"{steps['lr']:g} x {steps['factor']:g} every {steps['every']}"
-    return f"{objective}; {plan['epochs']} epochs, lr {rate}, batch {plan['batch']}"
 
 
 @final
@@ -238,12 +186,6 @@ class Run:
         if key not in self._known:
             self._known[key] = {one.lane or "main": one for one in metrics_by_lane(self.folder, radii)}
         return self._known[key]
-
-
-def read_training(zoo: Path, name: str) -> Training:
-    """Its settings, if the zoo has them."""
-    file = zoo / name / "config.json"
-    return Training(name, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {})
 
 
 @final

@@ -65,7 +65,7 @@ def keep(work: Path, zoo: Path | None, results: Path | None, members: Mapping[st
 
 
 RESULTS = {"yang2020-norms": "norms", "cullen2022-simplex": "simplex", "patches": "smooth_reduce/{task}"}
-RESULTS |= {"video": "smooth_reduce/video"}
+RESULTS |= {"video": "smooth_reduce/video", "aces": "cifar10"}
 """Folders and files of reproduce/ whose runs are kept under another name than their zoo's; task: how a run's begins."""
 
 
@@ -87,9 +87,14 @@ def keep_sweep(sweep: Sweep, wanted: set[Path], root: Path, members: Mapping[str
     trainings = [job for job in sweep.jobs if job.command == "train"]
     hashes = {job.name: 0 for job in trainings if job.out not in wanted}
     zoo = root / trainings[0].out.parent if trainings else None
-    usual = RESULTS.get(sweep.file.resolve().parent.name, zoo.name if zoo is not None else sweep.file.stem)
-    named = RESULTS.get(sweep.file.stem, usual)
-    return keep(sweep.work.path, zoo, root / "results" / named, {**hashes, **members}, pictures)
+    return keep(sweep.work.path, zoo, root / "results" / results_of(sweep), {**hashes, **members}, pictures)
+
+
+def results_of(sweep: Sweep) -> str:
+    """The folder of results/ that its runs are kept in."""
+    zoos = [job.out.parent.name for job in sweep.jobs if job.command == "train"]
+    usual = RESULTS.get(sweep.file.resolve().parent.name, zoos[0] if zoos else sweep.file.stem)
+    return RESULTS.get(sweep.file.stem, usual)
 
 
 def main() -> None:

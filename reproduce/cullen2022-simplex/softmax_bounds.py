@@ -1,15 +1,9 @@
-"""Every bound and mechanism on the counts of one softmax run, into results/simplex/softmax.json.
-
-python reproduce/cullen2022-simplex/softmax_bounds.py RUN
-"""
+"""Stored counts under other procedures and bounds: every bound and mechanism on those of one softmax run."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +15,6 @@ from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
 from ringfence.store.config import ProcedureConfig, given_in, procedure_in
 
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "simplex"
 SOFT_BOUNDS = (("betting", "sound"), ("bernstein", "sound"), ("hoeffding", "sound"), ("hoeffding", "paper"))
 
 
@@ -37,9 +30,8 @@ def redecided(
     return RunBounds(name, config, [replace(one, radii=own) for one, own in zip(records, radii, strict=True)])
 
 
-def study_softmax(path: Path) -> None:
-    """Every bound and mechanism on the counts of one softmax run, into softmax.json; the draws are the same for all."""
-    run = RunBounds.load(path)
+def soft_rows(run: RunBounds) -> list[dict[str, Any]]:
+    """Every bound and mechanism on the counts of one softmax run; the draws are the same for all."""
     rows = []
     for bound, form in SOFT_BOUNDS:
         settings = run.config.procedure.settings | {"bound": bound, "form": form}
@@ -48,12 +40,6 @@ def study_softmax(path: Path) -> None:
         again = redecided(run, f"{bound}, {form}", run.config.procedure.name, settings, records)
         for one in mechanisms_named("all"):
             radius = again.radius(one)
-            shown = {"median_radius": float(np.median(radius)), "mean_radius": float(radius.mean())}
-            of = {"bound": bound, "form": form, "mechanism": one.name}
-            rows.append({**of, **shown, "above": float(np.mean(radius > 0.05))})
-    content = {"run": path.name, "sigma": run.sigma, "n": run.n, "inputs": len(run), "top_1": run.top_1, "rows": rows}
-    (RESULTS / "softmax.json").write_text(json.dumps(content, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    study_softmax(Path(sys.argv[1]))
+            shown = {"median_radius": float(np.median(radius)), "above": float(np.mean(radius > 0.05))}
+            rows.append({"bound": bound, "form": form, "mechanism": one.name, **shown})
+    return rows

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from paper_intervals import intervals
 from paper_runs import Run, Runs
 from paper_tables import ROOT, Row, headed, percents, section, table
+from paper_trainings import how_trained
 
 from ringfence.mechanisms import default_mechanism
 from ringfence.stats import NoiseLaw
@@ -109,11 +111,9 @@ def part(name: str, runs: Sequence[Run]) -> list[str]:
         "One network and one sigma a row: what a user has who must choose before he knows the radius. Form: exact",
         "noise lies on the lattice of the 8-bit images, float noise does not ([noise](../../docs/noise.md)).",
     ]
-    lines = list(dict.fromkeys(one.line() for run in runs for one in run.trainings))
     return [
         *section(f"{NAMES[name]}: best per radius", envelope, best(runs, radii)),
         *section(f"{NAMES[name]}: single runs", alone, singles(runs, radii)),
-        *section(f"{NAMES[name]}: trainings", ["Made by:"], lines),
     ]
 
 
@@ -124,7 +124,9 @@ def page(runs: Runs, others: Runs = NONE) -> str:
     if not chosen:
         return "\n".join([HEAD, "", NOTHING, ""])
     by_data = {name: [run for run in chosen if run.data == name] for name in RADII}
-    return "\n".join([HEAD, "", *(line for name, own in by_data.items() if own for line in part(name, own))])
+    lines = [line for name, own in by_data.items() if own for line in part(name, own)]
+    lines += [*intervals(chosen), *how_trained(one for run in chosen for one in run.trainings)]
+    return "\n".join([HEAD, "", *lines])
 
 
 def certificates() -> list[dict[str, float | str]]:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import smooth_reduce_page
+from aces_page import found as aces_runs
+from aces_page import grid
 from diversity_page import ORDER, row_name
 from histograms import histogram
-from paper_runs import Run
+from paper_runs import Run, Runs
+from paper_tables import published
 from smooth_reduce_page import claimed, largest_average, linear_example, study_table
 from typer.testing import CliRunner
 
@@ -52,6 +55,7 @@ def test_rows_without_proof_say_so() -> None:
 
 def test_a_study_is_read_from_the_runs_of_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees = {"base": "default", "k2-max": "patches(default, size=28, resize=32, count=2, reduce=max)"}
+    trees["k10-max-fair"] = "patches(default, size=28, resize=32, count=10, reduce=max)"
     trees["patch-mean"] = "patches(default, size=28, resize=32, count=2, noise=patch)"
     trees["paper-patch-mean"] = "patches(default, size=28, resize=32, count=2, noise=patch, form=paper)"
     for name, tree in trees.items():
@@ -62,15 +66,16 @@ def test_a_study_is_read_from_the_runs_of_its_sweep(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(smooth_reduce_page, "RESULTS", tmp_path)
     (facts,) = smooth_reduce_page.studies().values()
     rows = {row["name"]: row for row in facts["arms"]}
-    assert list(rows) == ["base", "k2-max", "paper-patch-mean", "patch-mean"]
+    assert list(rows) == ["base", "k2-max", "k10-max-fair", "paper-patch-mean", "patch-mean"]
     assert [row["question"] for row in rows.values()] == [
         "base",
         "number of patches, same draws",
+        "number of patches, a quarter of the draws",
         "paper form",
         "noise mode",
     ]
-    assert [row["mode"] for row in rows.values()] == ["-", "input", "patch", "patch"]
-    assert [row["sound"] for row in rows.values()] == [True, True, False, True]
+    assert [row["mode"] for row in rows.values()] == ["-", "input", "input", "patch", "patch"]
+    assert [row["sound"] for row in rows.values()] == [True, True, True, False, True]
     assert rows["patch-mean"]["factor"] == rows["paper-patch-mean"]["factor_left_out"] > 1
     assert rows["k2-max"]["forwards"] == 2 * rows["base"]["forwards"] == 120
     assert "proved is" in "\n".join(smooth_reduce_page.study("digits", facts))
@@ -106,3 +111,16 @@ def test_histograms_count_every_draw_of_the_two_top_classes() -> None:
     for panel in found["panels"].values():
         assert [sum(counts) for counts in panel["counts"]] == [1000, 1000]
         assert panel["means"][0] > panel["means"][1]
+
+
+def test_networks_at_other_noise_stand_beside_the_papers() -> None:
+    """The grid is of runs with n = 10,000; one of table 8, at theta 1, serves as well."""
+    root = Path(__file__).resolve().parents[2]
+    runs, numbers = Runs.under(root / "results" / "cifar10"), published(root / "reproduce" / "horvath2022-aces")
+    (run,) = [one for one in aces_runs(runs, 100_000) if one.name == "aces-gaussian-0.25"]
+    lines = grid([run], numbers)
+    alone = next(one for one in runs if one.name == "gaussian-lanes-0.25").lanes((0.5,))["member-1"]
+    assert lines[-3].startswith("| gaussian, ResNet20 | 0.25 | 0.25 | 80.6 | 0.431 |")
+    assert lines[-3].split(" | ")[8] == f"{100 * alone.certified_accuracy[0.5]:.1f}"
+    assert lines[-2].startswith("| *paper, smoothadv, ResNet110, table 15* | *0.25* | *0.25* | *74.0* | *0.546* |")
+    assert grid([], numbers) == []

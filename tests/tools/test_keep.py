@@ -71,3 +71,17 @@ def test_weights_are_kept_while_a_job_that_is_not_kept_needs_them(
     assert weights() == ["net-2"], "once its run is kept, a network's hash is enough"
     assert len(read_sums(tmp_path / "zoo" / "z" / "tried")) == 1
     assert [job.name for job in sweep.jobs if not job.done][-1] == "run-2"
+
+
+def test_no_run_is_taken_for_that_of_another_sweep(tool: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    """Jobs are done whose runs results/ has under their names, wherever: so names must not stand for two things."""
+    keep = tool("keep")
+    root = Path(__file__).resolve().parents[2]
+    kept = {path.parent.name: path.parents[1] for path in (root / "results").rglob("summary.json")}
+    found = 0
+    for sweep in [keep.read(file, tmp_path) for file in sorted(root.glob("reproduce/*/*.yaml"))]:
+        for job in [one for one in sweep.jobs if one.command != "train" and one.name in kept]:
+            place = keep.results_of(sweep).format(task=job.name.partition("-")[0])
+            assert kept[job.name] == root / "results" / place, job.name
+            found += 1
+    assert found > 100
