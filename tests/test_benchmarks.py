@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,8 +115,11 @@ def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     """Cases are measured one by one, in many sittings."""
     script, results = ROOT / "benchmarks" / "gpu_limits.py", tmp_path / "gpu_limits.json"
     earlier = json.loads((RESULTS / "gpu_limits.json").read_text())
+    for one in earlier["measurements"]["networks"]:
+        one["forms"].pop("joined, all as one picture", None)
+    (tmp_path / "earlier.json").write_text(json.dumps(earlier))
     words = ["--quick", "--device", "cpu", "--only", "resnet50-picture", "--out", str(tmp_path)]
-    done = run(script, *words, "--keep", str(RESULTS / "gpu_limits.json"))
+    done = run(script, *words, "--keep", str(tmp_path / "earlier.json"))
     assert done.returncode == 0, done.stderr
     now, before = (one["measurements"] for one in (json.loads(results.read_text()), earlier))
     (found,) = [one for one in now["networks"] if one["network"] == "resnet50"]
@@ -126,6 +130,22 @@ def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     assert {name: one for name, one in now.items() if name != "networks"} == {
         name: one for name, one in before.items() if name != "networks"
     }
+
+
+def test_commands_that_are_timed_find_what_the_benchmark_finds(tmp_path: Path) -> None:
+    """They run in a folder of their own, and the search path of who measures may be relative to another."""
+    (tmp_path / "lib").mkdir()
+    mark = "import os\nopen(os.environ['FOUND_BY'], 'a').write('one\\n')\n"
+    (tmp_path / "lib" / "sitecustomize.py").write_text(mark)
+    path = os.pathsep.join(["lib", *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = {**os.environ, "PYTHONPATH": path, "FOUND_BY": str(tmp_path / "found")}
+    words = ["--quick", "--device", "cpu", "--only", "start-fused", "--out", str(tmp_path)]
+    script = [sys.executable, str(ROOT / "benchmarks" / "gpu_limits.py")]
+    done = subprocess.run([*script, *words], cwd=tmp_path, env=given, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    starts = json.loads((tmp_path / "gpu_limits.json").read_text())["measurements"]["starts"]
+    assert [one["start"] for one in starts] == [f"ResNet-110, fused, {turn}" for turn in ("first", "second")]
+    assert len((tmp_path / "found").read_text().split()) >= 3  # the benchmark, and both commands
 
 
 def test_what_the_watch_costs_is_measured_without_a_gpu_too(tmp_path: Path) -> None:
