@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -109,6 +110,35 @@ def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -
     assert left["rows"] == [anew]
     assert left["environment"].keys() == second["environment"].keys()
     assert second["measurements"]["logs"] == first["measurements"]["logs"]
+
+
+WAITING = """import json, sys, time
+def row(name): print("ROW", json.dumps({"case": "one", "row": name}), flush=True)
+sys.stdin.readline()
+row("first")
+for _ in range(600):
+    try:
+        if "first" in open(sys.argv[1]).read(): break
+    except FileNotFoundError: pass
+    time.sleep(0.1)
+else: sys.exit("the first row was not written while the second was measured")
+row("second")
+"""
+
+
+def test_rows_of_training_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case may be ended in the middle, with what measures it."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu_training
+
+    words = [sys.executable, "-c", WAITING, str(tmp_path / "gpu_training_rows.json")]
+    process = subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    monkeypatch.setattr(gpu_training, "started", lambda *given: process)
+    options = argparse.Namespace(cache=tmp_path, out=tmp_path, limit=300.0, compile_limit=0.0, batch=4)
+    case = argparse.Namespace(compiles=False, arch="")
+    monkeypatch.setattr(gpu_training, "complaint", lambda *given: None)
+    with process:
+        assert [one["row"] for one in gpu_training.measured(options, {"one": case})] == ["first", "second"]
 
 
 def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
