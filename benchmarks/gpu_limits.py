@@ -310,7 +310,10 @@ def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse
         which, _, key = name.rpartition("-")
         before = next((one for one in measured.get("networks", []) if one["network"] == which), {"forms": {}})
         found = {**one_network(which, key, options), **today}
-        entry = {**before, "network": which, "forms": {**before["forms"], FORMS[key]: found}}
+        dated = {
+            form: {"date": before["date"], **of} for form, of in before["forms"].items()
+        }  # each its own from now on
+        entry = {**before, "network": which, "forms": {**dated, FORMS[key]: found}}
         if key == "joined" or "certified" not in entry:
             entry |= {"form": FORMS[key], "certified": found["certified"], **today}
         measured["networks"] = merged(measured.get("networks", []), [entry], "network")

@@ -162,6 +162,19 @@ def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     }
 
 
+def test_forms_that_are_not_measured_again_keep_their_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu_limits
+
+    monkeypatch.setattr(gpu_limits, "one_network", lambda *given: {"rate": 2.0, "certified": 3.0, "profile": {}})
+    earlier = {"network": "resnet50", "date": "2026-01-02", "form": "compiled", "certified": 1.0}
+    measured = {"networks": [{**earlier, "forms": {"compiled": {"rate": 1.0}}}]}
+    gpu_limits.measure("resnet50-joined", measured, tmp_path, argparse.Namespace())
+    (one,) = measured["networks"]
+    assert one["forms"]["compiled"] == {"rate": 1.0, "date": "2026-01-02"}
+    assert one["forms"]["joined"]["date"] == one["date"] > "2026-01-02"
+
+
 def test_commands_that_are_timed_find_what_the_benchmark_finds(tmp_path: Path) -> None:
     """They run in a folder of their own, and the search path of who measures may be relative to another."""
     (tmp_path / "lib").mkdir()
