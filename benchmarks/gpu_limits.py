@@ -181,11 +181,17 @@ def laid_out(folder: Path, options: argparse.Namespace) -> None:
     np.savez(folder / "large.npz", x=pictures, y=generator.integers(0, 1000, 16))
 
 
+def elsewhere() -> dict[str, str]:
+    """What a program sees that runs in another folder: the search path may hold relative ones."""
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(one).resolve()) for one in path if one)}
+
+
 def command(folder: Path, *words: str) -> dict[str, float]:
     """Stamps of a command, in seconds after it was called."""
     begun = time.time()
     program = [sys.executable, "-c", COMMAND, str(begun), *words]
-    done = subprocess.run(program, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(program, cwd=folder, env=elsewhere(), check=True, stdout=subprocess.PIPE, text=True)
     return {**json.loads(done.stdout.splitlines()[-1]), "all": time.time() - begun}
 
 
@@ -229,7 +235,7 @@ def sweeps(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     inputs, n = (12, 100) if options.quick else (360, 10_000)
     begin = time.perf_counter()
     sweep = [sys.executable, "-m", "ringfence", "sweep", "sweep.yaml", "--out", "swept", "--side-by-side", "3"]
-    subprocess.run(sweep, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(sweep, cwd=folder, env=elsewhere(), check=True, stdout=subprocess.DEVNULL)
     several = time.perf_counter() - begin
     large = command(folder, *certify(options), *SMALL, "--n", str(n), "--limit", str(inputs), "--out", "large")
     return {"sweep": several, "large": large["all"], "draws": inputs * (n + 100), "load": os.getloadavg()[0]}
@@ -307,7 +313,10 @@ def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse
         which, _, key = name.rpartition("-")
         before = next((one for one in measured.get("networks", []) if one["network"] == which), {"forms": {}})
         found = {**one_network(which, key, options), **today}
-        entry = {**before, "network": which, "forms": {**before["forms"], FORMS[key]: found}}
+        dated = {
+            form: {"date": before["date"], **of} for form, of in before["forms"].items()
+        }  # each its own from now on
+        entry = {**before, "network": which, "forms": {**dated, FORMS[key]: found}}
         planned = key in ("joined", "autotuned") and found["certified"] > before.get("certified", 0)
         if planned or before.get("form") in (None, FORMS[key]):
             entry |= {"form": FORMS[key], "certified": found["certified"], **today}

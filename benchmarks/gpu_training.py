@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -135,22 +136,21 @@ def prepared(options: argparse.Namespace, cases: dict[str, Any], until: float) -
         process.wait()
 
 
-def rows_of(process: subprocess.Popen[str], until: float) -> list[dict[str, Any]]:
-    """Let a waiting process measure; its rows, printed as they come. It is ended at the limit."""
+def rows_of(process: subprocess.Popen[str], until: float) -> Iterator[dict[str, Any]]:
+    """Let a waiting process measure; its rows as they come, printed. It is ended at the limit."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("go\n")
     process.stdin.flush()
     stop = threading.Timer(max(0.0, until - time.monotonic()), process.kill)
     stop.start()
-    found = []
     for line in process.stdout:
         if line.startswith(MARK):
-            found.append(json.loads(line.removeprefix(MARK)))
-            print(shown(found[-1]), flush=True)
+            found = json.loads(line.removeprefix(MARK))
+            print(shown(found), flush=True)
+            yield found
     process.wait()
     stop.cancel()
-    return found
 
 
 def shown(one: dict[str, Any]) -> str:
@@ -177,7 +177,7 @@ def measured(options: argparse.Namespace, chosen: dict[str, Any]) -> list[dict[s
         folder.mkdir(parents=True, exist_ok=True)
     waiting = {name: started(options, name, False, 6) for name in chosen}
     rows: list[dict[str, Any]] = []
-    today = datetime.now(UTC).date().isoformat()
+    today, machine = datetime.now(UTC).date().isoformat(), where()
     try:
         prepared(options, chosen, begin + options.compile_limit)
         for name, process in waiting.items():
@@ -185,13 +185,14 @@ def measured(options: argparse.Namespace, chosen: dict[str, Any]) -> list[dict[s
                 print(f"{name}: no time left", flush=True)
                 continue
             turn = time.monotonic()
-            rows += [{**one, "measured": today} for one in rows_of(process, begin + options.limit)]
+            for one in rows_of(process, begin + options.limit):
+                rows.append({**one, "measured": today})
+                # What is measured stays, whatever ends this process.
+                told = {"batch": options.batch, "rows": rows, "environment": machine}
+                (options.out / "gpu_training_rows.json").write_text(json.dumps(told) + "\n")
             print(f"{name:>20} took {time.monotonic() - turn:.0f} s, code {process.returncode}", flush=True)
             if process.returncode:
                 complaint(options, name, False)
-            # What is measured stays, whatever ends this process.
-            told = {"batch": options.batch, "rows": rows, "environment": where()}
-            (options.out / "gpu_training_rows.json").write_text(json.dumps(told) + "\n")
     finally:
         for process in waiting.values():
             process.kill()

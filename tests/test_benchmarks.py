@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -112,13 +114,45 @@ def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -
     assert second["measurements"]["logs"] == first["measurements"]["logs"]
 
 
+WAITING = """import json, sys, time
+def row(name): print("ROW", json.dumps({"case": "one", "row": name}), flush=True)
+sys.stdin.readline()
+row("first")
+for _ in range(600):
+    try:
+        if "first" in open(sys.argv[1]).read(): break
+    except FileNotFoundError: pass
+    time.sleep(0.1)
+else: sys.exit("the first row was not written while the second was measured")
+row("second")
+"""
+
+
+def test_rows_of_training_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case may be ended in the middle, with what measures it."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu_training
+
+    words = [sys.executable, "-c", WAITING, str(tmp_path / "gpu_training_rows.json")]
+    process = subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    monkeypatch.setattr(gpu_training, "started", lambda *given: process)
+    options = argparse.Namespace(cache=tmp_path, out=tmp_path, limit=300.0, compile_limit=0.0, batch=4)
+    case = argparse.Namespace(compiles=False, arch="")
+    monkeypatch.setattr(gpu_training, "complaint", lambda *given: None)
+    with process:
+        assert [one["row"] for one in gpu_training.measured(options, {"one": case})] == ["first", "second"]
+
+
 @pytest.mark.slow
 def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     """Cases are measured one by one, in many sittings."""
     script, results = ROOT / "benchmarks" / "gpu_limits.py", tmp_path / "gpu_limits.json"
     earlier = json.loads((RESULTS / "gpu_limits.json").read_text())
+    for one in earlier["measurements"]["networks"]:
+        one["forms"].pop("joined, all as one picture", None)
+    (tmp_path / "earlier.json").write_text(json.dumps(earlier))
     words = ["--quick", "--device", "cpu", "--only", "resnet50-picture", "--out", str(tmp_path)]
-    done = run(script, *words, "--keep", str(RESULTS / "gpu_limits.json"))
+    done = run(script, *words, "--keep", str(tmp_path / "earlier.json"))
     assert done.returncode == 0, done.stderr
     now, before = (one["measurements"] for one in (json.loads(results.read_text()), earlier))
     (found,) = [one for one in now["networks"] if one["network"] == "resnet50"]
@@ -129,6 +163,36 @@ def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     assert {name: one for name, one in now.items() if name != "networks"} == {
         name: one for name, one in before.items() if name != "networks"
     }
+
+
+def test_forms_that_are_not_measured_again_keep_their_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu_limits
+
+    monkeypatch.setattr(gpu_limits, "one_network", lambda *given: {"rate": 2.0, "certified": 3.0, "profile": {}})
+    earlier = {"network": "resnet50", "date": "2026-01-02", "form": "compiled", "certified": 1.0}
+    measured = {"networks": [{**earlier, "forms": {"compiled": {"rate": 1.0}}}]}
+    gpu_limits.measure("resnet50-joined", measured, tmp_path, argparse.Namespace())
+    (one,) = measured["networks"]
+    assert one["forms"]["compiled"] == {"rate": 1.0, "date": "2026-01-02"}
+    assert one["forms"]["joined"]["date"] == one["date"] > "2026-01-02"
+
+
+@pytest.mark.slow
+def test_commands_that_are_timed_find_what_the_benchmark_finds(tmp_path: Path) -> None:
+    """They run in a folder of their own, and the search path of who measures may be relative to another."""
+    (tmp_path / "lib").mkdir()
+    mark = "import os\nopen(os.environ['FOUND_BY'], 'a').write('one\\n')\n"
+    (tmp_path / "lib" / "sitecustomize.py").write_text(mark)
+    path = os.pathsep.join(["lib", *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = {**os.environ, "PYTHONPATH": path, "FOUND_BY": str(tmp_path / "found")}
+    words = ["--quick", "--device", "cpu", "--only", "start-fused", "--out", str(tmp_path)]
+    script = [sys.executable, str(ROOT / "benchmarks" / "gpu_limits.py")]
+    done = subprocess.run([*script, *words], cwd=tmp_path, env=given, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    starts = json.loads((tmp_path / "gpu_limits.json").read_text())["measurements"]["starts"]
+    assert [one["start"] for one in starts] == [f"ResNet-110, fused, {turn}" for turn in ("first", "second")]
+    assert len((tmp_path / "found").read_text().split()) >= 3  # the benchmark, and both commands
 
 
 @pytest.mark.slow

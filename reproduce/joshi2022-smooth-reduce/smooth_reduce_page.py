@@ -92,16 +92,17 @@ def study(name: str, facts: dict[str, Any]) -> list[str]:
     base = rows["base"]["acr"]
     sound = {name: row for name, row in rows.items() if row["sound"] and name != "base"}
     fair = {name: row for name, row in sound.items() if row["forwards"] <= 1.05 * rows["base"]["forwards"]}
-    best_name, best = max(fair.items(), key=lambda pair: pair[1]["acr"])
-    any_name, any_best = max(sound.items(), key=lambda pair: pair[1]["acr"])
     data = facts["data"].partition(":")[0]
     what = f"model `{facts['model']}`, data `{data}`, sigma {facts['sigma']:g}, {rows['base']['inputs']} inputs"
-    said = (
-        f"At equal compute the best sound form is `{best_name}` with ACR {best['acr']:.3f}, "
-        f"{beside(best['acr'], base)} the base's {base:.3f}; with as many draws as the base, and so k times its "
-        f"forwards, `{any_name}` reaches {any_best['acr']:.3f}, {beside(any_best['acr'], base)} it."
-    )
-    lines = [f"## {name}: {what}", "", *study_table(facts["arms"]), "", said]
+    lines = [f"## {name}: {what}", "", *study_table(facts["arms"]), ""]
+    if fair:  # a sweep may not have come so far
+        best_name, best = max(fair.items(), key=lambda pair: pair[1]["acr"])
+        any_name, any_best = max(sound.items(), key=lambda pair: pair[1]["acr"])
+        lines.append(
+            f"At equal compute the best sound form is `{best_name}` with ACR {best['acr']:.3f}, "
+            f"{beside(best['acr'], base)} the base's {base:.3f}; with as many draws as the base, and so k times its "
+            f"forwards, `{any_name}` reaches {any_best['acr']:.3f}, {beside(any_best['acr'], base)} it."
+        )
     if "paper-patch-mean" in rows and "patch-mean" in rows:
         claimed, worth = rows["paper-patch-mean"]["acr"], rows["patch-mean"]["acr"]
         lines.append(f"The published radii (`paper-patch-mean`) average {claimed:.3f}; proved is {worth:.3f}.")

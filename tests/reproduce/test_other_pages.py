@@ -79,6 +79,9 @@ def test_a_study_is_read_from_the_runs_of_its_sweep(tmp_path: Path, monkeypatch:
     assert rows["patch-mean"]["factor"] == rows["paper-patch-mean"]["factor_left_out"] > 1
     assert rows["k2-max"]["forwards"] == 2 * rows["base"]["forwards"] == 120
     assert "proved is" in "\n".join(smooth_reduce_page.study("digits", facts))
+    begun = {**facts, "arms": facts["arms"][:2]}  # a sweep that was stopped before anything at equal compute
+    assert "equal compute" in "\n".join(smooth_reduce_page.study("digits", facts))
+    assert "equal compute" not in "\n".join(smooth_reduce_page.study("digits", begun))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,142 @@
+"""What is left to measure on a lent GPU (docs/decisions/0017-limits-of-one-gpu.md), one step after the other.
+
+    python benchmarks/gpu_sitting.py --seconds 570 --out OUT [STEP ...]
+
+A step begins only if there is time for it, and is ended at its limit. What it measured is copied to OUT behind every
+step and noted in --work, where the same command finds it: it goes on with the steps that are left. What is measured is
+put among the results of results/benchmarks, or of the steps before. Needs no library itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TRAINED = "drt-resnet20,gaussian-resnet110"
+
+
+@dataclass(frozen=True)
+class Step:
+    """words: of Python, {work}: the folder of results, {kept}: the latest result of that name; result: what comes back.
+
+    least: seconds without which it is not begun; most: it is ended then. beside: runs meanwhile, for its caches alone.
+    """
+
+    words: str
+    result: str
+    least: int
+    most: int
+    beside: str = ""
+
+
+LIMITS = "benchmarks/gpu_limits.py --out {work} --keep {kept} --only"
+COMPOSED = "benchmarks/gpu.py --out {work} --keep {kept} --only ensembles"
+TRAINING = "benchmarks/gpu_training.py --out {work}"
+STEPS = {
+    "tests": Step(
+        "-m pytest -o addopts=--import-mode=importlib -p no:cacheprovider -rsf --junitxml={work}/tests.xml"
+        " tests/gpu/test_prepared_cuda.py tests/gpu/test_training_cuda.py",
+        "tests.xml",
+        150,
+        300,
+        beside=f"{TRAINING}/ready --cases {TRAINED} --limit 0 --compile-limit 280",
+    ),
+    "drt": Step(
+        f"{TRAINING}/drt --cases rate,drt-resnet20 --beside= --profile drt-resnet20 --limit 170 --compile-limit 120",
+        "drt/gpu_training_rows.json",
+        120,
+        200,
+    ),
+    "ten": Step(
+        f"{TRAINING}/ten --cases gaussian-resnet110 --brief --beside 10 --limit 190 --compile-limit 100",
+        "ten/gpu_training_rows.json",
+        120,
+        220,
+    ),
+    "networks": Step(f"{LIMITS} resnet50-joined,resnet50-picture,vit-b-16-joined", "gpu_limits.json", 120, 220),
+    "consensus": Step(f"{COMPOSED} --forms compiled --classifiers consensus --repetitions 1", "gpu.json", 100, 180),
+    "patches": Step(f"{COMPOSED} --forms compiled,fused --classifiers patches", "gpu.json", 80, 150),
+    "sweep": Step(f"{LIMITS} sweep", "gpu_limits.json", 50, 100),  # the kernels were compiled by the tests
+    "starts": Step(f"{LIMITS} start", "gpu_limits.json", 120, 240),
+}
+
+
+def words_of(text: str, step: Step, work: Path) -> list[str]:
+    """A step's command: what is measured is put among the latest result."""
+    newest = next(
+        (one for one in (work / step.result, ROOT / "results" / "benchmarks" / step.result) if one.exists()), None
+    )
+    text = text if newest is not None else text.replace("--keep {kept}", "")
+    return [sys.executable, *(word.format(work=work, kept=newest) for word in text.split())]
+
+
+def begun(words: Sequence[str], quiet: bool = False) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that all of it can be ended."""
+    told = subprocess.DEVNULL if quiet else None
+    return subprocess.Popen(words, cwd=ROOT, start_new_session=True, stdout=told, stderr=told)
+
+
+def ended(process: subprocess.Popen[bytes], until: float) -> int:
+    """Its code; at the limit it is killed with all that it started."""
+    try:
+        return process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+def copied(work: Path, out: Path) -> None:
+    """What came out so far, under names that say whose it is."""
+    out.mkdir(parents=True, exist_ok=True)
+    for result in {step.result for step in STEPS.values()}:
+        if (work / result).exists():
+            shutil.copy(work / result, out / result.replace("/", "-"))
+
+
+def run(names: Sequence[str], work: Path, out: Path, seconds: float) -> list[str]:
+    """Take the steps that are not done as far as the time goes; those that are left."""
+    over = time.monotonic() + seconds
+    work.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        step, mark = STEPS[name], work / f"{name}.done"
+        if mark.exists() or over - time.monotonic() < step.least:
+            continue
+        turn = time.monotonic()
+        until = min(turn + step.most, over)
+        beside = begun(words_of(step.beside, step, work), quiet=True) if step.beside else None
+        code = ended(begun(words_of(step.words, step, work)), until)
+        if beside is not None:
+            ended(beside, until)
+        if code >= 0 or until < over:  # what had no time is taken again
+            mark.write_text(f"{code}\n")
+        print(f"== {name}: code {code} after {time.monotonic() - turn:.0f} s", flush=True)
+        copied(work, out)
+    copied(work, out)
+    return [name for name in names if not (work / f"{name}.done").exists()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"of {', '.join(STEPS)}; all, without any")
+    parser.add_argument("--seconds", type=float, default=570.0, help="for everything")
+    parser.add_argument("--out", type=Path, required=True, help="where results are copied to")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "sitting", help="where they are made")
+    options = parser.parse_args()
+    if unknown := [one for one in options.steps if one not in STEPS]:
+        parser.error(f"unknown {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    left = run(options.steps, options.work.resolve(), options.out, options.seconds)
+    print(f"left: {' '.join(left)}" if left else "all steps are done", flush=True)
+    return 3 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
