@@ -313,9 +313,8 @@ def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse
         which, _, key = name.rpartition("-")
         before = next((one for one in measured.get("networks", []) if one["network"] == which), {"forms": {}})
         found = {**one_network(which, key, options), **today}
-        dated = {
-            form: {"date": before["date"], **of} for form, of in before["forms"].items()
-        }  # each its own from now on
+        # Each form has its own date from now on.
+        dated = {form: {"date": before["date"], **of} for form, of in before["forms"].items()}
         entry = {**before, "network": which, "forms": {**dated, FORMS[key]: found}}
         planned = key in ("joined", "autotuned") and found["certified"] > before.get("certified", 0)
         if planned or before.get("form") in (None, FORMS[key]):
