@@ -145,6 +145,7 @@ def test_needs_that_nobody_makes_are_told(sweep: Read) -> None:
 
 def test_trainings_made_elsewhere_are_found_in_zoos(sweep: Read, tmp_path: Path) -> None:
     (tmp_path / "zoo" / "cifar10" / "net").mkdir(parents=True)
+    (tmp_path / "zoo" / "cifar10" / "net" / "final-0.safetensors").touch()
     (tmp_path / "zoo" / "mnist").mkdir()
     (tmp_path / "zoo" / "mnist" / "lone.safetensors").touch()
     text = "certify: [{name: a, settings: {x: 'soft(zoo:cifar10/net:0, zoo:mnist/lone)'}}]"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, DataError
 from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
 from ringfence.sweep.worker import Worker
 
@@ -178,6 +180,7 @@ def test_the_work_folder_leads_to_the_data_and_holds_trainings_made_elsewhere(tm
     zoo = tmp_path / "zoo" / "mnist"
     (zoo / "net").mkdir(parents=True)
     (zoo / "net" / "config.json").write_text("{}")
+    (zoo / "net" / "final-0.safetensors").write_text("weights")
     (zoo / "lone.safetensors").write_text("weights")
     work = SweepFolder(tmp_path / "work")
     for name in ("old", "new"):
@@ -246,3 +249,37 @@ def test_what_is_kept_is_done(sweep: Read, tmp_path: Path) -> None:
     assert [job.key for job in adopted] == ["train a", "train b", "certify r"]
     assert (found.work.path / "zoo" / "sweep" / "b" / "config.json").exists(), "what is needed is copied"
     assert [job.key for job in found.jobs if not job.done] == ["train c", "certify s"]
+
+
+def test_a_folder_without_weights_is_no_training(sweep: Read, tmp_path: Path) -> None:
+    """A copy may take folders and no files, or be broken off: what lies elsewhere is taken, here and the next time."""
+    empty, whole, given = tmp_path / "zoo", tmp_path / "carried" / "zoo", Path("z/net")
+    (empty / given).mkdir(parents=True)
+    (whole / given).mkdir(parents=True)
+    (whole / given / "final-0.safetensors").write_text("weights")
+    found = sweep("certify: [{name: r, settings: {x: 'zoo:z/net:0'}}]", zoos=[empty, whole])
+    (found.work.path / "zoo" / given).mkdir(parents=True)
+    (found.work.path / "zoo" / given / "config.json").write_text("{}")
+    found.work.prepare(tmp_path, None, found.given, [empty, whole])
+    assert (found.work.path / "zoo" / given / "final-0.safetensors").read_text() == "weights"
+    assert [one.name for one in (found.work.path / "zoo" / "z").iterdir()] == ["net"]
+    with pytest.raises(DataError, match="no zoo has it"):
+        sweep("certify: [{name: r, settings: {x: 'zoo:z/net:0'}}]", zoos=[empty])
+
+
+def test_workers_side_by_side_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    print_threads = "import os, sys; sys.stdin.readline(); print(os.environ.get('OMP_NUM_THREADS', 0))"
+
+    def threads(beside: int) -> int:
+        worker = Worker([sys.executable, "-c", print_threads], beside)
+        worker.begin([], tmp_path, Path("log"))
+        while (found := worker.code()) is None:
+            time.sleep(0.01)
+        worker.end()
+        return found
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert [threads(one) for one in (1, 3, 64)] == [0, 5, 1], "one alone has all that there is"
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert threads(3) == 7, "who says how many is heard"

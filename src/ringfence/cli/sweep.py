@@ -146,7 +146,7 @@ def _hired(engine: Any, connected: ExitStack, count: int) -> list[Any]:
     from ringfence.sweep import Worker
 
     if engine is None:
-        return [Worker(PROGRAM) for _ in range(count)]
+        return [Worker(PROGRAM, count) for _ in range(count)]
     from ringfence.sweep.on_ray import RayWorker
 
     ray = connected.enter_context(engine.connected())

@@ -105,7 +105,7 @@ class SweepFolder:
                 if target is not None:
                     self._link(name, target)
             for one in given:
-                if not (self.path / "zoo" / one).exists():
+                if found_in([self.path / "zoo"], one) is None:
                     copy_training(found_in(zoos, one), self.path / "zoo" / one)
 
     def zoos(self) -> list[Path]:
@@ -163,11 +163,10 @@ class SweepFolder:
             write_json(self.note_of(job), done_elsewhere(job))
         needed = {key for job in jobs if not job.done for key in job.needs}
         for job in [one for one in left if one.command == "train"]:
-            place = found_in(zoos, job.out.relative_to("zoo"))
-            if place is None or not (place / "config.json").is_file() or place == self.path / job.out:
+            place = found_in(zoos, job.out.relative_to("zoo"), "config.json")
+            if place is None or place.is_file() or place == self.path / job.out:
                 continue
             if all((place / one.relative_to(job.out)).exists() for one in job.checked.makes):
-                shutil.rmtree(self.path / job.out, ignore_errors=True)
                 copy_training(place, self.path / job.out)
                 write_json(self.note_of(job), {"words": list(job.words), "adopted": True})
             elif job.key not in needed:
@@ -205,12 +204,16 @@ class SweepFolder:
         return note if isinstance(note, dict) else {}
 
 
-def found_in(zoos: Iterable[Path], name: Path) -> Path | None:
-    """Where a training, or a lone file of weights, lies in one of the zoos."""
+def found_in(zoos: Iterable[Path], name: Path, holds: str = "*.safetensors") -> Path | None:
+    """Where a training, or a lone file of weights, lies in one of the zoos.
+
+    holds: what its folder must hold. One without it is what a copy left that was broken off, or did not take files.
+    """
     for zoo in zoos:
-        for place in (zoo / name, zoo / name.parent / f"{name.name}.safetensors"):
-            if place.exists():
-                return place
+        if (zoo / name).is_file() or any((zoo / name).glob(holds)):
+            return zoo / name
+        if (lone := zoo / name.parent / f"{name.name}.safetensors").is_file():
+            return lone
     return None
 
 
@@ -220,11 +223,15 @@ def done_elsewhere(job: Job) -> dict[str, Any]:
 
 
 def copy_training(source: Path | None, target: Path) -> None:
-    """A training's folder, or a lone file of weights, as found_in found it."""
+    """A training's folder, or a lone file of weights, as found_in found it; whole or not at all."""
     if source is None:  # it was there when the file was read
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, target)
-    else:
+    if not source.is_dir():
         shutil.copy(source, target.parent / source.name)
+        return
+    beside = target.with_name(f".{target.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(source, beside)
+    shutil.rmtree(target, ignore_errors=True)
+    beside.rename(target)

@@ -247,7 +247,7 @@ class _Reader:
                 name = training or run
                 if (place := Path(kind, name)) in by_out:
                     needed[by_out[place]] = None
-                elif run or (found_in(self._zoos, Path(name)) is None and self._wanted(job)):
+                elif run or (found_in(self._zoos, Path(name), "*") is None and self._wanted(job)):
                     told = f"{place.as_posix()} is made by no job of this file{'' if run else ', and no zoo has it'}"
                     self.problems.append(f"line {job.line}, {job.key}: {told}")
                 else:

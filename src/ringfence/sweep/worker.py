@@ -43,16 +43,20 @@ class Runs(Protocol):
 
 
 class Worker:
-    """One such process; it is started by its first command, and anew after one that ended it."""
+    """One such process; it is started by its first command, and anew after one that ended it.
 
-    def __init__(self, program: Sequence[str]) -> None:
-        self._program = list(program)
+    beside: how many of them work here. Each takes its share of the cores: threads of several that all count on every
+    core wait for each other, and spin meanwhile.
+    """
+
+    def __init__(self, program: Sequence[str], beside: int = 1) -> None:
+        self._program, self._beside = list(program), beside
         self._process: subprocess.Popen[str] | None = None
 
     def begin(self, commands: Sequence[Sequence[str]], folder: Path, log: Path) -> None:
         """Run commands at the same time in a work folder; log, relative to it, takes what they print."""
         if self._process is None:
-            self._process = _started(self._program, folder)
+            self._process = _started(self._program, folder, self._beside)
         assert self._process.stdin is not None
         told = {"commands": [list(words) for words in commands], "folder": str(folder.resolve()), "log": log.as_posix()}
         with contextlib.suppress(BrokenPipeError):  # it is gone; code() finds out
@@ -91,13 +95,15 @@ class Worker:
         return code
 
 
-def _started(program: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+def _started(program: Sequence[str], folder: Path, beside: int) -> subprocess.Popen[str]:
     # The search path may hold relative folders, and the worker runs elsewhere.
     path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
+    told = {"RINGFENCE_ZOO": "zoo", "PYTHONPATH": path, "TERM": "dumb"}  # logs have no colours
+    share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // beside))} if beside > 1 else {}
     return subprocess.Popen(
         program,
         cwd=folder,
-        env={**os.environ, "RINGFENCE_ZOO": "zoo", "PYTHONPATH": path, "TERM": "dumb"},  # logs have no colours
+        env={**share, **os.environ, **told},
         text=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
