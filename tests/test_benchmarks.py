@@ -149,16 +149,16 @@ def test_a_case_of_the_limits_is_put_among_earlier_ones(tmp_path: Path) -> None:
     script, results = ROOT / "benchmarks" / "gpu_limits.py", tmp_path / "gpu_limits.json"
     earlier = json.loads((RESULTS / "gpu_limits.json").read_text())
     for one in earlier["measurements"]["networks"]:
-        one["forms"].pop("joined, all as one picture", None)
+        one["forms"].pop("joined, image by image", None)
     (tmp_path / "earlier.json").write_text(json.dumps(earlier))
-    words = ["--quick", "--device", "cpu", "--only", "resnet50-picture", "--out", str(tmp_path)]
+    words = ["--quick", "--device", "cpu", "--only", "resnet50-images", "--out", str(tmp_path)]
     done = run(script, *words, "--keep", str(tmp_path / "earlier.json"))
     assert done.returncode == 0, done.stderr
     now, before = (one["measurements"] for one in (json.loads(results.read_text()), earlier))
     (found,) = [one for one in now["networks"] if one["network"] == "resnet50"]
     (old,) = [one for one in before["networks"] if one["network"] == "resnet50"]
-    assert found["forms"].keys() - old["forms"].keys() == {"joined, all as one picture"}
-    assert found["forms"]["joined, all as one picture"]["certified"] > 0
+    assert found["forms"].keys() - old["forms"].keys() == {"joined, image by image"}
+    assert found["forms"]["joined, image by image"]["certified"] > 0
     assert found["certified"] == old["certified"]  # of the form that plans have
     assert {name: one for name, one in now.items() if name != "networks"} == {
         name: one for name, one in before.items() if name != "networks"

@@ -262,6 +262,35 @@ def test_a_kernel_that_keeps_nan_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert joins_on(torch.device("cpu"))
 
 
+@pytest.mark.parametrize(
+    ("taps", "stride", "rows", "pictures"), [(1, 1, 3, 1), (3, 1, 3, 3), (1, 2, 3, 3), (1, 1, 8, 8)]
+)
+def test_pixels_read_alone_are_one_picture(
+    taps: int, stride: int, rows: int, pictures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN is faster so; the numbers are the same, wherever they lay."""
+    seen: list[int] = []
+
+    def kernel(x: Tensor, weight: Tensor, added: Tensor, by: int, bias: Tensor, *how: Any) -> Tensor:
+        seen.append(len(x))
+        assert all(one.is_contiguous(memory_format=torch.channels_last) for one in (x, added))
+        return torch.relu(torch.conv2d(x, weight, bias, *how) + by * added)
+
+    monkeypatch.setattr(torch, "cudnn_convolution_add_relu", kernel)
+    monkeypatch.setattr(joining, "_placed", lambda x: True)
+    monkeypatch.setattr(joining, "HIGHEST", 30)
+    joining._keeps_nan.cache_clear()
+    torch.manual_seed(0)
+    layer = nn.Conv2d(4, 5, taps, stride, padding=taps // 2)
+    x = torch.randn(rows, 4, 6, 7).contiguous(memory_format=torch.channels_last)
+    shortcut = torch.randn_like(layer(x)).contiguous()
+    found = Joined(layer)(x, shortcut)
+    torch.testing.assert_close(found, torch.relu(layer(x) + shortcut))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert seen == [pictures] * 2, "once to see whether NaN stays, once for the answer"
+    joining._keeps_nan.cache_clear()
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_nothing_is_joined_where_a_small_layer_loses_nan(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer would go back to torch's operators, one by one, and what is compiled around them lose by it."""
