@@ -63,11 +63,13 @@ STEPS = {
         220,
     ),
     "networks": Step(f"{LIMITS} resnet50-joined,resnet50-images,vit-b-16-joined", "gpu_limits.json", 120, 220),
-    "consensus": Step(f"{COMPOSED} --forms compiled --classifiers consensus --repetitions 1", "gpu.json", 100, 180),
+    "consensus": Step(
+        f"{COMPOSED} --forms compiled,fused --classifiers consensus --repetitions 1", "gpu.json", 120, 240
+    ),
     "patches": Step(f"{COMPOSED} --forms compiled,fused --classifiers patches", "gpu.json", 80, 150),
     "sweep": Step(f"{LIMITS} sweep", "gpu_limits.json", 50, 100),  # the kernels were compiled by the tests
     "starts": Step(f"{LIMITS} start", "gpu_limits.json", 120, 240),
-    "autotuned": Step(f"{LIMITS} vit-b-16-autotuned,resnet50-autotuned", "gpu_limits.json", 150, 300),
+    "autotuned": Step(f"{LIMITS} vit-b-16-autotuned,resnet50-autotuned", "gpu_limits.json", 200, 400),
 }
 
 
