@@ -38,7 +38,7 @@ class Source:
 
 GAUSSIAN = Source(TWO_COPIES[1])
 CONSISTENCY = Source(TWO_COPIES[0])
-DRT = Source("resnet20, drt, m = 2, cuDNN alone: ours, alone", members=3)
+DRT = Source("resnet20, drt, m = 2: ours, alone", members=3)
 SMALL = "resnet20, gaussian, m = 1: ours, 3 side by side"
 ENSEMBLES = "horvath2022-ensembles"
 SOURCES: dict[tuple[str, str], tuple[Source, ...]] = {
@@ -48,14 +48,14 @@ SOURCES: dict[tuple[str, str], tuple[Source, ...]] = {
     (f"{ENSEMBLES}/resnet110-ten.yaml", "consistency-resnet110-{sigma}-{number}"): (CONSISTENCY,),
     (f"{ENSEMBLES}/resnet110-ten.yaml", "gaussian-resnet110-0.25-{number}"): (GAUSSIAN,),
     (f"{ENSEMBLES}/denoised.yaml", "clean-resnet110"): (
-        Source("resnet110, gaussian, m = 1, kernels by Triton: ours, alone"),
+        Source("resnet110, gaussian, m = 1: ours, alone"),
     ),
     (f"{ENSEMBLES}/cifar10.yaml", "{kind}-{sigma}"): (
         Source("resnet20, gaussian, m = 1: ours, 10 side by side", members=10),
         Source("resnet20, gaussian, m = 1: ours, 10 side by side", members=10, copies=True),
     ),
     (f"{ENSEMBLES}/cifar10.yaml", "{kind}-resnet110-0.25"): (
-        Source("resnet110, gaussian, m = 1, kernels by Triton: ours, alone"),
+        Source("resnet110, gaussian, m = 1: ours, alone"),
         Source("resnet110, consistency, m = 2: ours, alone"),
     ),
     (f"{ENSEMBLES}/cifar10.yaml", "drt-{rho1}-{rho2}-0.25"): (Source(DRT.row, members=3, epochs=10),),
