@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,8 +28,6 @@ AT_ONCE = 2048
 
 _MOST = 2**48
 """No cell counts more: larger numbers could wrap around where they are added up."""
-_ELSEWHERE = re.compile(r"\b(noise|sampling|by)\s*=")
-"""Settings of trees that have noise elsewhere than at the input. To ask the tree itself takes torch, and seconds."""
 _NORMS = 4e-6
 """Share by which two certified bounds of one norm may differ: each is above it by no more than 1e-6."""
 _NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError, RuntimeError)
@@ -99,19 +96,26 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     shape, told = shape_in(run.summary()), run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
-    if shape is not None and (run.config.lift.name != "identity" or _ELSEWHERE.search(run.config.classifier.tree)):
-        yield from _lift(run.config, shape)
+    yield from _against_tree(run.config, shape, partial)
     yield from _against_inputs(run, records)
 
 
-def _lift(config: RunConfig, shape: tuple[int, ...]) -> Iterator[Disagreement]:
-    """Which map the tree has before the noise, and its norm, by which all radii are divided."""
+def _against_tree(config: RunConfig, shape: tuple[int, ...] | None, partial: bool) -> Iterator[Disagreement]:
+    """Which map the tree has before the noise, and its norm, by which all radii are divided: its nodes declare it."""
+    text = config.classifier.tree
+    if "(" not in text and config.lift.name == "identity":
+        return  # a single source has no lift, and to ask takes torch, and seconds
     from ringfence.models import as_tree, lift_of
 
     try:
-        lift = lift_of(as_tree(config.classifier.tree), shape)
-    except (RingfenceError, *_NONSENSE):
-        return  # a node that nobody has registered here
+        lift = lift_of(as_tree(text), shape)
+    except Exception as error:  # whatever a node of somebody else raises
+        if shape is None and (partial or config.migrated) and config.lift.name != "identity":
+            return  # the end of the run writes the shape, and schema 1 wrote none
+        why = f"{error.argument} {error.rule}" if isinstance(error, RingfenceError) else type(error).__name__
+        needed = f"one whose lift can be recomputed here, its plugins loaded ({why})"
+        yield Disagreement(None, "", "classifier.tree", text, needed)
+        return
     if lift is None:
         return
     wanted, stored = lift.settings_in(config.norm), config.lift.model_dump()
