@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -280,6 +281,46 @@ def test_a_lift_beside_a_source_that_has_none_is_found(tmp_path: Path) -> None:
     shrinking = run.config.with_entries({"lift": {"name": "shrinking", "norm_bound": 0.5}})
     found = {one.what for one in rf.verify(forge(run, shrinking, tmp_path / "forged", value.mechanisms[0]))}
     assert {"lift.name", "lift.norm_bound"} <= found
+
+
+def with_lanes(run: rf.RunFolder, path: Path, changes: Mapping[str, dict[str, object]]) -> list[str]:
+    """What is found wrong with the same run whose lanes are called otherwise, in its settings and in its records."""
+    lanes = [changes.get(one.name, one.settings()) for one in run.config.classifier.lanes]
+    names = dict(zip(run.config.classifier.names, (str(one["name"]) for one in lanes), strict=True))
+    found = rf.RunFolder.create_or_resume(path, run.config.with_entries({"classifier": {"lanes": lanes}}))
+    found.append([replace(row, config_hash=found.digest, lane=names[row.lane]) for row in run.read()])
+    found.write_inputs(run.inputs())
+    found.write_summary(run.summary() or {})
+    return [one.what for one in rf.verify(found)]
+
+
+def test_lanes_that_are_not_those_of_the_tree_are_found(tmp_path: Path) -> None:
+    """Whoever calls a member the vote shows the radii of one classifier as those of another."""
+
+    def certified(classifier: Any, name: str, **more: Any) -> rf.RunFolder:
+        data = torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+        value = rf.Certification(classifier, data, noise=rf.Gaussian(0.5), **{"procedure": rf.Fixed(n=50), **more})
+        run = value.run(tmp_path / name, rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+        assert rf.verify(run) == []
+        return run
+
+    member, vote = {"name": "member-1", "member": 1}, {"name": "soft-2", "vote": "soft", "prefix": 2}
+    net, lanes = rf.load_model("default").module, {"votes": "soft", "singles": True}
+    for name, tree in {"named": rf.lanes("default", "default:1", **lanes), "live": rf.lanes(net, net, **lanes)}.items():
+        run = certified(tree, name)
+        assert run.config.classifier.names == ["member-1", "member-2", "soft-2"]
+        swapped = with_lanes(run, tmp_path / f"{name}-swapped", {"member-1": vote, "soft-2": member})
+        assert swapped == ["classifier.lanes", "classifier.lanes"]
+        claimed = {"member-1": {"name": "member-1", "vote": "soft", "prefix": 2}}
+        assert with_lanes(run, tmp_path / f"{name}-claimed", claimed) == ["classifier.lanes"]
+    whole = {"main": {"name": "soft-2", "vote": "soft", "prefix": 2}}
+    assert with_lanes(certified("default", "source"), tmp_path / "called", whole) == ["classifier.lanes"]
+    certified(
+        rf.lanes("default", "default:1", votes="none", singles=True), "joint", procedure=rf.EnsembleAfterSmoothing()
+    )
+    own = rf.Lanes([net, net], ("soft",), singles=True)  # a network of the program names its lanes itself
+    certified(own, "own")
+    certified(rf.normalize(own, mean=0.5, std=0.5), "wrapped")
 
 
 def test_a_published_form_that_is_called_sound_is_found(tmp_path: Path) -> None:

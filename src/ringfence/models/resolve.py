@@ -105,14 +105,14 @@ def lift_of(tree: Tree, shape: Shape | None) -> Lift | None:
     return checked(kind, lambda: kind.placed(kind.build(models, {}), shape)[1])
 
 
-def lanes_of(tree: Tree) -> LaneSet:
-    """The lanes of its classifier, before anything is loaded."""
+def lanes_of(tree: Tree, of_live: LaneSet = ONE) -> LaneSet:
+    """The lanes of its classifier, before anything is loaded; of_live: those of networks that a config can but name."""
     if isinstance(tree, Live):
         return tree.module.lanes if isinstance(tree.module, Classifier) else ONE
     if isinstance(tree, Leaf):
-        return ONE
+        return of_live if live_places(tree) else ONE
     kind = settle(tree)
-    inner = [lanes_of(one) for one in (*tree.models, *named_models(kind).values())]
+    inner = [lanes_of(one, of_live) for one in (*tree.models, *named_models(kind).values())]
     return kind.lanes(inner)
 
 
