@@ -50,6 +50,63 @@ def test_who_asks_nothing_is_let_go(server: tuple[str, Open], monkeypatch: pytes
             pass
 
 
+def received(line: socket.socket) -> bytes:
+    """An answer whose end is the end of what came: all of them are short, and have a length."""
+    found = b""
+    while not found.partition(b"\r\n\r\n")[2].endswith((b"ok\n", b"}}")):
+        part = line.recv(1000)
+        assert part
+        found += part
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "more"),
+    [
+        (b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nhalf", b"401", b"x"),
+        (b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"401", b"1\r\nx\r\n"),
+        (HEAD.replace(b"predict", b"predict?beta=1") + b"Content-Length: 1000000000\r\n\r\nhalf", b"422", b"x"),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"200", b"\r\n"),
+    ],
+    ids=["a body", "chunks", "with a token", "empty lines"],
+)
+def test_who_was_answered_cannot_hold_a_connection_by_bytes_now_and_then(
+    server: tuple[str, Open], monkeypatch: pytest.MonkeyPatch, asked: bytes, status: bytes, more: bytes
+) -> None:
+    line = server[1]()
+    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    received(line)  # so that nothing but what comes now is timed
+    monkeypatch.setattr("ringfence.serve.service.HEAD_SECONDS", 0.1)
+    monkeypatch.setattr("ringfence.serve.service.KEEP_ALIVE", 0.1)
+    line.sendall(asked)
+    assert received(line).startswith(b"HTTP/1.1 " + status)
+    line.settimeout(0.01)
+    until = time.monotonic() + 60
+    with suppress(ConnectionError):
+        while time.monotonic() < until:
+            try:
+                if not line.recv(1000):
+                    return
+            except TimeoutError:
+                line.sendall(more)
+        pytest.fail("the connection is still open")
+
+
+def test_who_goes_on_asking_is_not_let_go(server: tuple[str, Open], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an answer came before its body: what is left of it is read, and then the next request."""
+    line = server[1]()
+    for _ in range(3):
+        line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nhalf")
+        assert received(line).startswith(b"HTTP/1.1 401")
+        line.sendall(b"rest")
+    monkeypatch.setattr("ringfence.serve.service.KEEP_ALIVE", 0.0)  # two at once: the second is in work after the first
+    line.sendall(2 * b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    found = b""
+    while part := line.recv(1000):
+        found += part
+    assert found.count(b"HTTP/1.1 200") == 2
+
+
 @pytest.mark.parametrize(
     "begin",
     [b"GET / HTTP/1.1\r\nX: ", b"GET /", HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: "],
