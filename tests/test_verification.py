@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ringfence.cli import app
 from ringfence.errors import StoreError
 from ringfence.lift import MODES, Lift
 from ringfence.mechanisms import Mechanism, mechanisms_named
+from ringfence.models.registry import NODES, NodeKind
 from ringfence.procedures import Procedure
 from ringfence.record import StageTally
 from ringfence.sampling import ForwardPlan
@@ -39,7 +41,7 @@ PROCEDURES: list[Procedure] = [
 
 def config(procedure: Procedure) -> RunConfig:
     return small_config(
-        model="buckets",
+        model="in-memory:Buckets",
         data="line",
         num_classes=4,
         sigma=0.5,
@@ -150,14 +152,6 @@ def test_votes_are_as_many_as_draws(tmp_path: Path) -> None:
 @pytest.mark.parametrize("procedure", [rf.Fixed(n=800), rf.Sequential(0.1, n=3000)], ids=lambda one: one.name)
 def test_the_norm_of_the_lift_is_verified(tmp_path: Path, procedure: Procedure) -> None:
     """Records made behind a lift agree with a config that names its norm, and with no other."""
-
-    class Double(Lift):
-        name = "double"
-        norm_bound = 2.0
-
-        def __call__(self, x: torch.Tensor) -> torch.Tensor:
-            return 2 * x
-
     lifted = altered(config(procedure), {"lift": Double().settings(), "mechanisms": ["neyman_pearson"]})
     options = {"noise": rf.Gaussian(0.5), "procedure": procedure, "lift": Double()}
     execution = rf.Execution(device="cpu", plan=ForwardPlan(100))
@@ -213,6 +207,120 @@ def forge(run: rf.RunFolder, config: RunConfig, path: Path, rule: Mechanism, sou
     found.write_inputs(run.inputs())
     found.write_summary(run.summary() or {})
     return found
+
+
+class Double(Lift):
+    """2 x, of norm 2."""
+
+    name = "double"
+    norm_bound = 2.0
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+@dataclass(frozen=True)
+class DoubledNode(NodeKind):
+    """A node of a plugin, whose setting no node of Ringfence has."""
+
+    times: int = 1
+
+    @property
+    def at_input(self) -> bool:
+        return self.times == 1
+
+    def build(self, models: Sequence[nn.Module], named: Mapping[str, nn.Module]) -> nn.Module:
+        return models[0]
+
+    def placed(self, module: nn.Module, shape: tuple[int, ...]) -> tuple[nn.Module, Lift]:
+        return module, Double()
+
+
+def test_a_node_of_a_plugin_declares_its_lift_and_one_that_nobody_knows_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NODES, "doubled", DoubledNode)
+    monkeypatch.setattr(DoubledNode, "name", "doubled", raising=False)
+    fixed, data = rf.Fixed(n0=10, n=50), rf.Data("default", limit=2)
+    value = rf.Certification("doubled(default, times=2)", data, noise=rf.Gaussian(0.5), procedure=fixed)
+    run = value.run(tmp_path / "run", rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+    assert (run.config.lift.name, rf.verify(run)) == ("double", [])
+    none = run.config.model_copy(update={"lift": LiftConfig()})
+    forged = forge(run, none, tmp_path / "none", value.mechanisms[0])
+    assert "lift.name" in {one.what for one in rf.verify(forged)}
+    monkeypatch.delitem(NODES, "doubled")
+    for one in (run, forged):
+        (told,) = rf.verify(one)
+        assert (told.what, told.stored) == ("classifier.tree", "doubled(default, times=2)")
+        assert "its plugins loaded (doubled(...) must be one of aces" in str(told.recomputed)
+    assert CliRunner().invoke(app, ["verify", str(run.path)]).exit_code == 1
+
+
+def test_a_lift_whose_shape_nobody_tells_is_named(tmp_path: Path) -> None:
+    """Without the end of the run nobody knows the norm; that there is a lift is known from the tree."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(9, 2))
+    tree = rf.patches(net, size=3, resize=5, count=2, noise="patch")
+    value = rf.Certification(tree, torch.rand(2, 1, 4, 4), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=10, n=50))
+    run = value.run(tmp_path / "run", rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+    none = run.config.model_copy(update={"lift": LiftConfig()})
+    forged = forge(run, none, tmp_path / "none", value.mechanisms[0])
+    for one in (run, forged):
+        one.write_summary({})
+        (told,) = rf.verify(one)
+        assert told.what == "classifier.tree"
+        assert "patches(...) has a lift, whose norm takes the shape of the inputs" in str(told.recomputed)
+    assert rf.verify(run, partial=True) == []
+    assert [one.what for one in rf.verify(forged, partial=True)] == ["classifier.tree"]
+
+
+def test_a_lift_beside_a_source_that_has_none_is_found(tmp_path: Path) -> None:
+    """A norm below 1 makes radii larger; only a network of the program can have a lift that no tree names."""
+    fixed, noise = rf.Fixed(n0=10, n=50), rf.Gaussian(0.5, form="float")
+    value = rf.Certification("default", rf.Data("default", limit=2), noise=noise, procedure=fixed)
+    run = value.run(tmp_path / "run", rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+    shrinking = run.config.with_entries({"lift": {"name": "shrinking", "norm_bound": 0.5}})
+    found = {one.what for one in rf.verify(forge(run, shrinking, tmp_path / "forged", value.mechanisms[0]))}
+    assert {"lift.name", "lift.norm_bound"} <= found
+
+
+def with_lanes(run: rf.RunFolder, path: Path, changes: Mapping[str, dict[str, object]]) -> list[str]:
+    """What is found wrong with the same run whose lanes are called otherwise, in its settings and in its records."""
+    lanes = [changes.get(one.name, one.settings()) for one in run.config.classifier.lanes]
+    names = dict(zip(run.config.classifier.names, (str(one["name"]) for one in lanes), strict=True))
+    found = rf.RunFolder.create_or_resume(path, run.config.with_entries({"classifier": {"lanes": lanes}}))
+    found.append([replace(row, config_hash=found.digest, lane=names[row.lane]) for row in run.read()])
+    found.write_inputs(run.inputs())
+    found.write_summary(run.summary() or {})
+    return [one.what for one in rf.verify(found)]
+
+
+def test_lanes_that_are_not_those_of_the_tree_are_found(tmp_path: Path) -> None:
+    """Whoever calls a member the vote shows the radii of one classifier as those of another."""
+
+    def certified(classifier: Any, name: str, **more: Any) -> rf.RunFolder:
+        data = torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+        value = rf.Certification(classifier, data, noise=rf.Gaussian(0.5), **{"procedure": rf.Fixed(n=50), **more})
+        run = value.run(tmp_path / name, rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+        assert rf.verify(run) == []
+        return run
+
+    member, vote = {"name": "member-1", "member": 1}, {"name": "soft-2", "vote": "soft", "prefix": 2}
+    net, lanes = rf.load_model("default").module, {"votes": "soft", "singles": True}
+    for name, tree in {"named": rf.lanes("default", "default:1", **lanes), "live": rf.lanes(net, net, **lanes)}.items():
+        run = certified(tree, name)
+        assert run.config.classifier.names == ["member-1", "member-2", "soft-2"]
+        swapped = with_lanes(run, tmp_path / f"{name}-swapped", {"member-1": vote, "soft-2": member})
+        assert swapped == ["classifier.lanes", "classifier.lanes"]
+        claimed = {"member-1": {"name": "member-1", "vote": "soft", "prefix": 2}}
+        assert with_lanes(run, tmp_path / f"{name}-claimed", claimed) == ["classifier.lanes"]
+    whole = {"main": {"name": "soft-2", "vote": "soft", "prefix": 2}}
+    assert with_lanes(certified("default", "source"), tmp_path / "called", whole) == ["classifier.lanes"]
+    certified(
+        rf.lanes("default", "default:1", votes="none", singles=True), "joint", procedure=rf.EnsembleAfterSmoothing()
+    )
+    own = rf.Lanes([net, net], ("soft",), singles=True)  # a network of the program names its lanes itself
+    certified(own, "own")
+    certified(rf.normalize(own, mean=0.5, std=0.5), "wrapped")
 
 
 def test_a_published_form_that_is_called_sound_is_found(tmp_path: Path) -> None:

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.mechanisms import Mechanism
-from ringfence.procedures import Given, Procedure, claims
+from ringfence.procedures import EnsembleAfterSmoothing, Given, Procedure, claims
 from ringfence.procedures.replay import replay
 from ringfence.progress import followed
-from ringfence.record import Record
+from ringfence.record import Lane, Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
 from ringfence.store.config import given_in, mechanisms_in, procedure_in, shape_in
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 from ringfence.types import FORWARDS
 
+if TYPE_CHECKING:
+    from ringfence.lift import Lift
+    from ringfence.models.grammar import Tree
+
 AT_ONCE = 2048
 """Records that are recomputed together: enough for arrays, few enough to tell how far it is."""
 
 _MOST = 2**48
 """No cell counts more: larger numbers could wrap around where they are added up."""
-_ELSEWHERE = re.compile(r"\b(noise|sampling|by)\s*=")
-"""Settings of trees that have noise elsewhere than at the input. To ask the tree itself takes torch, and seconds."""
+_ONE = (Lane("main"),)
 _NORMS = 4e-6
 """Share by which two certified bounds of one norm may differ: each is above it by no more than 1e-6."""
 _NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError, RuntimeError)
@@ -99,21 +104,50 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     shape, told = shape_in(run.summary()), run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
-    if shape is not None and (run.config.lift.name != "identity" or _ELSEWHERE.search(run.config.classifier.tree)):
-        yield from _lift(run.config, shape)
+    yield from _against_tree(run.config, shape, partial)
     yield from _against_inputs(run, records)
 
 
-def _lift(config: RunConfig, shape: tuple[int, ...]) -> Iterator[Disagreement]:
-    """Which map the tree has before the noise, and its norm, by which all radii are divided."""
+def _against_tree(config: RunConfig, shape: tuple[int, ...] | None, partial: bool) -> Iterator[Disagreement]:
+    """What the nodes of the tree declare: its lanes, and the map before the noise, by whose norm radii are divided."""
+    text, there, lifted = config.classifier.tree, tuple(config.classifier.lanes), config.lift.name != "identity"
+    if "(" not in text and there == _ONE and not lifted:
+        return  # a single source, which has one lane and no lift; to ask takes torch, and seconds
     from ringfence.models import as_tree, lift_of
 
+    unknown = lifted and shape is None and (partial or config.migrated is not None)  # schema 1 wrote no shape at all
     try:
-        lift = lift_of(as_tree(config.classifier.tree), shape)
-    except (RingfenceError, *_NONSENSE):
-        return  # a node that nobody has registered here
-    if lift is None:
+        tree = as_tree(text)
+        lanes, lift = _lanes(config, tree), None if unknown else lift_of(tree, shape)
+    except Exception as error:  # whatever a node of somebody else raises
+        why = f"{error.argument} {error.rule}" if isinstance(error, RingfenceError) else type(error).__name__
+        needed = f"one whose lanes and lift can be recomputed here, its plugins loaded ({why})"
+        yield Disagreement(None, "", "classifier.tree", text, needed)
         return
+    for stored, told in zip_longest(there, lanes):
+        if stored != told:
+            yield Disagreement(None, "", "classifier.lanes", *(one and one.settings() for one in (stored, told)))
+    if lift is not None:
+        yield from _against_lift(config, lift)
+
+
+def _lanes(config: RunConfig, tree: Tree) -> Sequence[Lane]:
+    """The lanes of a tree. Those that a network of the program has, it named itself; schema 1 had no tree to say."""
+    from ringfence.models import lanes_of
+
+    there = tuple(config.classifier.lanes)
+    lanes = lanes_of(tree)
+    if config.migrated is not None:
+        return there
+    if config.procedure.name == EnsembleAfterSmoothing.name:
+        return _ONE  # a claim about all members
+    with suppress(RingfenceError):  # of a vote, whose members have one lane each
+        return there if lanes_of(tree, there) == there else lanes
+    return lanes
+
+
+def _against_lift(config: RunConfig, lift: Lift) -> Iterator[Disagreement]:
+    """The map before the noise, whether its form is proved, and its norm."""
     wanted, stored = lift.settings_in(config.norm), config.lift.model_dump()
     for name in ("name", "form"):
         if stored.get(name) != wanted.get(name):

@@ -297,6 +297,10 @@ def test_work_goes_to_a_machine_without_network_and_comes_back(call: Call, tmp_p
     assert "four.npz" in told.stderr
     assert "carry: " in told.stderr
     carried = tmp_path / "carry" / "1"
+    planned = call("sweep", *words, "--plan", "--json", "--unpack", carried, "--out", tmp_path / "planned")
+    assert {row["name"]: row["done"] for row in json.loads(planned.stdout)["rows"]} == {"b": 0, "c": 0, "a": 1}
+    assert json.loads(call("sweep", *words, "--plan", "--json", "--out", there).stdout)["done"] == 0
+    assert not there.exists(), "what is only planned makes nothing"
     common = ("--unpack", carried, "--data", there / "data", "--out", there)
     ran = call("sweep", *words, *common, "--budget", "9m", "--pack", tmp_path / "OUT", "--json")
     states = {job["name"]: job["state"] for job in json.loads(ran.stdout)["jobs"]}
@@ -305,6 +309,8 @@ def test_work_goes_to_a_machine_without_network_and_comes_back(call: Call, tmp_p
     assert not (there / "first" / "runs" / "a").exists(), "what was done here was not done again"
     back = call("sweep", *words, "--data", data, "--out", here, "--unpack", tmp_path / "OUT", "--budget", "0s")
     assert "0 of 3 jobs to do" in back.stderr
+    kept = call("sweep", first, "--plan", "--json", "--kept", here / "first" / "runs", "--out", tmp_path / "kept")
+    assert json.loads(kept.stdout)["done"] == 2
     assert {path.name for path in here.glob("*/runs/*")} == {"a", "b", "c"}
     assert "must differ in their names" in call("sweep", first, tmp_path / "x" / "first.yaml", code=2).output
     assert "carry_mib" in call(

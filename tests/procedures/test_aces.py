@@ -81,7 +81,7 @@ def run(
 
 def config(procedure: Procedure) -> RunConfig:
     return small_config(
-        model="aces",
+        model="in-memory:Aces",
         data="default",
         num_classes=10,
         sigma=1.0,

@@ -14,7 +14,7 @@ import torch
 from fastapi import testclient
 from torch import Tensor
 
-from ringfence.errors import DataError
+from ringfence.errors import ArgumentError, DataError
 from ringfence.serve.app import create_app
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.client import AnswerError, Client
@@ -203,6 +203,21 @@ def test_a_token_read_from_a_file_may_end_its_line() -> None:
 
     with pytest.raises(AnswerError, match=r"got Bearer secret\."):
         Client("http://127.0.0.1", token="secret\n", transport=httpx.MockTransport(told)).models()
+
+
+@pytest.mark.parametrize(
+    ("token", "found"),
+    [
+        ("pass\u00fcort", "one of 8 characters, 1 of them others"),
+        ("pass\nport", "one of 9 characters, 1 of them others"),
+        (" \n", "an empty one"),
+    ],
+)
+def test_a_token_that_no_header_can_hold_is_refused_at_once_and_never_shown(token: str, found: str) -> None:
+    rule, remedy = "must be printable ASCII, as headers are", "Give it as the operator of the server wrote it"
+    with pytest.raises(ArgumentError, match=f"^token: {rule}; got {found}. {remedy}") as refused:
+        Client("http://127.0.0.1", token=token)
+    assert "pass" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

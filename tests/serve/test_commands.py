@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fastapi import testclient
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -196,6 +197,61 @@ def test_an_input_that_was_changed_on_the_disk_costs_no_other(
     found = [until_done(jobs, one) for one in (changed, whole)]
     jobs.close()
     assert [(one.answered, list(one.failed)) for one in found] == [(1, [0, 1]), (3, [])]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "asked = 'x'",
+        'asked = \'{"alpha": "often"}\'',
+        'asked = \'{"alpha": 0.1, "beta": 1}\'',
+        "asked = NULL",
+        "inputs = 'x'",
+    ],
+)
+def test_a_job_whose_row_was_changed_is_told_of_as_damaged(
+    serve: Serve, digits: list[Tensor], tmp_path: Path, changed: str
+) -> None:
+    served = serve()
+    served.broken = "so that it waits"
+    app = create_app([served], jobs=tmp_path)
+    with testclient.TestClient(app, base_url="http://127.0.0.1") as client:
+        body = {"inputs": torch.stack(digits[:2]).tolist()}
+        ids = [client.post("/v1/jobs?radius=0", json=body).json()["id"] for _ in range(2)]
+        with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as base:
+            base.execute(f"UPDATE jobs SET {changed} WHERE id = ?", ids[:1])
+            base.commit()
+        for path in (ids[0], f"{ids[0]}/events"):
+            reply = client.get(f"/v1/jobs/{path}")
+            assert reply.status_code == 410
+            assert reply.json()["error"] == {
+                "argument": "job",
+                "rule": "must be as it was kept",
+                "received": "one that was changed on the server's disk",
+                "remedy": "Send its inputs again as another job, and tell the operator.",
+            }
+        assert client.get(f"/v1/jobs/{ids[1]}").status_code == 200
+
+
+def test_inputs_of_a_job_whose_question_was_changed_fail_and_say_why(
+    serve: Serve, digits: list[Tensor], tmp_path: Path
+) -> None:
+    broken = serve()
+    broken.broken = "so that it waits"
+    jobs = Jobs(tmp_path, {"default": broken}, Limits())
+    job = jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
+    jobs.close()
+    with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as base:
+        base.execute("UPDATE jobs SET asked = 'x'")
+        base.commit()
+    jobs = Jobs(tmp_path, {"default": serve()}, Limits())
+    while jobs.waiting:
+        time.sleep(0.01)
+    jobs.close()
+    with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as base:
+        told = [row[0] for row in base.execute("SELECT failed FROM items WHERE job = ?", (job,))]
+    assert len(told) == 2
+    assert all("Send its inputs again as another job" in one for one in told)
 
 
 def test_what_is_interrupted_is_no_answer(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:

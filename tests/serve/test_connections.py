@@ -50,6 +50,83 @@ def test_who_asks_nothing_is_let_go(server: tuple[str, Open], monkeypatch: pytes
             pass
 
 
+def received(line: socket.socket) -> bytes:
+    """An answer whose end is the end of what came: all of them are short, and have a length."""
+    found = b""
+    while not found.partition(b"\r\n\r\n")[2].endswith((b"ok\n", b"}}")):
+        part = line.recv(1000)
+        assert part
+        found += part
+    return found
+
+
+def held_open(line: socket.socket, more: bytes) -> bool:
+    """Whether bytes now and then keep a connection open, for longer than anybody should wait."""
+    line.settimeout(0.01)
+    until = time.monotonic() + 60
+    with suppress(ConnectionError):
+        while time.monotonic() < until:
+            try:
+                if not line.recv(1000):
+                    return False
+            except TimeoutError:
+                line.sendall(more)
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "more"),
+    [
+        (b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nhalf", b"401", b"x"),
+        (b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"401", b"1\r\nx\r\n"),
+        (HEAD.replace(b"predict", b"predict?beta=1") + b"Content-Length: 1000000000\r\n\r\nhalf", b"422", b"x"),
+    ],
+    ids=["a body", "chunks", "with a token"],
+)
+def test_the_rest_of_a_body_that_was_refused_holds_no_connection(
+    server: tuple[str, Open], monkeypatch: pytest.MonkeyPatch, asked: bytes, status: bytes, more: bytes
+) -> None:
+    line = server[1]()
+    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    received(line)  # so that only what comes now is timed
+    monkeypatch.setattr("ringfence.serve.service.HEAD_SECONDS", 0.1)
+    line.sendall(asked)
+    assert received(line).startswith(b"HTTP/1.1 " + status)
+    assert not held_open(line, more)
+
+
+def test_empty_lines_after_an_answer_hold_no_connection(
+    server: tuple[str, Open], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.serve.service.KEEP_ALIVE", 0.1)
+    line = server[1]()
+    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert received(line).startswith(b"HTTP/1.1 200")
+    assert not held_open(line, b"\r\n")
+
+
+def test_who_goes_on_asking_is_not_let_go(server: tuple[str, Open], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an answer came before its body: what is left of it is read, and then the next request."""
+    line = server[1]()
+    for _ in range(3):
+        line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nhalf")
+        assert received(line).startswith(b"HTTP/1.1 401")
+        line.sendall(b"rest")
+    healthy = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    line.sendall(healthy)
+    received(line)
+    monkeypatch.setattr("ringfence.serve.service.HEAD_SECONDS", 0.0)  # of two at once the second is in work afterwards
+    line.sendall(healthy + HEAD + b"Content-Length: 8\r\n\r\nhalf")
+    assert received(line).startswith(b"HTTP/1.1 200")
+    line.settimeout(0.2)
+    with pytest.raises(TimeoutError):  # neither an answer nor an end comes before the rest
+        line.recv(1)
+    line.settimeout(60)
+    line.sendall(b"rest")
+    assert received(line).startswith(b"HTTP/1.1 415")
+
+
 @pytest.mark.parametrize(
     "begin",
     [b"GET / HTTP/1.1\r\nX: ", b"GET /", HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: "],

@@ -13,7 +13,9 @@ from configs import altered
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
+from ringfence.stats.norms import InNorm
 from ringfence.store import SCHEMA_VERSION, InputInfo, RunConfig, RunFolder, StoreWarning
+from ringfence.store.guarded import Guarded
 from ringfence.store.writer import describe_environment
 
 Make = Callable[..., Record]
@@ -170,6 +172,27 @@ def test_inputs_and_summary_come_back(config: RunConfig, tmp_path: Path) -> None
     (tmp_path / "inputs.parquet").write_bytes(b"")
     with pytest.raises(StoreError, match=r"inputs\.parquet"):
         run.inputs()
+
+
+def test_one_reading_of_the_summary_tells_the_other_norm_of_all_parts(
+    config: RunConfig, make_record: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config)
+    shown = run.in_norm(InNorm("linf"))
+    assert list(shown.tables()) == []  # nothing to convert needs no number of coordinates
+    for number in (1, 2, 3):
+        run.append([make_record(number)])
+    run.write_summary({"shape": [1, 2, 2]})
+    asked: list[str] = []
+
+    def read(files: Guarded, name: str, plainly: Callable[[Guarded, str], bytes | None] = Guarded.read) -> bytes | None:
+        asked.append(name)
+        return plainly(files, name)
+
+    monkeypatch.setattr(Guarded, "read", read)
+    halves = [half for table in shown.tables(["radius"]) for half in table["radius"].to_pylist()]
+    assert halves == pytest.approx([0.05, 0.1, 0.15])  # l2 to linf in four coordinates
+    assert asked == ["summary.json"]
 
 
 def test_parts_made_alike_are_joined_without_changing_a_record(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import DataError
-from ringfence.sweep import Job, Limits, Packing, Sweep, SweepFolder, unpack
+from ringfence.sweep import Job, Limits, Packing, Sweep, SweepFolder, packing, unpack
 
 Read = Callable[..., Sweep]
 SWEEP = """
@@ -196,3 +196,25 @@ def test_archives_are_taken_in_once(sweep: Read, work: SweepFolder, tmp_path: Pa
     assert since.exists()
     other = sweep("certify: [{name: a}]", work=tmp_path / "other", sweep="another").jobs
     assert unpack(tmp_path / "out", other) == ["sweep"]
+
+
+def test_archives_are_unpacked_once_for_all_sweeps(
+    sweep: Read, work: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "second" / "runs" / "a" / "part-0")
+    jobs = [*sweep(SWEEP).jobs, *sweep("certify: [{name: a}]", work=tmp_path / "second", sweep="another").jobs]
+    archives = pack(jobs, jobs, tmp_path / "out", 0.001)
+    assert len(archives) > 1
+    there = sweep(SWEEP, work=tmp_path / "there").jobs
+    there += sweep("certify: [{name: a}]", work=tmp_path / "there, too", sweep="another").jobs
+    asked: list[Path] = []
+
+    def extract(archive: Path, folder: Path, plainly: Callable[[Path, Path], None] = packing._extract) -> None:
+        asked.append(archive)
+        plainly(archive, folder)
+
+    monkeypatch.setattr(packing, "_extract", extract)
+    assert unpack(tmp_path / "out", there) == []
+    assert asked == sorted(archives)
+    assert (tmp_path / "there" / "runs" / "run" / "summary.json").exists()
+    assert (tmp_path / "there, too" / "runs" / "a" / "part-0").exists()

@@ -236,6 +236,14 @@ certify:
     assert seen.begun[0] == ["a1", "a2"], "three at a time would come too late"
 
 
+def test_a_tiny_job_is_begun_however_long_its_full_form_takes(sweep: Read, schedule: Callable[..., Schedule]) -> None:
+    text = "tiny: {train: {first: 1.0}}\ntrain: [{name: a, minutes: 100, settings: {first: 0.01}}]"
+    one = schedule(sweep(text, tiny=True))
+    one.run(Seen(), seconds=600.0)
+    assert one.states == {"train a": "done"}
+    assert [job.minutes for tiny in (False, True) for job in sweep(text, tiny).jobs] == [100.0, None]
+
+
 def test_what_is_kept_is_done(sweep: Read, tmp_path: Path) -> None:
     text = "train: [{name: a}, {name: b}, {name: c}]\ncertify: [{name: r, needs: [a]}, {name: s, needs: [b]}]"
     found = sweep(text)

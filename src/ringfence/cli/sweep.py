@@ -61,10 +61,15 @@ def sweep_command(
         sweeps = list(by_file.values())
         every = [job for sweep in sweeps for job in sweep.jobs]
         seconds, count, engine = seconds_of(budget), _workers(side_by_side), where.on_ray()
-        if listed or planned:
-            _print_list(chosen, as_json) if listed else _print_plan(sweeps, chosen, as_json)
+        if listed:
+            _print_list(chosen, as_json)
             return
         with ExitStack() as held:
+            if planned:
+                if travel.unpack or travel.kept:  # what came from elsewhere is done here, too
+                    _make_ready(sweeps, (), None, zoos, travel, held, runs=False)
+                _print_plan(sweeps, chosen, as_json)
+                return
             _make_ready(sweeps, chosen, data, zoos, travel, held, runs=seconds != 0)
             if travel.carry is not None:
                 travel.gather(chosen, every, data, zoos)
@@ -92,14 +97,19 @@ def _make_ready(
     held: ExitStack,
     runs: bool,
 ) -> None:
-    """Lock every work folder and put into it what the chosen jobs need; runs: whether they will begin."""
+    """Lock every work folder and put into it what came from elsewhere, and what the chosen jobs need.
+
+    runs: whether they will begin. Where none are chosen no data is brought.
+    """
     from ringfence.store.atomic import locked
 
     for sweep in sweeps:
         if runs and travel.carry is None:
             sweep.check_data(data)
         held.enter_context(locked(sweep.work.path))
-    travel.bring([job for sweep in sweeps for job in sweep.jobs], data)
+    if chosen:
+        travel.bring_data(data)
+    travel.bring([job for sweep in sweeps for job in sweep.jobs])
     for sweep in sweeps:
         given = {one for job in chosen for one in job.given if job.work is sweep.work}
         sweep.work.prepare(sweep.file.resolve().parent, data, sorted(given), zoos)

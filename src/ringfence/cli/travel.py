@@ -70,21 +70,26 @@ class TravelOptions:
         """Zoos that were carried here."""
         return [folder / "zoo" for folder in self.unpack or () if (folder / "zoo").is_dir()]
 
-    def bring(self, every: Sequence[Job], data: Path | None) -> None:
-        """Unpack what was carried: data, and what jobs made elsewhere."""
+    def bring(self, every: Sequence[Job]) -> None:
+        """Unpack what jobs made elsewhere."""
         from ringfence.sweep import unpack
-        from ringfence.sweep.carry import unpack_data
 
         for folder in self.unpack or ():
             carried = any((folder / name).is_dir() for name in ("lib", "zoo", "data"))
+            if not carried or any(folder.glob("*.tgz")):
+                for name in unpack(folder, every):
+                    remark(f"not unpacked: what {folder} holds of {name}; name its file, too")
+
+    def bring_data(self, data: Path | None) -> None:
+        """Unpack the data that was carried."""
+        from ringfence.sweep.carry import unpack_data
+
+        for folder in self.unpack or ():
             if (folder / "data").is_dir():
                 if data is None:
                     raise ArgumentError("data", "must be the folder for the data that was carried", "none", "Name it.")
                 for name in unpack_data(folder, data):
                     remark(f"unpacked: {data / name}")
-            if not carried or any(folder.glob("*.tgz")):
-                for name in unpack(folder, every):
-                    remark(f"not unpacked: what {folder} holds of {name}; name its file, too")
 
     def adopt(self, sweeps: Sequence[Sweep], zoos: Sequence[Path]) -> None:
         """Take for done what is kept, and what came along with a carried zoo."""

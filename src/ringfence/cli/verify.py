@@ -68,6 +68,7 @@ def _certificate(path: Path, image: Path | None, key: Path | None) -> dict[str, 
 
 def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
     from ringfence.store import RunFolder, StoreWarning
+    from ringfence.store.manifest import SEAL
     from ringfence.verification import Disagreement, verify
 
     run = RunFolder.open(path)
@@ -76,7 +77,7 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
         warnings.simplefilter("ignore", StoreWarning)  # what is missing stands in the answer
         table = run.records(["input_id"])
     sealed_by, broken = seal_of(path, key)
-    found += [Disagreement(None, "", told, "seal.json", "a seal that fits") for told in broken]
+    found += [Disagreement(None, "", told, SEAL, "a seal that fits") for told in broken]
     return {
         "run": str(path),
         "records": table.num_rows,
@@ -92,13 +93,15 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
 
 def seal_of(path: Path, key: Path | None = None) -> tuple[Any, list[str]]:
     """Whose seal it has, and what is wrong with it; what seals need is not installed with everybody."""
-    sealed = (path / "seal.json").exists()
+    from ringfence.store.manifest import SEAL
+
+    sealed = (path / SEAL).exists()
     if key is None and not sealed:
         return None, []
     from ringfence.serve.certificates import public_key, read_document, seal_wrong
 
     wrong = seal_wrong(path, None if key is None else public_key(key))
-    return read_document(path / "seal.json").get("key_id") if sealed else None, wrong
+    return read_document(path / SEAL).get("key_id") if sealed else None, wrong
 
 
 def _print(answer: dict[str, Any]) -> None:

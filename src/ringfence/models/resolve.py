@@ -16,7 +16,7 @@ from ringfence.digests import joined
 from ringfence.errors import Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.models.code import code_settings
-from ringfence.models.grammar import Leaf, Live, Node, Tree
+from ringfence.models.grammar import Leaf, Live, Node, Tree, live_places
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Shape, checked, named_models, settle
 from ringfence.models.weights import model_digest
 
@@ -90,26 +90,29 @@ def root_is_sound(tree: Tree) -> bool:
     return not isinstance(tree, Node) or settle(tree).sound
 
 
-def lift_of(tree: Tree, shape: Shape) -> Lift | None:
-    """The lift of a tree for inputs of this shape, which takes none of its models; None where a source is the root,
-    beside which a program may have named any."""
+def lift_of(tree: Tree, shape: Shape | None) -> Lift | None:
+    """The lift of a tree for inputs of this shape, which takes none of its models; None where the root is a network of
+    a program, which may have named any beside it."""
     if not isinstance(tree, Node):
-        return None
+        return None if live_places(tree) else Identity()
     kind = settle(tree)
     if kind.at_input:
         return Identity()
+    if shape is None:
+        rule, remedy = "has a lift, whose norm takes the shape of the inputs", "Let the run come to its end."
+        raise ModelError(f"{kind.name}(...)", rule, "none", remedy)
     models = [nn.Identity() for _ in tree.models]
     return checked(kind, lambda: kind.placed(kind.build(models, {}), shape)[1])
 
 
-def lanes_of(tree: Tree) -> LaneSet:
-    """The lanes of its classifier, before anything is loaded."""
+def lanes_of(tree: Tree, of_live: LaneSet = ONE) -> LaneSet:
+    """The lanes of its classifier, before anything is loaded; of_live: those of networks that a config can but name."""
     if isinstance(tree, Live):
         return tree.module.lanes if isinstance(tree.module, Classifier) else ONE
     if isinstance(tree, Leaf):
-        return ONE
+        return of_live if live_places(tree) else ONE
     kind = settle(tree)
-    inner = [lanes_of(one) for one in (*tree.models, *named_models(kind).values())]
+    inner = [lanes_of(one, of_live) for one in (*tree.models, *named_models(kind).values())]
     return kind.lanes(inner)
 
 

@@ -212,7 +212,8 @@ async def _events(
 
 def _jobs(service: Service, jobs: Jobs) -> APIRouter:
     """Asking about many inputs, and coming back for the answers."""
-    routes = APIRouter(prefix="/v1/jobs", responses=_ERRORS)
+    damaged = {"model": Refused, "description": "What was kept of it was changed."}
+    routes = APIRouter(prefix="/v1/jobs", responses={**_ERRORS, 410: damaged})
 
     def state_of(job: str, request: Request) -> JobState:
         found = jobs.state(job, request.state.client)

@@ -24,7 +24,7 @@ from ringfence.serve.inputs import read_input_file
 from ringfence.serve.schemas import Answer
 from ringfence.store import RunFolder
 from ringfence.store.atomic import json_bytes, read_file, write_atomically, writing_errors
-from ringfence.store.manifest import MANIFEST
+from ringfence.store.manifest import MANIFEST, SEAL
 from ringfence.verification import verify
 
 with extra():
@@ -39,8 +39,7 @@ with extra():
         load_pem_public_key,
     )
 
-CERTIFICATE, SEAL = "ringfence certificate 1", "ringfence seal 1"
-SEAL_FILE = "seal.json"
+CERTIFICATE, RUN_SEAL = "ringfence certificate 1", "ringfence seal 1"
 
 
 class Certificate(Wire):
@@ -188,19 +187,19 @@ def seal(run: RunFolder, key: SigningKey) -> Path:
     if wrong:
         received = f"{len(wrong)} disagreements, first {wrong[0].what}"
         raise ArgumentError(str(run.path), "must verify before it is sealed", received, "See ringfence verify.")
-    path = run.path / SEAL_FILE
+    path = run.path / SEAL
     manifest = sha256(read_file(run.path / MANIFEST)).hexdigest()
     with writing_errors(path):
-        write_atomically(path, json_bytes(key.signed({"kind": SEAL, "config": run.digest, "manifest": manifest})))
+        write_atomically(path, json_bytes(key.signed({"kind": RUN_SEAL, "config": run.digest, "manifest": manifest})))
     return path
 
 
 def seal_wrong(run: Path, trusted: bytes | None) -> list[str]:
     """What is wrong with a folder's seal; nothing where there is none and no key was named."""
-    if not (run / SEAL_FILE).exists():
+    if not (run / SEAL).exists():
         return [] if trusted is None else ["seal: there is none"]
-    content = read_document(run / SEAL_FILE)
-    found = signature_wrong(content, SEAL, trusted)
+    content = read_document(run / SEAL)
+    found = signature_wrong(content, RUN_SEAL, trusted)
     manifest = sha256(read_file(run / MANIFEST)).hexdigest()
     if content.get("manifest") != manifest:
         found.append("seal: is that of another manifest; the run was changed after it was sealed")

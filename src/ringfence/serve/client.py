@@ -15,7 +15,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from ringfence.errors import RingfenceError
+from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.serve import extra
 from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import NPY, file_content, read_input_file
@@ -54,7 +54,7 @@ class Client:
         patience: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
+        headers = {} if token is None else {"Authorization": f"Bearer {_sendable(token)}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         self._model, self._config_hash, self._patience = model, config_hash, patience
         self._sent: dict[str, tuple[list[str], dict[str, Any]]] = {}  # job -> hashes of its inputs, what was asked
@@ -200,6 +200,17 @@ class Client:
         if shape is None:
             raise AnswerError("answer", "must be of a model that the server has", model[:80], DISTRUST)
         return read_input_file(Path(x), tuple(shape))
+
+
+def _sendable(token: str) -> str:
+    """The token without the end of its line; what no header can hold is refused, and never shown."""
+    token = token.strip()
+    others = sum(not (one.isascii() and one.isprintable()) for one in token)
+    if others or not token:
+        received = f"one of {len(token)} characters, {others} of them others" if token else "an empty one"
+        remedy = "Give it as the operator of the server wrote it, or None for a server without tokens."
+        raise ArgumentError("token", "must be printable ASCII, as headers are", received, remedy)
+    return token
 
 
 def _parsed(content: bytes) -> Any:

@@ -22,12 +22,13 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Record
 from ringfence.serve.channel import gathered
-from ringfence.serve.limits import Busy, Gone, Limits, Question
+from ringfence.serve.limits import Busy, Damaged, Gone, Limits, Question
 from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import BACKGROUND
@@ -47,6 +48,7 @@ RETRY = 1.0
 """Seconds until what the disk did not take is tried again."""
 log = logging.getLogger("ringfence.serve")
 T = TypeVar("T")
+QUESTION = TypeAdapter(Question)
 UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
@@ -144,17 +146,18 @@ class Jobs:
             return None
         model, asked, created, inputs, done = found
         broken = self._models[model].broken if model in self._models else None
-        return JobState(
-            id=job,
-            model=model,
-            asked=Question(**json.loads(asked)),
-            state="done" if done == inputs else "waiting",
-            inputs=inputs,
-            answered=done - len(failed),
-            created=created,
-            failed=failed,
-            stopped=None if done == inputs else "a server that stops" if self._halted else broken,
-        )
+        with _as_it_was_kept(job):
+            return JobState(
+                id=job,
+                model=model,
+                asked=QUESTION.validate_json(asked),
+                state="done" if done == inputs else "waiting",
+                inputs=inputs,
+                answered=done - len(failed),
+                created=created,
+                failed=failed,
+                stopped=None if done == inputs else "a server that stops" if self._halted else broken,
+            )
 
     def answers(self, job: str, start: int = 0, most: int = -1) -> list[str | None]:
         """Answers from that place on as they are stored, in JSON: objects of thousands of them would take seconds."""
@@ -234,7 +237,9 @@ class Jobs:
 
         try:
             x = torch.from_numpy(np.frombuffer(content, "<f4").reshape(served.shape).copy())
-            one = served.ask(x, Question(**json.loads(asked)), watch=watch, background=True)
+            with _as_it_was_kept(job):
+                question = QUESTION.validate_json(asked)
+            one = served.ask(x, question, watch=watch, background=True)
         except Gone:
             self._tell_all()
         except RingfenceError as error:
@@ -321,6 +326,17 @@ def _row(job: str, place: int, make: Callable[[], Answer]) -> Row:
 def _own_error(job: str, place: int) -> Row:
     log.exception("%s", json.dumps({"job": job, "place": place, "error": "internal"}))
     return job, place, None, "the server met an error of its own; tell the operator"
+
+
+@contextmanager
+def _as_it_was_kept(job: str) -> Iterator[None]:
+    """Rows are written as they are read: one that cannot be was changed by somebody else, and the owner hears so."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        log.warning("%s", json.dumps({"job": job, "error": "its row was changed"}))
+        rule, remedy = "must be as it was kept", "Send its inputs again as another job, and tell the operator."
+        raise Damaged("job", rule, "one that was changed on the server's disk", remedy) from error
 
 
 @contextmanager

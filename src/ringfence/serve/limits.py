@@ -39,6 +39,12 @@ class NotFound(RingfenceError):
     status = 404
 
 
+class Damaged(RingfenceError):
+    """What was kept on the disk is no longer what was written there."""
+
+    status = 410
+
+
 class TooLarge(RingfenceError):
     """A body of more bytes than are read, or one that took too long."""
 

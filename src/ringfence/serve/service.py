@@ -27,14 +27,16 @@ from ringfence.serve.sharing import Asked
 MOST_HEAD = 2**16
 """Bytes of a request beside its body."""
 HEAD_SECONDS = 10.0
-"""In which a connection must have sent the head of a request."""
+"""In which a connection must have sent the head of a request, and what is left of a body that was answered before."""
+KEEP_ALIVE = 60
+"""Seconds in which a connection that was answered must begin its next request."""
 log = logging.getLogger("ringfence.serve")
 
 
 @final
 class _Protocol(HttpToolsProtocol):
-    """As uvicorn has it, where heads may be endless and come for ever: each byte of one takes twenty of memory, and
-    nobody has shown a token yet."""
+    """As uvicorn has it, where heads may be endless and come for ever, and bodies too once they are refused: each byte
+    of a head takes twenty of memory, and nobody has shown a token yet."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -51,6 +53,13 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._timer.cancel()
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete and self._timer.cancelled():  # no request is in work, and no head on its way
+            # Uvicorn's own timer, of a silence, is undone by any byte, and not set again before the next answer.
+            seconds = HEAD_SECONDS if self.cycle.more_body else KEEP_ALIVE
+            self._timer = self.loop.call_later(seconds, self.transport.close)
 
     def on_body(self, body: bytes) -> None:
         self._beside -= len(body)
@@ -99,7 +108,7 @@ def http_server(app: FastAPI, drain: int, ready: Callable[[], None] = lambda: No
             server_header=False,
             proxy_headers=False,  # whoever is near may write them, and would be another client whenever he likes
             timeout_graceful_shutdown=drain,
-            timeout_keep_alive=60,
+            timeout_keep_alive=KEEP_ALIVE,
             http=_Protocol,
             ws="none",
         ),

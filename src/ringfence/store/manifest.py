@@ -28,6 +28,9 @@ CONFIG, CONFIG_V1 = "config.json", "config.v1.json"
 FILES = (CONFIG, CONFIG_V1, "environment.json", "forward.json", "inputs.parquet", "summary.json")
 """What may stand beside the parts; other names in the folder are none of the run's business."""
 
+SEAL = "seal.json"
+"""Signs the manifest, and so stands in none; it is made and read in serve/certificates.py, where signatures are."""
+
 PART = re.compile(r"parts/part-\d{6,12}\.parquet")
 _CHUNK = 1 << 20
 

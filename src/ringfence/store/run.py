@@ -1,16 +1,14 @@
-"""RunFolder: one run on disk. Created once, continued with the same settings only, read by everything later."""
+"""RunFolder: one run on disk. Created once, continued with the same settings only, its records read by everything."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,57 +17,29 @@ from ringfence.errors import StoreError
 from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.stats.norms import InNorm
-from ringfence.store.atomic import (
-    LOCK,
-    TEMPORARY_PREFIX,
-    StoreWarning,
-    json_bytes,
-    locked,
-    read_file,
-    read_json,
-    writing_errors,
-)
-from ringfence.store.config import RunConfig, changed_settings, content_hash, plain, read_config, schema_of, shape_in
-from ringfence.store.guarded import Guarded, begin
+from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, json_bytes, locked, read_json, writing_errors
+from ringfence.store.config import RunConfig, changed_settings, content_hash, read_config, schema_of, shape_in
+from ringfence.store.folder import Folder
+from ringfence.store.guarded import begin
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
-from ringfence.store.parts import (
-    DAMAGE,
-    InputInfo,
-    conditions,
-    inputs_bytes,
-    parse_inputs,
-    part_bytes,
-    part_paths,
-    read_part,
-    sorted_rows,
-)
+from ringfence.store.parts import DAMAGE, conditions, part_bytes, read_part, sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table, in_other_norm, refuse_nonsense, to_table
 from ringfence.store.upgrade import refuse_downgraded, upgrade
 
 _KEYS = ("input_id", "lane", "config_hash")
 
 
+@final
 @dataclass(frozen=True)
-class RunFolder:
-    """A run: manifest.json, config.json, environment.json, forward.json, parts/, inputs.parquet, summary.json.
+class RunFolder(Folder):
+    """A run in its folder.
 
-    problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its inputs
-    are not done. v1_digest: of the settings of a folder of schema 1, which has no manifest, can be read and migrated,
-    but not continued. unlocked: write although the disk knows no locks. shown: the norm that radii are read in; None:
-    the one they were proved in, which is the one that is stored.
+    unlocked: write although the disk knows no locks. shown: the norm that radii are read in; None: the one they were
+    proved in, which is the one that is stored.
     """
 
-    path: Path
-    config: RunConfig
-    v1_digest: str | None = None
     unlocked: bool = field(default=False, compare=False)
     shown: InNorm | None = None
-    problems: dict[str, str] = field(default_factory=dict, compare=False)
-    _told: set[str] = field(default_factory=set, compare=False, repr=False)
-    _files: Guarded = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_files", Guarded(self.path))
 
     @classmethod
     def create_or_resume(cls, path: str | Path, config: RunConfig, unlocked: bool = False) -> Self:
@@ -161,68 +131,6 @@ class RunFolder:
         used = {str(plan.get("precision")) for plan in self.forward_plans()}
         return used.pop() if len(used) == 1 else self.config.precision
 
-    # Trust: what is in the folder and belongs there
-
-    @property
-    def digest(self) -> str:
-        """The config_hash that every row of this run names."""
-        return self.v1_digest or self.config.digest
-
-    @property
-    def damaged(self) -> list[str]:
-        """Names of the parts that do not count."""
-        return [Path(name).name for name in self.problems if PART.fullmatch(name)]
-
-    @property
-    def expected(self) -> int | None:
-        """How many inputs the whole run has, where that is known."""
-        return self.config.data.count if self.v1_digest else self._files.manifest().inputs
-
-    @property
-    def failed(self) -> dict[int, str]:
-        """Inputs that could not be read, and why."""
-        return {} if self.v1_digest else {int(one): why for one, why in self._files.manifest().failed.items()}
-
-    def note_inputs(self, expected: int, failed: Mapping[int, str]) -> None:
-        """Say how many inputs the whole run has, and which of them failed."""
-        self._files.note(inputs=expected, failed={str(one): why for one, why in sorted(failed.items())})
-
-    def check(self) -> dict[str, str]:
-        """Every file of the folder against its manifest: what is wrong, by file; each is warned about once."""
-        self._whole_parts()
-        return self.problems
-
-    def _whole_parts(self) -> Mapping[str, int | None]:
-        """Parts that may be read, and how many rows each must have."""
-        if self.v1_digest:
-            return {f"parts/{path.name}": None for path in part_paths(self.path / "parts")}
-        parts, wrong, manifest = self._files.check()
-        if manifest.config != self.config.digest:
-            wrong.setdefault(CONFIG, "holds other settings than the manifest names")
-        for name in [name for name in self.problems if name not in wrong and name in FILES]:
-            del self.problems[name]  # mended since
-        for name, reason in wrong.items():
-            self._tell(name, reason)
-        return parts
-
-    def _tell(self, name: str, reason: str) -> None:
-        self.problems[name] = reason
-        again = "; certifying into the same folder makes it again" if PART.fullmatch(name) else ""
-        self._warn(f"{self.path / name} {reason} and is not counted{again}")
-
-    def _warn(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            warnings.warn(StoreWarning(message), stacklevel=4)
-
-    def announce(self, inputs: int) -> None:
-        """Warn, once, of what is missing where so many inputs are there."""
-        if self.expected is not None and inputs < self.expected:
-            are_there = f"the run is not whole, {inputs} of {self.expected} inputs are there"
-            self._warn(f"{self.path}: {are_there}; every number is about those")
-        for one, why in self.failed.items():
-            self._warn(f"{self.path}: input {one} failed: {why}")
-
     # The records
 
     def append(self, records: Sequence[Record], environment: int = -1) -> Path:
@@ -238,7 +146,9 @@ class RunFolder:
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Every part that counts, as a table of the named columns and the keys; one with other settings does not."""
         wanted = RECORD_SCHEMA.names if columns is None else list(dict.fromkeys([*columns, *_KEYS]))
-        for name, rows in followed(list(self._whole_parts().items()), "reading"):
+        whole = list(self._whole_parts().items())
+        factor = self.factor if whole else 1.0  # one for all parts, and nothing to convert where there are none
+        for name, rows in followed(whole, "reading"):
             try:
                 table = read_part(self.path / name, wanted)
                 if rows not in (None, len(table)):
@@ -251,7 +161,7 @@ class RunFolder:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 self._tell(name, f"is damaged ({reason})")
             else:
-                yield table if self.shown is None else in_other_norm(table, self.shown.norm, self.factor)
+                yield table if self.shown is None else in_other_norm(table, self.shown.norm, factor)
 
     def _rows(self, columns: Sequence[str]) -> pa.Table:
         """Rows of all parts with the keys, sorted, none twice."""
@@ -320,79 +230,6 @@ class RunFolder:
     def settle(self) -> None:
         """Bring the manifest to what is there, at the end of a session."""
         self._files.settle()
-
-    # What stands beside the records
-
-    def environments(self) -> list[dict[str, Any]]:
-        """Where the parts were computed, one entry per kind of machine and forward plan."""
-        return self._list("environment.json")
-
-    def add_environment(self, entry: Mapping[str, Any]) -> int:
-        """Number of this entry, added where it is new; differences are warned about."""
-        described = plain(entry) | {"forward_plan": self._last_plan()}
-        known = self.environments()
-        if described in known:
-            return known.index(described)
-        self._files.replace("environment.json", json_bytes([*known, described]))
-        before = known[-1] if known else described
-        changed = [key for key in described if key != "forward_plan" and described[key] != before.get(key)]
-        if changed:
-            listed = "; ".join(f"{key}: {described[key]} now, {before.get(key)} before" for key in changed)
-            message = f"{self.path} continues in another environment ({listed}); scores may differ in their last digits"
-            warnings.warn(StoreWarning(message), stacklevel=2)
-        return len(known)
-
-    def forward_plans(self) -> list[dict[str, Any]]:
-        """The forward shapes used, oldest first; a run has one unless memory ran out."""
-        return self._list("forward.json")
-
-    def add_forward_plan(self, plan: Mapping[str, Any]) -> int:
-        """Store the plan as the one now in use and return its number."""
-        plans = self.forward_plans()
-        self._files.replace("forward.json", json_bytes([*plans, plain(plan)]))
-        return len(plans)
-
-    def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
-        """Write inputs.parquet."""
-        self._files.replace("inputs.parquet", inputs_bytes(inputs))
-
-    def inputs(self) -> list[InputInfo]:
-        """The inputs as they were written; empty where none were."""
-        content = self._content("inputs.parquet")
-        return [] if content is None else parse_inputs(self.path / "inputs.parquet", content)
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write summary.json."""
-        self._files.replace("summary.json", json_bytes(plain(summary)))
-
-    def summary(self) -> dict[str, Any] | None:
-        """What summary.json holds; None while the run has not ended."""
-        return self._json("summary.json", dict)  # type: ignore[no-any-return]
-
-    def _last_plan(self) -> int:
-        return len(self.forward_plans()) - 1
-
-    def _content(self, name: str) -> bytes | None:
-        """A file's bytes, None where there is none, an error where it is not what was written."""
-        if self.v1_digest:
-            return read_file(self.path / name) if (self.path / name).exists() else None
-        return self._files.read(name)
-
-    def _json(self, name: str, kind: type) -> Any:
-        content = self._content(name)
-        try:
-            found = None if content is None else json.loads(content)
-        except (ValueError, RecursionError):
-            found = content
-        if found is not None and not isinstance(found, kind):
-            raise StoreError(str(self.path / name), f"must hold a JSON {kind.__name__}", "something else", "Delete it.")
-        return found
-
-    def _list(self, name: str) -> list[dict[str, Any]]:
-        found = self._json(name, list) or []
-        if not all(isinstance(entry, dict) for entry in found):
-            raise StoreError(str(self.path / name), "must be a list of objects", "something else", "Delete it.")
-        return list(found)
 
 
 def no_records(path: str | Path) -> StoreError:

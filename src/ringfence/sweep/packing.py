@@ -25,6 +25,8 @@ TRIES = 5
 """Times that a job's files are read until none of them changed meanwhile."""
 PAUSE = 60.0
 """Seconds between two packings of what is being made."""
+UNPACKED = "unpacked.txt"
+"""Which archives a work folder has taken in."""
 Contents = dict[str, bytes | Path]
 """Name in an archive -> bytes, or what a link leads to."""
 
@@ -208,20 +210,24 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
     jobs: dict[Path, list[Job]] = {}
     for job in every:
         jobs.setdefault(job.work.path, []).append(job)
-    strangers: set[str] = set()
-    for path, own in jobs.items():
-        name, known = own[0].work.name, path / MARKS / "unpacked.txt"
+    disks: dict[int, list[Path]] = {}
+    for path in jobs:
+        known = path / MARKS / UNPACKED
         if known.is_file() and these in known.read_text(encoding="ascii").split():
             continue
         with writing_errors(path):
             known.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=path) as fresh:
-                for archive in archives:
-                    _extract(archive, Path(fresh))
-                _take_in(Path(fresh, name), path, own)
-                strangers |= {one.name for one in Path(fresh).iterdir()}
-            with known.open("a", encoding="ascii") as file:
-                file.write(f"{these}\n")
+            disks.setdefault(path.stat().st_dev, []).append(path)
+    strangers: set[str] = set()
+    for paths in disks.values():  # files are renamed into their places, which no other disk allows
+        with writing_errors(paths[0]), TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=paths[0]) as fresh:
+            for archive in archives:
+                _extract(archive, Path(fresh))
+            strangers |= {one.name for one in Path(fresh).iterdir()}
+            for path in paths:
+                _take_in(Path(fresh, jobs[path][0].work.name), path, jobs[path])
+                with (path / MARKS / UNPACKED).open("a", encoding="ascii") as file:
+                    file.write(f"{these}\n")
     return sorted(strangers - {own[0].work.name for own in jobs.values()})
 
 

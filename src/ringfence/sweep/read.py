@@ -204,6 +204,7 @@ class _Reader:
                 self.problems.append(f"{where}: {error}")
             self._makers[out] = key_of(self._sweep, command, name)  # those that wait for it are not wrong
             return
+        minutes = None if self._tiny else minutes  # those of the full form
         at = (entry["name"], entry.line, self._work)
         yield Job(name, command, tuple(words), out, *at, needs, minutes, checked, sweep=self._sweep)
 

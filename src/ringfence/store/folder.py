@@ -1,0 +1,173 @@
+"""A run's folder: which of its files count, and what stands beside the records. store/run.py has the records."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ringfence.errors import StoreError
+from ringfence.store.atomic import StoreWarning, json_bytes, read_file
+from ringfence.store.config import RunConfig, plain
+from ringfence.store.guarded import Guarded
+from ringfence.store.manifest import CONFIG, FILES, PART
+from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs, part_paths
+
+Kind = TypeVar("Kind", dict[str, Any], list[Any])
+
+
+@dataclass(frozen=True)
+class Folder(ABC):
+    """manifest.json, config.json, environment.json, forward.json, parts/, inputs.parquet, summary.json.
+
+    v1_digest: of the settings of a folder of schema 1, which has no manifest, can be read and migrated, but not
+    continued. problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its
+    inputs are not done.
+    """
+
+    path: Path
+    config: RunConfig
+    v1_digest: str | None = None
+    problems: dict[str, str] = field(default_factory=dict, compare=False)
+    _told: set[str] = field(default_factory=set, compare=False, repr=False)
+    _files: Guarded = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_files", Guarded(self.path))
+
+    @property
+    def digest(self) -> str:
+        """The config_hash that every row of this run names."""
+        return self.v1_digest or self.config.digest
+
+    @property
+    def damaged(self) -> list[str]:
+        """Names of the parts that do not count."""
+        return [Path(name).name for name in self.problems if PART.fullmatch(name)]
+
+    @property
+    def expected(self) -> int | None:
+        """How many inputs the whole run has, where that is known."""
+        return self.config.data.count if self.v1_digest else self._files.manifest().inputs
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """Inputs that could not be read, and why."""
+        return {} if self.v1_digest else {int(one): why for one, why in self._files.manifest().failed.items()}
+
+    def note_inputs(self, expected: int, failed: Mapping[int, str]) -> None:
+        """Say how many inputs the whole run has, and which of them failed."""
+        self._files.note(inputs=expected, failed={str(one): why for one, why in sorted(failed.items())})
+
+    def check(self) -> dict[str, str]:
+        """Every file of the folder against its manifest: what is wrong, by file; each is warned about once."""
+        self._whole_parts()
+        return self.problems
+
+    def _whole_parts(self) -> Mapping[str, int | None]:
+        """Parts that may be read, and how many rows each must have."""
+        if self.v1_digest:
+            return {f"parts/{path.name}": None for path in part_paths(self.path / "parts")}
+        parts, wrong, manifest = self._files.check()
+        if manifest.config != self.config.digest:
+            wrong.setdefault(CONFIG, "holds other settings than the manifest names")
+        for name in [name for name in self.problems if name not in wrong and name in FILES]:
+            del self.problems[name]  # mended since
+        for name, reason in wrong.items():
+            self._tell(name, reason)
+        return parts
+
+    def _tell(self, name: str, reason: str) -> None:
+        self.problems[name] = reason
+        again = "; certifying into the same folder makes it again" if PART.fullmatch(name) else ""
+        self._warn(f"{self.path / name} {reason} and is not counted{again}")
+
+    def _warn(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            warnings.warn(StoreWarning(message), stacklevel=4)
+
+    def announce(self, inputs: int) -> None:
+        """Warn, once, of what is missing where so many inputs are there."""
+        if self.expected is not None and inputs < self.expected:
+            are_there = f"the run is not whole, {inputs} of {self.expected} inputs are there"
+            self._warn(f"{self.path}: {are_there}; every number is about those")
+        for one, why in self.failed.items():
+            self._warn(f"{self.path}: input {one} failed: {why}")
+
+    # What stands beside the records
+
+    def environments(self) -> list[dict[str, Any]]:
+        """Where the parts were computed, one entry per kind of machine and forward plan."""
+        return self._list("environment.json")
+
+    def add_environment(self, entry: Mapping[str, Any]) -> int:
+        """Number of this entry, added where it is new; differences are warned about."""
+        described = plain(entry) | {"forward_plan": self._last_plan()}
+        known = self.environments()
+        if described in known:
+            return known.index(described)
+        self._files.replace("environment.json", json_bytes([*known, described]))
+        before = known[-1] if known else described
+        changed = [key for key in described if key != "forward_plan" and described[key] != before.get(key)]
+        if changed:
+            listed = "; ".join(f"{key}: {described[key]} now, {before.get(key)} before" for key in changed)
+            message = f"{self.path} continues in another environment ({listed}); scores may differ in their last digits"
+            warnings.warn(StoreWarning(message), stacklevel=2)
+        return len(known)
+
+    def forward_plans(self) -> list[dict[str, Any]]:
+        """The forward shapes used, oldest first; a run has one unless memory ran out."""
+        return self._list("forward.json")
+
+    def add_forward_plan(self, plan: Mapping[str, Any]) -> int:
+        """Store the plan as the one now in use and return its number."""
+        plans = self.forward_plans()
+        self._files.replace("forward.json", json_bytes([*plans, plain(plan)]))
+        return len(plans)
+
+    def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
+        """Write inputs.parquet."""
+        self._files.replace("inputs.parquet", inputs_bytes(inputs))
+
+    def inputs(self) -> list[InputInfo]:
+        """The inputs as they were written; empty where none were."""
+        content = self._content("inputs.parquet")
+        return [] if content is None else parse_inputs(self.path / "inputs.parquet", content)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json."""
+        self._files.replace("summary.json", json_bytes(plain(summary)))
+
+    def summary(self) -> dict[str, Any] | None:
+        """What summary.json holds; None while the run has not ended."""
+        return self._json("summary.json", dict)
+
+    def _last_plan(self) -> int:
+        return len(self.forward_plans()) - 1
+
+    def _content(self, name: str) -> bytes | None:
+        """A file's bytes, None where there is none, an error where it is not what was written."""
+        if self.v1_digest:
+            return read_file(self.path / name) if (self.path / name).exists() else None
+        return self._files.read(name)
+
+    def _json(self, name: str, kind: type[Kind]) -> Kind | None:
+        content = self._content(name)
+        try:
+            found = None if content is None else json.loads(content)
+        except (ValueError, RecursionError):
+            found = content
+        if found is not None and not isinstance(found, kind):
+            raise StoreError(str(self.path / name), f"must hold a JSON {kind.__name__}", "something else", "Delete it.")
+        return found
+
+    def _list(self, name: str) -> list[dict[str, Any]]:
+        found = self._json(name, list) or []
+        if not all(isinstance(entry, dict) for entry in found):
+            raise StoreError(str(self.path / name), "must be a list of objects", "something else", "Delete it.")
+        return list(found)
