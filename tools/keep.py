@@ -106,7 +106,11 @@ def results_of(sweep: Sweep) -> str:
     return RESULTS.get(sweep.file.stem, usual)
 
 
-TEXTS = ("README.md", "examples/**/*", "tests/**/*", "docs/**/*", "benchmarks/**/*", "tools/**/*", "src/**/*")
+TEXTS = (
+    "README.md",
+    *(f"{one}/**/*" for one in ("examples", "tests", "docs", "benchmarks", "tools", "src")),
+    "reproduce/*/*.py",
+)
 """Files whose networks must be there, beside those of the sweep files; of kinds that people write."""
 KINDS = (".py", ".md", ".yaml", ".toml", ".ipynb")
 

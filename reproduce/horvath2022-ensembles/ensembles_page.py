@@ -11,12 +11,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, final
 
+import best_radii
 import known_radii
 import numpy as np
 from digits_tables import figures as figures
 from digits_tables import tables as digits_tables
 from paper_intervals import intervals
 from paper_runs import Run, Runs
+from paper_sweeps import all_not_run
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
 from paper_trainings import how_trained
 
@@ -337,6 +339,7 @@ SECTIONS = (
     known_radii.ensembles,
     denoised,
     imagenet,
+    best_radii.best,
 )
 
 
@@ -344,9 +347,10 @@ def page(runs: Runs, numbers: Any) -> str:
     """The whole page."""
     found = Beside(runs, numbers)
     lines = [one for make in SECTIONS for one in make(found)]
-    own = [run for run in runs if run.plain and run.kind in KINDS and (run.inputs, run.n) in PROTOCOLS]
-    lines += [*differences(found), *intervals(own)]
-    lines += how_trained(one for run in runs if run.plain for one in run.trainings if one.kind in KINDS)
+    kinds = (*KINDS, *best_radii.NEW)
+    own = [run for run in runs if run.plain and run.kind in kinds and (run.inputs, run.n) in PROTOCOLS]
+    lines += [*differences(found), *all_not_run(HERE, runs), *intervals(own)]
+    lines += how_trained(one for run in runs if run.plain for one in run.trainings if one.kind in kinds)
     return HEAD + "\n" + "\n".join(lines)
 
 

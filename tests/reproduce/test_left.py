@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from left_page import FOLDER, entries
+from left_page import FOLDER
 from minutes import derived
+from paper_sweeps import entries
 from stretch_plan import PLAN, Step, rows, steps
 
 HEADLINES = {
