@@ -22,7 +22,7 @@ NEW = ("catrs", "reweight")
 KINDS = ("gaussian", "consistency", *NEW)
 SIGMA, DEEP, ALL = 0.5, "ResNet110", 10_000
 RADII = tuple(0.25 * i for i in range(8))
-PROBABILITIES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+PROBABILITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 
 
 def best(found: Beside) -> list[str]:

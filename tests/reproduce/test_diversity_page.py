@@ -75,6 +75,9 @@ def test_all_images_stand_apart_and_only_the_papers_beside_its_rows(made: Runs) 
     assert "| drt+softmax(gaussian) | 5, 5 | 7 |" in every
     assert "paper" not in every
     assert "There is no row of rho 0 yet" in text
+    assert "A smaller network and a fraction of the epochs of DRT may" in text
+    plain = Runs(tuple(made.of(kind="gaussian")))
+    assert "A smaller network may" in "\n".join(cifar(plain, NUMBERS)), "nothing was tuned there, so not too briefly"
 
 
 def test_logs_stand_beside_networks_on_all_images(made: Runs) -> None:
@@ -96,6 +99,7 @@ def test_ablations_stand_apart_from_the_papers_settings(put: Put, tmp_path: Path
     main, apart = (text.split(f"## {one}")[1].split("\n## ")[0] for one in ("MNIST, sigma = 0.5", "MNIST: ablations"))
     assert main.count("| drt+softmax(gaussian) (0.5, 2) |") == 1, "the same networks twice are one row"
     assert "(0.5, 0)" not in main
+    assert "does not print it; ours begins at 0.1. Not tested apart." in text
     for row in ("| softmax(gaussian) | - | - | - |", "| drt+softmax(gaussian) | 0.5 | 0 | pairwise |"):
         assert apart.count(row) == 1
     for form in ("pairwise", "summed"):
