@@ -28,9 +28,11 @@ def entries(file: Path, zoo: Path = ZOO) -> Iterator[tuple[str, dict[str, Any], 
             yield command, entry, list(zip(names, kept, strict=True))
 
 
-def not_run(file: Path, runs: Runs) -> str:
-    """What of a file is neither among the runs nor in their zoo; empty where nothing is missing."""
-    known, zoo = {run.name for run in runs}, next((run.zoo for run in runs), ZOO)
+def not_run(file: Path, runs: Runs | None = None) -> str:
+    """What of a file is neither among the runs (None: all that are kept) nor in their zoo; empty where nothing is."""
+    kept_runs = {path.parent.name for path in (ROOT / "results").rglob("summary.json")} if runs is None else set()
+    known = kept_runs | {run.name for run in runs or ()}
+    zoo = next((run.zoo for run in runs or ()), ZOO)
     left, every, minutes = {"train": 0, "certify": 0}, {"train": 0, "certify": 0}, 0.0
     for command, entry, jobs in entries(file, zoo):
         kept = [(place / "config.json").exists() if command == "train" else name in known for name, place in jobs]
@@ -52,7 +54,7 @@ def planned(title: str, about: Sequence[str], file: Path, runs: Runs, *tables: S
     return [f"## {title}", "", *lines, *(line for one in tables for line in (*one, ""))]
 
 
-def all_not_run(folder: Path, runs: Runs) -> list[str]:
+def all_not_run(folder: Path, runs: Runs | None = None) -> list[str]:
     """A section: what of every sweep file of a folder no device had time for."""
     told = {file.name: not_run(file, runs) for file in sorted(folder.glob("*.yaml"))}
     lines = [f"- `{name}`: {missing}." for name, missing in told.items() if missing]

@@ -8,6 +8,7 @@ from typing import Any
 
 from paper_intervals import MEANT, earned, spanned
 from paper_runs import Run, Runs
+from paper_sweeps import all_not_run
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
 from paper_trainings import how_trained
 
@@ -99,6 +100,6 @@ def pages() -> dict[Path, str]:
     """This folder's page."""
     runs = Runs.under(ROOT / "results" / "cifar10")
     numbers, crossed = published(HERE), found(runs, 10_000)
-    lines = [*table_8(runs, numbers), *grid(crossed, numbers)]
+    lines = [*table_8(runs, numbers), *grid(crossed, numbers), *all_not_run(HERE)]
     lines += how_trained(one for run in (*found(runs, 100_000), *crossed) for one in run.trainings)
     return {HERE / "README.md": HEAD + "\n" + "\n".join(lines)}

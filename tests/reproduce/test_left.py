@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from left_page import FOLDER
 from minutes import derived
-from paper_sweeps import entries
+from paper_runs import Runs
+from paper_sweeps import all_not_run, entries, not_run
 from stretch_plan import PLAN, Step, rows, steps
 
 HEADLINES = {
@@ -69,3 +70,17 @@ def test_steps_take_stretches_one_after_the_other() -> None:
         ["1", "`a.yaml:x,y`", "2", "6.0", "f"],
         ["1 to 3", "`b.yaml:w`", "1", "11.0", "h"],
     ]
+
+
+def test_a_page_counts_what_is_missing_of_its_files(tmp_path: Path) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(
+        "zoo: none\ntrain: [{name: 'net-{i}', each: {i: [1, 2]}, minutes: 2}]\n"
+        "certify: [{name: gaussian-resnet110-0.25, minutes: 1}, {name: never-made, minutes: 3}]\n"
+    )
+    assert not_run(file, Runs(())) == "2 of 2 trainings, 2 of 2 certifications (about 8 minutes of one H200)"
+    assert not_run(file) == "2 of 2 trainings, 1 of 2 certifications (about 7 minutes of one H200)"
+    assert all_not_run(tmp_path)[-2] == f"- `some.yaml`: {not_run(file)}."
+    file.write_text("certify: [{name: gaussian-resnet110-0.25, minutes: 1}]\n")
+    assert not_run(file) == ""
+    assert all_not_run(tmp_path) == []
