@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,19 @@ def test_minutes_of_trainings_are_what_was_measured(file: str, entry: str, minut
         if (command, one["name"]) == ("train", entry)
     ]
     assert told == [pytest.approx(minutes, abs=0.06)]
+
+
+def test_rates_of_certification_are_what_was_measured() -> None:
+    """Minutes need no third digit: told are rates within a tenth of those in results/benchmarks/gpu.json."""
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    told = re.search(
+        r"Certification: ([\d,]+) noisy forwards a second \(ResNet-110\), ([\d.]+) million \(ResNet-20\)", page
+    )
+    assert told
+    first = json.loads((FOLDER.parent / "results" / "benchmarks" / "gpu.json").read_text(encoding="utf-8"))["tables"][0]
+    measured = {row[0]: float(row[2].replace(",", "")) for row in first["rows"]}
+    assert float(told[1].replace(",", "")) == pytest.approx(measured["ResNet-110, fused"], rel=0.1)
+    assert 1e6 * float(told[2]) == pytest.approx(measured["ResNet-20, fused"], rel=0.1)
 
 
 def test_the_plan_holds_every_job_that_is_left_of_the_headline_tables() -> None:
