@@ -85,6 +85,7 @@ def test_the_figures_are_those_of_the_recorded_terminal() -> None:
     _, certified, abstained, draws = found.groups()
     said = " ".join(README.split())
     assert f"proves {certified}% of the digits right within radius 0.5" in said
+    assert f"certify finds {certified}% of 500 digits right and proved within radius 0.5" in said, "the picture's text"
     assert f"nothing about the other {abstained}%" in said
     assert f"with {draws} noisy copies per digit on average" in said
     assert "every claim follows from its counts" in shown

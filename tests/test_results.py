@@ -149,9 +149,14 @@ def test_what_the_documentation_says_of_ensembles_is_in_the_tables(said: str) ->
         for own, there in zip(sizes[kind, k], sizes[f"paper, {kind}", k], strict=True)
     ]
     assert f"ensembles of three and ten lie within {max(gaps):.1f} points of its table 12" in said
-    votes = {(row[0], row[1]): float(row[2]) for row in rows if len(row) == 7 and row[1] in ("soft", "softmax", "hard")}
+    assert "have the largest average radius, both the same" in said
     for kind in ("gaussian", "consistency"):
-        assert votes[kind, "soft"] == votes[kind, "softmax"] > votes[kind, "hard"]
+        votes = {row[1]: float(row[2]) for row in rows if len(row) == 7 and row[0] == kind and not row[1].isdigit()}
+        assert votes.keys() == {"soft", "softmax", "hard", "weighted", "max-margin"}
+        assert votes["soft"] == votes["softmax"] > max(votes[one] for one in ("hard", "weighted", "max-margin"))
+    assert "lie within three published spreads of Horvath et al.'s table 13 at every radius" in said
+    page = (PAPERS / "horvath2022-ensembles" / "README.md").read_text(encoding="utf-8")
+    assert "No figure with a published spread (table 13) is off by more than 3 times it." in page
     agreed = {row[1]: float(row[2]) for row in rows if row[0] == "10 ResNet20" and len(row) == 9}
     kept = {k: 100 * (agreed[k] - agreed["1"]) / (agreed["10"] - agreed["1"]) for k in ("2", "5")}
     assert f"K-consensus of two keeps {kept['2']:.0f}%, of five all" in said
@@ -177,7 +182,11 @@ def test_what_the_documentation_says_of_mechanisms_is_in_the_tables(said: str) -
             own = []
     assert len(gaps) >= 4
     assert f"the published share of the inputs to {max(gaps):.1f} points" in said
-    assert f"Neyman-Pearson certificate on {min(tight):.0f} to {max(tight):.0f}% of them" in said
+    assert (
+        f"Neyman-Pearson certificate on {min(tight):.0f} to {max(tight):.0f}% of them, the more the larger sigma"
+        in said
+    )
+    assert tight == sorted(tight), "sections are in the order of sigma"
 
 
 def test_what_the_documentation_says_of_drt_is_in_the_table(said: str) -> None:
@@ -193,4 +202,34 @@ def test_what_the_documentation_says_of_drt_is_in_the_table(said: str) -> None:
     assert f"the paper {min(theirs):.1f} to {max(theirs):.1f})" in said
     lost = [-gain for gain in gains("", 4)]
     assert f"loses {min(lost):.1f} to {max(lost):.1f} at radius 0" in said
-    assert f"at the first setting gains {gains('paper, ', 4)[0]:.1f}" in said
+    first, second = gains("paper, ", 4)
+    assert f"the paper gains {first:.1f} at the first setting and loses {-second:.1f} at the second" in said
+
+
+def test_what_the_documentation_says_of_aces_is_in_the_tables(said: str) -> None:
+    assert "the larger theta, the smaller the natural accuracy and the larger the average radius, as published" in said
+    page = (PAPERS / "horvath2022-aces" / "README.md").read_text(encoding="utf-8")
+    for kind in ("gaussian", "consistency"):
+        lines = page.split(f"\n{kind}, ResNet20, sigma 0.25:\n\n")[1].split("\n\n")[0].splitlines()[2:]
+        rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
+        for start in ("", "paper, "):
+            own = [row for row in rows if row[0].startswith("paper") == bool(start)]
+            natural, acr = ([float(row[column]) for row in own] for column in (1, 2))
+            assert natural == sorted(natural, reverse=True)
+            assert acr == sorted(acr)
+            assert natural[0] > natural[-1]
+            assert acr[0] < acr[-1]
+
+
+def test_what_the_documentation_says_of_patches_is_in_the_table(said: str) -> None:
+    assert "in each of its sound modes, stays below the same network without patches, at the same draws and at" in said
+    page = (PAPERS / "joshi2022-smooth-reduce" / "README.md").read_text(encoding="utf-8")
+    part = page.split("## CIFAR-10: the sound modes")[1].split("\n## ")[0]
+    assert "One consistency ResNet-20, sigma .25, 500 images, four patches" in part
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line[:2] == "| "]
+    base, *modes = rows[1:]
+    assert base[0] == "-"
+    assert {mode[0] for mode in modes} == {"input", "resized", "patch", "per-patch-input"}
+    assert any(mode[2] == base[2] for mode in modes), "the same draws"
+    assert any(float(mode[3]) == pytest.approx(float(base[3]), rel=0.05) for mode in modes), "the same forwards"
+    assert all(float(mode[4]) < float(base[4]) for mode in modes)

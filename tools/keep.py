@@ -1,67 +1,77 @@
 """Copies what sweeps finished from their work folders into the repository, and says what is left.
 
     python tools/keep.py [--unpack OUT] reproduce/FOLDER/FILE.yaml ... [--members NAME=3 ...] [--pictures]
+    python tools/keep.py --drop
 
---unpack takes in the archives that another machine packed (docs/sweep.md). Trainings that have all their members go to
-zoo/, without checkpoints: weights of those that a job needs which no folder of results/ has yet, of the others hashes
-alone; --members keeps the first so many of one. Finished runs are verified and go to results/, without pictures of the
-inputs unless asked for. What was there under the same name is replaced; what is unfinished stays in runs/.
+--unpack takes in the archives that another machine packed (docs/sweep.md). What a job of the files made goes to the
+repository once, in the place of what was there under its name: never a copy that jobs were given, nor a second time.
+Trainings go to zoo/, without checkpoints: weights of those that a job needs which no folder of results/ has yet, of the
+others hashes alone; --members keeps the first so many of one. Runs are verified and go to results/, without pictures of
+the inputs unless asked for. What is unfinished stays in runs/.
+
+--drop takes weights out of zoo/ that nothing needs any more: no job that is left of any sweep file in reproduce/, no
+example, test, page or program. Hashes, settings and so the command stay; zoo/README.md is written anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+import zoo_readme
 from keep_runs import pack as keep_run
 
 from ringfence.cli.sweep_commands import SweepCommands
 from ringfence.errors import one_line
-from ringfence.models.zoo import SUMS
-from ringfence.sweep import Sweep, SweepFolder, read_sweep, unpack
+from ringfence.models.zoo import SUMS, read_sums
+from ringfence.sweep import Job, Sweep, SweepFolder, read_sweep, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def keep_training(training: Path, place: Path, members: int | None = None) -> bool:
-    """Weights and settings of a finished training; whether it is one."""
-    config = training / "config.json"
-    found = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {"members": 0}
-    every = [training / f"final-{i}.safetensors" for i in range(int(found["members"]))]
-    if not every or not all(file.exists() for file in every):
-        return False
+def keep(sweep: Sweep, wanted: set[Path], root: Path, members: Mapping[str, int], pictures: bool) -> Iterator[Path]:
+    """What its jobs made and nobody kept yet, into zoo/ and results/; each place once it is there."""
+    for job in [one for one in sweep.jobs if one.done and not sweep.work.adopted(one)]:
+        source, place = sweep.work.path / job.out, place_of(job, sweep, root)
+        if job.command == "train":
+            keep_training(source, place, members.get(job.name, None if job.out in wanted else 0))
+        elif (source / "summary.json").exists():
+            keep_run(source, place, pictures=pictures)
+        else:
+            continue
+        sweep.work.keep(job)
+        yield place
+
+
+def keep_training(training: Path, place: Path, members: int | None) -> None:
+    """Weights and settings of a finished training; of the first so many members, the hashes of all."""
+    settings = json.loads((training / "config.json").read_text(encoding="utf-8"))
+    every = [training / f"final-{i}.safetensors" for i in range(int(settings["members"]))]
     if place.exists():
         shutil.rmtree(place)
     place.mkdir(parents=True)
-    first = every[:members]
-    for file in first:
+    for file in every:
         shutil.copy(file, place)
-    if len(first) < len(every):
-        lines = [f"{sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in every]
-        (place / SUMS).write_text("".join(lines), encoding="utf-8")
-    if found.get("init"):  # where those weights are kept, not where the training found them
-        found["init"] = (Path(place.parents[1].name) / place.parent.name / Path(found["init"]).name).as_posix()
-    (place / "config.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    return True
+    if settings.get("init"):  # where those weights are kept, not where the training found them
+        settings["init"] = (Path(place.parents[1].name) / place.parent.name / Path(settings["init"]).name).as_posix()
+    (place / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    if members is not None and members < len(every):
+        keep_hashes(place, [place / file.name for file in every[members:]])
 
 
-def keep(work: Path, zoo: Path | None, results: Path | None, members: Mapping[str, int], pictures: bool) -> list[str]:
-    """What was kept, by name."""
-    kept = []
-    for training in sorted((work / "zoo").glob("*/*")) if zoo is not None else ():
-        if zoo is not None and keep_training(training, zoo / training.name, members.get(training.name)):
-            kept.append(f"{zoo}/{training.name}")
-    for summary in sorted((work / "runs").glob("*/summary.json")) if results is not None else ():
-        if results is not None:
-            name = summary.parent.name
-            place = Path(str(results).format(task=name.partition("-")[0]))
-            keep_run(summary.parent, place / name, pictures=pictures)
-            kept.append(f"{place}/{name}")
-    return kept
+def keep_hashes(training: Path, without: Iterable[Path]) -> None:
+    """Take these weights out of a training; the hashes of all its members stay."""
+    found = {file.name: sha256(file.read_bytes()).hexdigest() for file in training.glob("final-*.safetensors")}
+    known = {**found, **read_sums(training)}
+    lines = [f"{known[name]}  {name}\n" for name in sorted(known, key=lambda name: (len(name), name))]
+    (training / SUMS).write_text("".join(lines), encoding="utf-8")
+    for file in without:
+        file.unlink()
 
 
 RESULTS = {"yang2020-norms": "norms", "cullen2022-simplex": "simplex", "patches": "smooth_reduce/{task}"}
@@ -82,12 +92,11 @@ def needed(sweeps: Iterable[Sweep], root: Path) -> set[Path]:
     return found
 
 
-def keep_sweep(sweep: Sweep, wanted: set[Path], root: Path, members: Mapping[str, int], pictures: bool) -> list[str]:
-    """What a sweep finished, into zoo/ and results/."""
-    trainings = [job for job in sweep.jobs if job.command == "train"]
-    hashes = {job.name: 0 for job in trainings if job.out not in wanted}
-    zoo = root / trainings[0].out.parent if trainings else None
-    return keep(sweep.work.path, zoo, root / "results" / results_of(sweep), {**hashes, **members}, pictures)
+def place_of(job: Job, sweep: Sweep, root: Path) -> Path:
+    """Where what a job makes is kept."""
+    if job.command == "train":
+        return root / job.out
+    return root / "results" / results_of(sweep).format(task=job.name.partition("-")[0]) / job.name
 
 
 def results_of(sweep: Sweep) -> str:
@@ -97,13 +106,37 @@ def results_of(sweep: Sweep) -> str:
     return RESULTS.get(sweep.file.stem, usual)
 
 
+TEXTS = (
+    "README.md",
+    *(f"{one}/**/*" for one in ("examples", "tests", "docs", "benchmarks", "tools", "src")),
+    "reproduce/*/*.py",
+)
+"""Files whose networks must be there, beside those of the sweep files; of kinds that people write."""
+KINDS = (".py", ".md", ".yaml", ".toml", ".ipynb")
+
+
+def needless(sweeps: Iterable[Sweep], root: Path) -> list[Path]:
+    """Trainings with weights in zoo/ that no job which is left needs, and whose weights no text names."""
+    files = {file for pattern in TEXTS for file in root.glob(pattern) if file.suffix in KINDS}
+    texts = "\n".join(re.sub(r'["\'] / f?["\']', "/", file.read_text(encoding="utf-8")) for file in sorted(files))
+    wanted = {root / one for one in needed(sweeps, root)}
+
+    def named(training: Path) -> bool:
+        name = re.escape(training.relative_to(root / "zoo").as_posix())
+        return re.search(rf"zoo(?:[:/]| path ){name}(?![\w-]|\.\d)", texts) is not None
+
+    there = sorted({file.parent for file in root.glob("zoo/*/*/final-*.safetensors")} - wanted)
+    return [one for one in there if (one / "config.json").exists() and not named(one)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", help="sweep files, as `ringfence sweep` takes them")
+    parser.add_argument("files", nargs="*", help="sweep files, as `ringfence sweep` takes them")
     parser.add_argument("--unpack", type=Path, help="archives that another machine packed")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="where the folders of sweeps are")
     parser.add_argument("--members", nargs="*", default=[], metavar="NAME=COUNT")
     parser.add_argument("--pictures", action="store_true")
+    parser.add_argument("--drop", action="store_true", help="take weights out of zoo/ that nothing needs")
     options = parser.parse_args()
     files = list(dict.fromkeys(Path(one if Path(one).exists() else one.rpartition(":")[0]) for one in options.files))
     every = [read(file, options.runs) for file in sorted({*files, *ROOT.glob("reproduce/*/*.yaml")}, key=str)]
@@ -113,11 +146,23 @@ def main() -> None:
             print(f"not taken in: what {options.unpack} holds of {stranger}; name its file, too")
     members = {name: int(count) for name, _, count in (one.rpartition("=") for one in options.members)}
     for sweep in sweeps:
-        for one in keep_sweep(sweep, needed(every, ROOT), ROOT, members, options.pictures):
-            print(f"kept: {one}")
+        for place in keep(sweep, needed(every, ROOT), ROOT, members, options.pictures):
+            print(f"kept: {place.relative_to(ROOT)}")
         left = [job for job in sweep.jobs if not job.done and (sweep.work.path / job.out).exists()]
         for job in left:
             print(f"unfinished, in {sweep.work.path}: {job.key}: {one_line(sweep.work.last_words(job))}")
+    tell_zoo(every, options.drop)
+
+
+def tell_zoo(sweeps: Iterable[Sweep], drop: bool) -> None:
+    """Take out what nothing needs, or say what that is; bring the zoo's list up to date."""
+    for training in needless(sweeps, ROOT):
+        weights = sorted(training.glob("final-*.safetensors"))
+        size = sum(file.stat().st_size for file in weights) / 2**20
+        if drop:
+            keep_hashes(training, weights)
+        print(f"{'dropped' if drop else 'nothing needs'}: {training.relative_to(ROOT)} ({size:.1f} MiB)")
+    zoo_readme.main()
     print(f"zoo/ holds {sum(f.stat().st_size for f in (ROOT / 'zoo').rglob('*') if f.is_file()) / 2**20:.1f} MiB")
     print("what is left: python reproduce/pages.py left")
 

@@ -16,6 +16,7 @@ import torch
 from histograms import draw
 from paper_intervals import MEANT, earned_of, spanned
 from paper_runs import Run, Runs
+from paper_sweeps import all_not_run
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
 from paper_trainings import ZOO, how_trained, read_training
 from scipy.stats import norm
@@ -231,7 +232,7 @@ def pages() -> dict[Path, str]:
     lines = [line for name, facts in found.items() for line in study(name, facts)]
     lines += claimed(published(HERE))
     images = Runs.under(ROOT / "results" / "cifar10")
-    lines += [*sound_modes(images), *videos(Runs.under(RESULTS / "video"))]
+    lines += [*sound_modes(images), *videos(Runs.under(RESULTS / "video")), *all_not_run(HERE)]
     zoo = [facts["model"].split(":")[1] for facts in found.values() if facts["model"].startswith("zoo:")]
     used = [read_training(ZOO, name) for name in zoo]
     lines += how_trained([*used, *(one for run in reduced(images) for one in run.trainings)])

@@ -6,31 +6,13 @@ older than the sweep files have other names, and count as missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import stretch_plan
+from paper_sweeps import entries
 from paper_tables import ROOT, filled, table
 
-from ringfence.sweep import document
-
 FOLDER = ROOT / "reproduce"
-
-
-def entries(file: Path) -> Iterator[tuple[str, dict[str, Any], list[tuple[str, Path]]]]:
-    """Command, entry, and the name of each of its jobs with where it is kept, in the file's order."""
-    found = document.read_document(file)
-    shared = {key: value for key, value in found.get("shared", {}).items() if document.is_plain(value)}
-    kept_runs = {path.parent.name: path.parent for path in (ROOT / "results").rglob("config.json")}
-    for command in ("train", "certify"):
-        for entry in found.get(command, ()):
-            names = [
-                document.filled(entry["name"], {**shared, **one}) for one in document.combinations(entry.get("each"))
-            ]
-            zoo = ROOT / "zoo" / found.get("zoo", "")
-            kept = [zoo / one if command == "train" else kept_runs.get(one, ROOT / one) for one in names]
-            yield command, entry, list(zip(names, kept, strict=True))
 
 
 def rows() -> list[list[str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from paper_intervals import intervals
 from paper_runs import Run, Runs
+from paper_sweeps import all_not_run
 from paper_tables import ROOT, Row, headed, percents, section, table
 from paper_trainings import how_trained
 
@@ -117,15 +118,15 @@ def part(name: str, runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def page(runs: Runs, others: Runs = NONE) -> str:
-    """The page of these runs, and of others that stand beside them."""
+def page(runs: Runs, others: Runs = NONE, missing: Sequence[str] = ()) -> str:
+    """The page of these runs, and of others that stand beside them; missing: a section on those that are not there."""
     chosen = found(runs)
     chosen = sorted([*chosen, *beside(chosen, others)], key=place)
     if not chosen:
         return "\n".join([HEAD, "", NOTHING, ""])
     by_data = {name: [run for run in chosen if run.data == name] for name in RADII}
     lines = [line for name, own in by_data.items() if own for line in part(name, own)]
-    lines += [*intervals(chosen), *how_trained(one for run in chosen for one in run.trainings)]
+    lines += [*missing, *intervals(chosen), *how_trained(one for run in chosen for one in run.trainings)]
     return "\n".join([HEAD, "", *lines])
 
 
@@ -160,4 +161,5 @@ def figures() -> None:
 
 def pages() -> dict[Path, str]:
     """README.md beside this file."""
-    return {HERE / "README.md": page(Runs.under(RESULTS), Runs.under(ROOT / "results" / "cifar10"))}
+    own, others = Runs.under(RESULTS), Runs.under(ROOT / "results" / "cifar10")
+    return {HERE / "README.md": page(own, others, all_not_run(HERE))}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from diversity_page import cifar, jeong
+from diversity_page import cifar, jeong, page
 from paper_runs import Runs
 from paper_tables import published
 
@@ -20,37 +21,50 @@ NUMBERS = published(Path(__file__).resolve().parents[2] / "reproduce" / "yang202
 pytestmark = pytest.mark.filterwarnings("ignore:.*the run is not whole, 12 of")
 
 
+Put = Callable[[str, str, dict[str, Any], Sequence[tuple[int, int, int]]], None]
+
+
 @pytest.fixture
-def made(fake_run: Callable[..., RunFolder], tmp_path: Path) -> Runs:
-    """A network on all digits; three and DRT over them at sigma .5, on every 10th image and on all."""
-    zoo, drt = tmp_path / "zoo", {"name": "drt", "base": {"name": "gaussian"}, "rho1": 5.0, "rho2": 5.0}
-    plans = {
-        "mnist/jeong": ("lenet-wide", {"name": "consistency"}),
-        "cifar10/two": ("resnet20", {"name": "gaussian"}),
-        "cifar10/drt": ("resnet20", drt),
-    }
-    for name, (arch, objective) in plans.items():
-        (zoo / name).mkdir(parents=True)
-        settings = {"arch": arch, "members": 3, "plan": {"objective": objective, "epochs": 7}}
-        (zoo / name / "config.json").write_text(json.dumps(settings))
+def put(fake_run: Callable[..., RunFolder], tmp_path: Path) -> Put:
+    """A training of three in tmp_path/zoo, and runs of it in tmp_path/runs: members, images and draws of each."""
     lanes = [lane.name for lane in vote_lanes(3, ("softmax", "max-margin"), False, True, ())]
-    told = [("mnist/jeong", 1, 10_000, 100_000)]
-    told += [(f"cifar10/{name}", 3, *size) for name in ("two", "drt") for size in ((1000, 100_000), (10_000, 10_000))]
-    for place, (name, members, count, n) in enumerate(told):
-        specs = [f"zoo:{name}:{i}" for i in range(members)]
-        ensemble = {"members": specs, "consensus": [], "weights": []} if members > 1 else None
-        run = fake_run(
-            tmp_path / "runs" / str(place),
-            12,
-            Fixed(n=n),
-            lanes=lanes if members > 1 else ["main"],
-            sigma=0.5,
-            model="+".join(specs),
-            extra={"count": count, "ensemble": ensemble},
-            shape=None,
-        )
-        run.write_summary(summarise(run, 100.0, 9.0))
-    return Runs.under(tmp_path / "runs", zoo)
+    number = iter(range(100))
+
+    def write(name: str, arch: str, objective: dict[str, Any], runs: Sequence[tuple[int, int, int]]) -> None:
+        (tmp_path / "zoo" / name).mkdir(parents=True)
+        plan = {"objective": objective, "epochs": 7, "schedule": {"lr": 0.1, "factor": 0.1, "every": 50}, "batch": 64}
+        settings = {"arch": arch, "members": 3, "plan": {**plan, "precision": "bf16", "seed": 0}}
+        (tmp_path / "zoo" / name / "config.json").write_text(json.dumps(settings))
+        for members, count, n in runs:
+            specs = [f"zoo:{name}:{i}" for i in range(members)]
+            ensemble = {"members": specs, "consensus": [], "weights": []} if members > 1 else None
+            run = fake_run(
+                tmp_path / "runs" / str(next(number)),
+                12,
+                Fixed(n=n),
+                lanes=lanes if members > 1 else ["main"],
+                sigma=0.5,
+                model="+".join(specs),
+                extra={"count": count, "ensemble": ensemble},
+                shape=None,
+            )
+            run.write_summary(summarise(run, 100.0, 9.0))
+
+    return write
+
+
+def drt(rho1: float, rho2: float, **more: str) -> dict[str, Any]:
+    return {"name": "drt", "base": {"name": "gaussian"}, "rho1": rho1, "rho2": rho2, **more}
+
+
+@pytest.fixture
+def made(put: Put, tmp_path: Path) -> Runs:
+    """A network on all digits; three and DRT over them at sigma .5, on every 10th image and on all."""
+    put("mnist/jeong", "lenet-wide", {"name": "consistency"}, [(1, 10_000, 100_000)])
+    both = [(3, 1000, 100_000), (3, 10_000, 10_000)]
+    put("cifar10/two", "resnet20", {"name": "gaussian"}, both)
+    put("cifar10/drt", "resnet20", drt(5.0, 5.0), both)
+    return Runs.under(tmp_path / "runs", tmp_path / "zoo")
 
 
 def test_all_images_stand_apart_and_only_the_papers_beside_its_rows(made: Runs) -> None:
@@ -61,6 +75,9 @@ def test_all_images_stand_apart_and_only_the_papers_beside_its_rows(made: Runs) 
     assert "| drt+softmax(gaussian) | 5, 5 | 7 |" in every
     assert "paper" not in every
     assert "There is no row of rho 0 yet" in text
+    assert "A smaller network and a fraction of the epochs of DRT may" in text
+    plain = Runs(tuple(made.of(kind="gaussian")))
+    assert "A smaller network may" in "\n".join(cifar(plain, NUMBERS)), "nothing was tuned there, so not too briefly"
 
 
 def test_logs_stand_beside_networks_on_all_images(made: Runs) -> None:
@@ -68,3 +85,22 @@ def test_logs_stand_beside_networks_on_all_images(made: Runs) -> None:
     assert rows[1].startswith("| consistency, wide LeNet | 7 |")
     assert rows[2].startswith("| *log, consistency* |  | *1.655* |")
     assert jeong(Runs(()), NUMBERS["jeong"]) == []
+
+
+def test_ablations_stand_apart_from_the_papers_settings(put: Put, tmp_path: Path) -> None:
+    """Runs come in by what they certified; those that tables 4 to 6 do not have are no rows beside them."""
+    empty = page(Runs(()), Runs(()), NUMBERS).split("## MNIST: ablations of DRT")[1].split("\n## ")[0]
+    assert "8 of 8 certifications" in empty
+    assert "|" not in empty
+    objectives = [{"name": "gaussian"}, drt(0.5, 2.0), drt(0.5, 2.0, form="summed"), drt(0.5, 0.0)]
+    for place, objective in enumerate(objectives):
+        put(f"mnist/{place}", "lenet-wide", objective, [(3, 1000, 100_000)] * 2)
+    text = page(Runs.under(tmp_path / "runs", tmp_path / "zoo"), Runs(()), NUMBERS)
+    main, apart = (text.split(f"## {one}")[1].split("\n## ")[0] for one in ("MNIST, sigma = 0.5", "MNIST: ablations"))
+    assert main.count("| drt+softmax(gaussian) (0.5, 2) |") == 1, "the same networks twice are one row"
+    assert "(0.5, 0)" not in main
+    assert "does not print it; ours begins at 0.1. Not tested apart." in text
+    for row in ("| softmax(gaussian) | - | - | - |", "| drt+softmax(gaussian) | 0.5 | 0 | pairwise |"):
+        assert apart.count(row) == 1
+    for form in ("pairwise", "summed"):
+        assert apart.count(f"| drt+max-margin(gaussian) | 0.5 | 2 | {form} |") == 1

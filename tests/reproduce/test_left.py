@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
-from left_page import FOLDER, entries
+from left_page import FOLDER
 from minutes import derived
+from paper_runs import Runs
+from paper_sweeps import all_not_run, entries, not_run
 from stretch_plan import PLAN, Step, rows, steps
 
 HEADLINES = {
@@ -27,6 +31,19 @@ def test_minutes_of_trainings_are_what_was_measured(file: str, entry: str, minut
         if (command, one["name"]) == ("train", entry)
     ]
     assert told == [pytest.approx(minutes, abs=0.06)]
+
+
+def test_rates_of_certification_are_what_was_measured() -> None:
+    """Minutes need no third digit: told are rates within a tenth of those in results/benchmarks/gpu.json."""
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    told = re.search(
+        r"Certification: ([\d,]+) noisy forwards a second \(ResNet-110\), ([\d.]+) million \(ResNet-20\)", page
+    )
+    assert told
+    first = json.loads((FOLDER.parent / "results" / "benchmarks" / "gpu.json").read_text(encoding="utf-8"))["tables"][0]
+    measured = {row[0]: float(row[2].replace(",", "")) for row in first["rows"]}
+    assert float(told[1].replace(",", "")) == pytest.approx(measured["ResNet-110, fused"], rel=0.1)
+    assert 1e6 * float(told[2]) == pytest.approx(measured["ResNet-20, fused"], rel=0.1)
 
 
 def test_the_plan_holds_every_job_that_is_left_of_the_headline_tables() -> None:
@@ -68,3 +85,17 @@ def test_steps_take_stretches_one_after_the_other() -> None:
         ["1", "`a.yaml:x,y`", "2", "6.0", "f"],
         ["1 to 3", "`b.yaml:w`", "1", "11.0", "h"],
     ]
+
+
+def test_a_page_counts_what_is_missing_of_its_files(tmp_path: Path) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(
+        "zoo: none\ntrain: [{name: 'net-{i}', each: {i: [1, 2]}, minutes: 2}]\n"
+        "certify: [{name: gaussian-resnet110-0.25, minutes: 1}, {name: never-made, minutes: 3}]\n"
+    )
+    assert not_run(file, Runs(())) == "2 of 2 trainings, 2 of 2 certifications (about 8 minutes of one H200)"
+    assert not_run(file) == "2 of 2 trainings, 1 of 2 certifications (about 7 minutes of one H200)"
+    assert all_not_run(tmp_path)[-2] == f"- `some.yaml`: {not_run(file)}."
+    file.write_text("certify: [{name: gaussian-resnet110-0.25, minutes: 1}]\n")
+    assert not_run(file) == ""
+    assert all_not_run(tmp_path) == []

@@ -7,12 +7,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pages
 import pytest
+from best_radii import best
 from ensembles_page import SECTIONS, Beside, page
 from paper_runs import Run, Runs
 from paper_tables import filled, published
 
+from ringfence.analysis.columns import columns_of
 from ringfence.analysis.metrics import metrics
 from ringfence.classifiers.lanes import vote_lanes
 from ringfence.engines.into_folder import summarise
@@ -27,6 +30,7 @@ TRAININGS = {
     "consistency-small": ("resnet20", "consistency"),
     "gaussian-deep": ("resnet110", "gaussian"),
     "consistency-deep": ("resnet110", "consistency"),
+    "reweight-deep": ("resnet110", "reweight"),
 }
 
 
@@ -36,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*the run is not whole, 12 of")
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Settings of four trainings, without networks."""
+    """Settings of trainings, without networks."""
     folder = tmp_path_factory.mktemp("zoo")
     schedule = {"lr": 0.1, "factor": 0.1, "every": 50}
     for name, (arch, objective) in TRAININGS.items():
@@ -84,7 +88,10 @@ def made(tmp_path_factory: pytest.TempPathFactory, fake_run: Callable[..., RunFo
         run("gaussian-deep", Fixed(n=100_000), sigma)
         run("consistency-deep", Fixed(n=10_000), sigma, count=10_000)
     run("gaussian-small", Multinomial(n=100_000), 1.0)
-    for training in TRAININGS:
+    for members in (1, 3):
+        run("reweight-deep", Fixed(n=10_000), 0.5, members, count=10_000)
+    run("gaussian-deep", Fixed(n=10_000), 0.5, count=10_000)
+    for training in list(TRAININGS)[:4]:
         run(training, Fixed(n=100_000), 0.25, 10)
     run("consistency-deep", Fixed(n=100_000), 0.5, 10)
     for stages in ((1000, 10_000, 125_000), (1000, 115_000)):
@@ -156,9 +163,34 @@ def test_a_missing_run_is_a_missing_section(made: Path, zoo: Path, tmp_path: Pat
     heads = [
         line for line in page(Runs.under(tmp_path, zoo), published(ENSEMBLES)).splitlines() if line.startswith("## ")
     ]
-    assert heads == ["## Table 9: single networks", "## Intervals over the inputs", "## How the networks were trained"]
+    expected = ["Table 9: single networks", "The largest published average radii", "What was not run"]
+    assert heads == [f"## {one}" for one in (*expected, "Intervals over the inputs", "How the networks were trained")]
     (tmp_path / "one" / "summary.json").unlink()
     assert list(Runs.under(tmp_path, zoo)) == []
+
+
+def test_the_largest_radii_come_with_what_they_cost(made: Path, zoo: Path, written: str, tmp_path: Path) -> None:
+    """Before there are runs a section says what they would show and how much is missing; then it fills itself."""
+    title = "The largest published average radii"
+    text = "\n".join(best(Beside(Runs(()), {})))
+    assert "reweight 0.760, catrs 0.757" in text
+    assert "**Not run, for lack of device time:** " in text
+    assert "3 of 3 certifications (about" in text
+    assert rows(text, title) == []
+    radii = [row for row in rows(written, title) if len(row) == 12]
+    shares = [row for row in rows(written, title) if len(row) == 10]
+    assert [row[:2] for row in shares if row[0] == "reweight"] == [["reweight", k] for k in "1123"], "one, and of three"
+    (single,) = Runs.under(made, zoo).of(kind="reweight", size=1)
+    assert ["reweight", "1", f"{metrics(single.folder, [0.25]).acr:.3f}"] in [row[:3] for row in radii]
+    assert [row[2] for row in radii if row[0] == "*paper, reweight*"] == ["*0.760*"]
+    assert [row[3] for row in radii if row[0] == "gaussian"] == ["+0.0"]
+    columns = columns_of(single.folder)
+    held = 100 * np.mean((columns.prediction == columns.label) & (columns.p_a >= 0.6))
+    assert 0 < held < 100
+    assert ["reweight", "1", f"{held:.1f}"] in [[*row[:2], row[3]] for row in shares]
+    shutil.copytree(single.folder.path, tmp_path / "reweight-resnet110-0.5-0-all")
+    one = Runs.under(tmp_path, zoo)
+    assert "2 of 3 certifications" in "\n".join(best(Beside(one, {}))), "what is kept under a job's name is done"
 
 
 def test_figures_beyond_three_spreads_are_marked_and_listed() -> None:

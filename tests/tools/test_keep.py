@@ -3,85 +3,162 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import pytest
 
 from ringfence.models.zoo import read_sums
 from ringfence.store import RunFolder
+from ringfence.sweep import Sweep
+
+SWEEP = """
+zoo: z
+always: {train: {data: default}}
+train:
+- {name: 'net-{i}', each: {i: [1, 2]}, settings: {members: 3}}
+- {name: tried}
+certify:
+- {name: 'run-{i}', each: {i: [1, 2]}, settings: {model: 'zoo:z/net-{i}:0', sigma: 0.5}}
+- {name: given, settings: {model: 'zoo:z/other:0', sigma: 0.5}}
+"""
+Finish = Callable[..., None]
 
 
-def test_what_is_finished_is_kept(
-    tool: Callable[[str], ModuleType], fake_run: Callable[..., RunFolder], tmp_path: Path
-) -> None:
-    work, root = tmp_path / "work", tmp_path / "root"
-    for name in ("a", "b", "unfinished"):
-        run = fake_run(work / "runs" / name, 4)
-        (run.path / "lock").touch()
-        if name != "unfinished":
-            run.write_summary({})
-    for training, members in (("many", 3), ("one", 1), ("two", 2)):
-        folder = work / "zoo" / "cifar10" / training
-        (folder / "member-0").mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps({"members": members, "init": "elsewhere/start"}))
-        for number in range(1 if training == "two" else members):
-            (folder / f"final-{number}.safetensors").touch()
-    zoo, results = root / "zoo" / "cifar10", root / "results" / "cifar10"
-    keep = tool("keep").keep
-    assert len(keep(work, zoo, results, {"many": 1}, pictures=True)) == 4
-    kept = [RunFolder.open(path) for path in sorted(results.iterdir())]
-    assert [run.path.name for run in kept] == ["a", "b"]
-    assert kept[0].inputs()[0].thumbnail is not None
-    assert not (kept[0].path / "lock").exists()
-    trainings = sorted(path.relative_to(root).as_posix() for path in (root / "zoo").rglob("*") if path.is_file())
-    many = [f"zoo/cifar10/many/{name}" for name in ("SHA256SUMS", "config.json", "final-0.safetensors")]
-    assert trainings == [*many, "zoo/cifar10/one/config.json", "zoo/cifar10/one/final-0.safetensors"]
-    assert json.loads((root / trainings[-2]).read_text())["init"] == "zoo/cifar10/start"
-    assert len(read_sums(zoo / "many")) == 3
-    keep(work, zoo, results, {}, pictures=False)
-    assert RunFolder.open(results / "a").inputs()[0].thumbnail is None
-    assert (zoo / "many" / "final-2.safetensors").exists()
-    assert not (zoo / "many" / "SHA256SUMS").exists(), "what was kept before is replaced"
-    keep(work, zoo, None, {"many": 0}, pictures=False)
-    assert not list((zoo / "many").glob("*.safetensors"))
+@pytest.fixture
+def keep(tool: Callable[[str], ModuleType]) -> ModuleType:
+    return tool("keep")
 
 
-def test_weights_are_kept_while_a_job_that_is_not_kept_needs_them(
-    tool: Callable[[str], ModuleType], fake_run: Callable[..., RunFolder], tmp_path: Path
-) -> None:
-    module, file, runs = tool("keep"), tmp_path / "sweep.yaml", tmp_path / "runs"
-    file.write_text(
-        "zoo: z\n"
-        "always: {train: {data: default}}\ntrain: [{name: 'net-{i}', each: {i: [1, 2]}}, {name: tried}]\n"
-        "certify: [{name: 'run-{i}', each: {i: [1, 2]}, settings: {model: 'zoo:z/net-{i}:0', sigma: 0.5}}]\n"
-    )
-    sweep = module.read(file, runs)
-    for job in sweep.jobs[:3]:
-        (sweep.work.path / job.out).mkdir(parents=True)
-        (sweep.work.path / job.out / "config.json").write_text(json.dumps({"members": 1}))
-        (sweep.work.path / job.out / "final-0.safetensors").touch()
-    fake_run(sweep.work.path / "runs" / "run-1", 4).write_summary({})
-
-    def weights() -> list[str]:
-        module.keep_sweep(sweep, module.needed([sweep], tmp_path), tmp_path, {}, False)
-        return sorted(path.parent.name for path in (tmp_path / "zoo" / "z").glob("*/*.safetensors"))
-
-    assert weights() == ["net-1", "net-2"], "nothing was kept before: both runs need theirs"
-    assert (tmp_path / "results" / "z" / "run-1" / "summary.json").exists()
-    assert weights() == ["net-2"], "once its run is kept, a network's hash is enough"
-    assert len(read_sums(tmp_path / "zoo" / "z" / "tried")) == 1
-    assert [job.name for job in sweep.jobs if not job.done][-1] == "run-2"
+@pytest.fixture
+def sweep(keep: ModuleType, tmp_path: Path) -> Sweep:
+    """A sweep in tmp_path/runs/sweep; tmp_path is the repository."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text(SWEEP)
+    put_training(tmp_path / "zoo" / "z" / "other", b"older")
+    found: Sweep = keep.read(file, tmp_path / "runs")
+    found.work.prepare(tmp_path, None, (), ())
+    return found
 
 
-def test_no_run_is_taken_for_that_of_another_sweep(tool: Callable[[str], ModuleType], tmp_path: Path) -> None:
+@pytest.fixture
+def finish(sweep: Sweep, fake_run: Callable[..., RunFolder]) -> Finish:
+    """Do jobs of the sweep, by name, as the program would."""
+
+    def done(*names: str, content: bytes = b"new") -> None:
+        for job in [one for one in sweep.jobs if one.name in names]:
+            shutil.rmtree(sweep.work.path / job.out, ignore_errors=True)
+            if job.command == "train":
+                put_training(sweep.work.path / job.out, content, 1 if job.name == "tried" else 3)
+            else:
+                run = fake_run(sweep.work.path / job.out, 4)
+                (run.path / "lock").touch()
+                run.write_summary({})
+            sweep.work.end(job, 1.0)
+            assert job.done
+
+    return done
+
+
+def put_training(place: Path, content: bytes, members: int = 1) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "config.json").write_text(json.dumps({"members": members, "init": "elsewhere/start"}))
+    for number in range(members):
+        (place / f"final-{number}.safetensors").write_bytes(content)
+
+
+def weights(root: Path) -> list[str]:
+    return sorted(f"{path.parent.name}:{path.stem[-1]}" for path in (root / "zoo" / "z").glob("*/*.safetensors"))
+
+
+def test_what_is_finished_is_kept(keep: ModuleType, sweep: Sweep, finish: Finish, tmp_path: Path) -> None:
+    finish("net-1", "net-2", "tried", "run-1")
+    put_training(sweep.work.path / "zoo" / "z" / "no-job", b"new")
+    shutil.copytree(sweep.work.path / "runs" / "run-1", sweep.work.path / "runs" / "run-2")  # no note: it did not end
+
+    def kept(**more: Any) -> list[str]:
+        options = {"members": {}, "pictures": False, **more}
+        places = keep.keep(sweep, keep.needed([sweep], tmp_path), tmp_path, **options)
+        return [place.relative_to(tmp_path).as_posix() for place in places]
+
+    assert kept(members={"net-2": 2}, pictures=True) == [
+        *(f"zoo/z/{one}" for one in ("net-1", "net-2", "tried")),
+        "results/z/run-1",
+    ]
+    run = RunFolder.open(tmp_path / "results" / "z" / "run-1")
+    assert run.inputs()[0].thumbnail is not None
+    assert not (run.path / "lock").exists()
+    assert weights(tmp_path) == ["net-2:0", "net-2:1", "other:0"], "hashes are enough where no job is left"
+    for name, members in (("net-1", 3), ("net-2", 3), ("tried", 1)):
+        assert len(read_sums(tmp_path / "zoo" / "z" / name)) == members
+        assert json.loads((tmp_path / "zoo/z" / name / "config.json").read_text())["init"] == "zoo/z/start"
+    finish("run-2")
+    assert kept() == ["results/z/run-2"]
+    assert RunFolder.open(tmp_path / "results" / "z" / "run-2").inputs()[0].thumbnail is None
+    assert [job.name for job in sweep.jobs if not job.done] == ["given"]
+
+
+def test_the_zoo_gets_no_copy_back(keep: ModuleType, sweep: Sweep, finish: Finish, tmp_path: Path) -> None:
+    """Jobs work on copies of the zoo's networks; a zoo that changed meanwhile must not get the old ones back."""
+    zoo = tmp_path / "zoo"
+    put_training(zoo / "z" / "net-1", b"older", 3)
+    finish("net-2", content=b"older")
+    sweep.work.adopt(sweep.jobs, (), [zoo])
+    sweep.work.prepare(tmp_path, None, [Path("z/other")], [zoo])
+    copies = [sweep.work.path / "zoo" / "z" / name / "final-0.safetensors" for name in ("net-1", "other", "net-2")]
+    assert [copy.read_bytes() for copy in copies] == [b"older"] * 3
+
+    def kept() -> list[str]:
+        return [place.name for place in keep.keep(sweep, keep.needed([sweep], tmp_path), tmp_path, {}, False)]
+
+    assert kept() == ["net-2"]
+    for name in ("net-1", "net-2", "other"):
+        put_training(zoo / "z" / name, b"newer", 3)
+    finish("run-1", "run-2", "given")
+    assert kept() == ["run-1", "run-2", "given"]
+    assert {file.read_bytes() for file in zoo.rglob("*.safetensors")} == {b"newer"}
+    finish("net-2", content=b"newest")
+    assert kept() == ["net-2"], "what a job trains again is new"
+
+
+def test_weights_that_nothing_needs_leave(keep: ModuleType, sweep: Sweep, finish: Finish, tmp_path: Path) -> None:
+    for name in ("net-1", "net-2", "shown", "tested", "tested-2", "nothing"):
+        put_training(tmp_path / "zoo" / "z" / name, name.encode(), 2)
+    shutil.copy(tmp_path / "zoo/z/other/final-0.safetensors", tmp_path / "zoo/z/lone.safetensors")
+    for file, text in (
+        ("docs/a.md", "zoo:z/shown:1, results/z/nothing"),
+        ("tests/deep/test_b.py", 'ROOT / "zoo" / "z" / "tested"'),
+    ):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(text)
+
+    def needless() -> list[str]:
+        return [one.name for one in keep.needless([sweep], tmp_path)]
+
+    assert needless() == ["nothing", "tested-2"], "runs 1, 2 and given are left, and two texts name networks"
+    finish("run-1", "given")
+    assert needless() == ["net-1", "nothing", "other", "tested-2"]
+    for training in keep.needless([sweep], tmp_path):
+        keep.keep_hashes(training, training.glob("final-*.safetensors"))
+    assert needless() == []
+    assert weights(tmp_path) == [f"{name}:{i}" for name in ("net-2", "shown", "tested") for i in (0, 1)]
+    assert read_sums(tmp_path / "zoo" / "z" / "net-1") == {
+        f"final-{i}.safetensors": sha256(b"net-1").hexdigest() for i in (0, 1)
+    }
+    assert json.loads((tmp_path / "zoo" / "z" / "net-1" / "config.json").read_text())["members"] == 2
+
+
+def test_no_run_is_taken_for_that_of_another_sweep(keep: ModuleType, tmp_path: Path) -> None:
     """Jobs are done whose runs results/ has under their names, wherever: so names must not stand for two things."""
-    keep = tool("keep")
     root = Path(__file__).resolve().parents[2]
     kept = {path.parent.name: path.parents[1] for path in (root / "results").rglob("summary.json")}
     found = 0
     for sweep in [keep.read(file, tmp_path) for file in sorted(root.glob("reproduce/*/*.yaml"))]:
         for job in [one for one in sweep.jobs if one.command != "train" and one.name in kept]:
-            place = keep.results_of(sweep).format(task=job.name.partition("-")[0])
-            assert kept[job.name] == root / "results" / place, job.name
+            assert kept[job.name] == keep.place_of(job, sweep, root).parent, job.name
             found += 1
     assert found > 100

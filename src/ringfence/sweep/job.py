@@ -149,8 +149,12 @@ class SweepFolder:
         return self._note(job).get("elsewhere") is True
 
     def adopted(self, job: Job) -> bool:
-        """Whether what it made was made elsewhere, and is kept there, too."""
+        """Whether what it made is kept in another place, too: it came from there, or was brought there."""
         return self.elsewhere(job) or self._note(job).get("adopted") is True
+
+    def keep(self, job: Job) -> None:
+        """Note that what it made was brought to another place, which may change from now on."""
+        write_json(self.note_of(job), {**self._note(job), "adopted": True})
 
     def adopt(self, jobs: Sequence[Job], kept: Iterable[Path], zoos: Sequence[Path]) -> list[Job]:
         """Take jobs for done whose runs are kept in these folders, or whose trainings in a zoo, under their names.
