@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,15 +74,43 @@ def _the_same_draws_whatever_ran_before() -> None:
     torch.manual_seed(0)
 
 
+def _registered() -> tuple[int, ...]:
+    """What options of commands are made from, as far as it is imported."""
+    from ringfence.extending import KINDS
+
+    rooms = [(sys.modules[home.room], home.name) for home in KINDS.values() if home.room in sys.modules]
+    return tuple(id(part) for room, name in rooms for part in getattr(room, name).values())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_built_once() -> Iterator[None]:
+    """Nine tenths of a call of the command line in this process went into what is the same for every call."""
+    patch = pytest.MonkeyPatch()
+    with suppress(ImportError):  # a machine that only has a GPU may do without typer
+        from typer import testing
+
+        from ringfence import extending
+
+        build = testing._get_command
+        built = cache(lambda app, registered: build(app))
+        patch.setattr(testing, "_get_command", lambda app: built(app, _registered()))
+        patch.setattr(extending, "entry_points", cache(extending.entry_points))
+    yield
+    patch.undo()
+
+
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers, or loads as a plugin, is forgotten after it."""
     from importlib import import_module
 
+    from typer.main import get_command
+
     from ringfence.extending import KINDS, PLUGINS
     from ringfence.stats import FAMILIES
 
     monkeypatch.setenv(PLUGINS, "")
+    monkeypatch.setattr("typer.testing._get_command", get_command)  # what --plugin registers comes too late to be seen
     kept = [getattr(import_module(home.room), home.name) for home in KINDS.values()]
     before = [(registry, dict(registry)) for registry in (FAMILIES, *kept)]
     yield

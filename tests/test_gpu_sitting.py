@@ -53,7 +53,18 @@ def test_a_step_is_ended_with_all_that_it_started(
     lines = ["import subprocess, sys, time", "words = [sys.executable, '-c', 'import time; time.sleep(600)']"]
     lines += ["open(sys.argv[1], 'w').write(str(subprocess.Popen(words).pid))", "time.sleep(600)"]
     made = scripts(tmp_path, slow="\n".join(lines))["slow"]
-    monkeypatch.setattr(sitting, "STEPS", {"slow": sitting.Step(f"{made} {{work}}/pid.json", "pid.json", 1, 20)})
+    monkeypatch.setattr(sitting, "STEPS", {"slow": sitting.Step(f"{made} {{work}}/pid.json", "pid.json", 0, 0)})
+    begin, pid = sitting.begun, tmp_path / "work" / "pid.json"
+
+    def begun(words: list[str]) -> Any:
+        """It has no time at all, once it has started another one."""
+        process = begin(words)
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        return process
+
+    monkeypatch.setattr(sitting, "begun", begun)
     assert sitting.run(["slow"], tmp_path / "work", tmp_path / "out", 600) == []
     there = Path("/proc") / (tmp_path / "out" / "pid.json").read_text() / "stat"
     for _ in range(600):  # it is killed; who takes it from the list of processes may be slow

@@ -7,11 +7,13 @@ runs the named tests on it: a mutant that survives is a guarantee that no test g
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,38 +61,55 @@ def test_every_mutant_still_applies(mutant: Mutant) -> None:
         assert f"def {name}(" in (ROOT / "tests" / path).read_text()
 
 
-def bare(tests: list[str]) -> bool:
-    """Whether the files of these tests need neither torch nor a conftest: without both they take a second, not four."""
-    files = {ROOT / "tests" / test.partition("::")[0] for test in tests}
-    heavy = ("import torch", "import ringfence as rf")
-    return not any(
-        word in file.read_text() or (file.parent / "conftest.py").exists() for file in files for word in heavy
-    )
+class Preloaded:
+    """The process in whose forks tests are run (``preloaded.py``)."""
+
+    def __init__(self, server: subprocess.Popen[str]) -> None:
+        self.server = server
+
+    def run(self, source: Path, tests: Iterable[str], folder: Path) -> tuple[int, str, str]:
+        """Pytest's status, output and errors, where these tests are run on this source."""
+        arguments = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", *(f"tests/{test}" for test in tests)]
+        output, errors = folder / "output", folder / "errors"
+        job = {"source": str(source), "arguments": arguments, "output": str(output), "errors": str(errors)}
+        assert self.server.stdin
+        assert self.server.stdout
+        print(json.dumps(job), file=self.server.stdin, flush=True)
+        return int(self.server.stdout.readline()), output.read_text(), errors.read_text()
+
+
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_") and key != "PYTHONPATH"}
+    env["HYPOTHESIS_STORAGE_DIRECTORY"] = str(tmp_path_factory.mktemp("hypothesis"))
+    command = [sys.executable, "-m", "tests.mutants.preloaded"]  # as python -m pytest finds what is here
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True) as server:
+        yield Preloaded(server)
+
+
+def copied(folder: Path) -> Path:
+    """The package, elsewhere; compiled files and times come along, so that only a mutant is compiled anew."""
+    return Path(shutil.copytree(SOURCE, folder / "src" / "ringfence"))
+
+
+@pytest.mark.slow
+def test_without_a_mutant_all_the_tests_pass(tmp_path: Path, preloaded: Preloaded) -> None:
+    tests = dict.fromkeys(test for one in MUTANTS for test in one.tests)
+    status, output, errors = preloaded.run(copied(tmp_path).parent, tests, tmp_path)
+    assert status == 0, f"{output[-3000:]}\n{errors[-1000:]}"
 
 
 @pytest.mark.slow
 @each
-def test_every_mutant_is_caught(mutant: Mutant, tmp_path: Path) -> None:
-    copy = tmp_path / "src" / "ringfence"
-    shutil.copytree(SOURCE, copy)  # compiled files and times come along, so that only the mutant is compiled anew
+def test_every_mutant_is_caught(mutant: Mutant, tmp_path: Path, preloaded: Preloaded) -> None:
+    copy = copied(tmp_path)
     file = copy / mutant.file
     source = file.read_text()
     for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*"):
         compiled.unlink()
     file.write_text(source.replace(mutant.text, mutant.becomes))
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    if bare(mutant.tests):
-        command += ["--noconftest", "-p", "no:hypothesispytest", "-o", "addopts=-q --import-mode=importlib"]
-    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    done = subprocess.run(
-        [*command, *(f"tests/{test}" for test in mutant.tests)],
-        cwd=ROOT,
-        env={**env, "PYTHONPATH": str(copy.parent), "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    said = f"{mutant.name}:\n{done.stdout[-3000:]}\n{done.stderr[-1000:]}"
-    assert done.returncode == FAILED, said
-    assert "1 failed" in done.stdout.splitlines()[-1], said  # a test, not its setting up
+    status, output, errors = preloaded.run(copy.parent, mutant.tests, tmp_path)
+    said = f"{mutant.name}:\n{output[-3000:]}\n{errors[-1000:]}"
+    assert status == FAILED, said
+    assert "1 failed" in output.splitlines()[-1], said  # a test, not its setting up

@@ -127,7 +127,8 @@ def test_bounds_are_heard_and_whoever_leaves_is_let_go(digits: list[Tensor]) -> 
 
         def watch(bounds: Bounds) -> None:
             heard.append(bounds)
-            begun.set()
+            if len(heard) > 1:  # the first are of the draws that choose a class: whoever leaves then has no answer
+                begun.set()
 
         long, job = model.ask(digits[0], LONG, watch=watch), model.ask(digits[1], LONG, background=True)
         waiting = model.ask(digits[2], LONG)

@@ -64,11 +64,12 @@ def breaking(
 def names(url: str, job: str, begun: threading.Event | None = None) -> list[str]:
     """Of the events of a job, up to the end of the stream; of an error with what it says."""
     told = list[str]()
-    with httpx.stream("GET", f"{url}/v1/jobs/{job}/events", timeout=120) as reply:
+    with httpx.stream("GET", f"{url}/v1/jobs/{job}/events", timeout=60) as reply:
         for line in reply.iter_lines():
             if line.startswith("event: "):
                 told.append(line[7:])
-                (begun or threading.Event()).set()
+                if begun is not None and told[-1] in ("bounds", "answer"):
+                    begun.set()
             elif line and told[-1] == "error":
                 told[-1] += line
     return told
@@ -79,10 +80,11 @@ def test_listeners_of_a_broken_model_hear_so(breaking: tuple[Breaks, str]) -> No
     with Client(url) as client, Client(url, model="whole") as whole, ThreadPoolExecutor(3) as pool:
         first, second = client.submit(MANY, radius=0.1), client.submit(MANY[:2], radius=0.1)
         other = whole.submit(MANY[:3], radius=0.1)
-        begun = threading.Event()
+        begun, last = threading.Event(), threading.Event()
         streams = [pool.submit(names, url, job, begun) for job in (first, second)]
-        beside = pool.submit(names, url, other)
+        beside = pool.submit(names, url, other, last)
         assert begun.wait(60)
+        assert last.wait(60)  # so that the broken model is given nothing more, of which all would hear
         model.broken = True
         for stream in (*(one.result(120) for one in streams), names(url, first)):
             assert stream[-1].startswith("error"), stream[-1]
