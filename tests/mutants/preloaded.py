@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 LIBRARIES = ("torch", "numpy", "scipy.stats", "scipy.optimize", "pandas", "mpmath", "beartype", "fastapi", "rich")
-PATIENCE = 1800
+PATIENCE = 900
 ELSEWHERE = 70
 """The status of a run that did not test the source it was given: none of pytest's."""
 

@@ -21,8 +21,7 @@ def test_the_program_takes_every_job(file: Path, tiny: bool) -> None:
     found = read_sweep(file, SweepCommands(), tiny, [ROOT / "zoo"])
     assert found.about
     for job in found.jobs:
-        assert job.minutes is not None, job.name
-        assert job.minutes > 0, job.name
+        assert tiny or (job.minutes or 0) > 0, job.name
         for word in job.words:  # settings that a run keeps name no machine
             assert not any(part.startswith("/") for part in word.replace("@", ":").replace("(", ":").split(":")), word
         if job.command == "certify":  # what the files certify must not change with a default
