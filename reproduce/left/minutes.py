@@ -47,9 +47,7 @@ SOURCES: dict[tuple[str, str], tuple[Source, ...]] = {
     (f"{ENSEMBLES}/resnet110-ten.yaml", "consistency-resnet110-{sigma}"): (CONSISTENCY,),
     (f"{ENSEMBLES}/resnet110-ten.yaml", "consistency-resnet110-{sigma}-{number}"): (CONSISTENCY,),
     (f"{ENSEMBLES}/resnet110-ten.yaml", "gaussian-resnet110-0.25-{number}"): (GAUSSIAN,),
-    (f"{ENSEMBLES}/denoised.yaml", "clean-resnet110"): (
-        Source("resnet110, gaussian, m = 1: ours, alone"),
-    ),
+    (f"{ENSEMBLES}/denoised.yaml", "clean-resnet110"): (Source("resnet110, gaussian, m = 1: ours, alone"),),
     (f"{ENSEMBLES}/cifar10.yaml", "{kind}-{sigma}"): (
         Source("resnet20, gaussian, m = 1: ours, 10 side by side", members=10),
         Source("resnet20, gaussian, m = 1: ours, 10 side by side", members=10, copies=True),
