@@ -19,7 +19,7 @@ import argparse
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -36,10 +36,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def keep(sweep: Sweep, wanted: set[Path], root: Path, members: Mapping[str, int], pictures: bool) -> Iterator[Path]:
     """What its jobs made and nobody kept yet, into zoo/ and results/; each place once it is there."""
+    is_named = named(root)
     for job in [one for one in sweep.jobs if one.done and not sweep.work.adopted(one)]:
         source, place = sweep.work.path / job.out, place_of(job, sweep, root)
         if job.command == "train":
-            keep_training(source, place, members.get(job.name, None if job.out in wanted else 0))
+            keep_training(source, place, members.get(job.name, None if job.out in wanted or is_named(job.out) else 0))
         elif (source / "summary.json").exists():
             keep_run(source, place, pictures=pictures)
         else:
@@ -115,18 +116,23 @@ TEXTS = (
 KINDS = (".py", ".md", ".yaml", ".toml", ".ipynb")
 
 
-def needless(sweeps: Iterable[Sweep], root: Path) -> list[Path]:
-    """Trainings with weights in zoo/ that no job which is left needs, and whose weights no text names."""
+def named(root: Path) -> Callable[[Path], bool]:
+    """Whether a text names the weights of a training, zoo/FOLDER/NAME."""
     files = {file for pattern in TEXTS for file in root.glob(pattern) if file.suffix in KINDS}
     texts = "\n".join(re.sub(r'["\'] / f?["\']', "/", file.read_text(encoding="utf-8")) for file in sorted(files))
-    wanted = {root / one for one in needed(sweeps, root)}
 
-    def named(training: Path) -> bool:
-        name = re.escape(training.relative_to(root / "zoo").as_posix())
+    def is_named(training: Path) -> bool:
+        name = re.escape(training.relative_to("zoo").as_posix())
         return re.search(rf"zoo(?:[:/]| path ){name}(?![\w-]|\.\d)", texts) is not None
 
+    return is_named
+
+
+def needless(sweeps: Iterable[Sweep], root: Path) -> list[Path]:
+    """Trainings with weights in zoo/ that no job which is left needs, and whose weights no text names."""
+    wanted, is_named = {root / one for one in needed(sweeps, root)}, named(root)
     there = sorted({file.parent for file in root.glob("zoo/*/*/final-*.safetensors")} - wanted)
-    return [one for one in there if (one / "config.json").exists() and not named(one)]
+    return [one for one in there if (one / "config.json").exists() and not is_named(one.relative_to(root))]
 
 
 def main() -> None:

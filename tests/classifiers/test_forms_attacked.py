@@ -274,7 +274,9 @@ def test_pixels_read_alone_are_one_picture(
     def kernel(x: Tensor, weight: Tensor, added: Tensor, by: int, bias: Tensor, *how: Any) -> Tensor:
         seen.append(len(x))
         assert all(one.is_contiguous(memory_format=torch.channels_last) for one in (x, added))
-        return torch.relu(torch.conv2d(x, weight, bias, *how) + by * added)
+        found = torch.conv2d(x, weight, bias, *how).contiguous(memory_format=torch.channels_last)
+        as_if = torch.as_strided(added, found.shape, found.stride(), added.storage_offset())
+        return torch.relu(found + by * as_if)
 
     monkeypatch.setattr(torch, "cudnn_convolution_add_relu", kernel)
     monkeypatch.setattr(joining, "_placed", lambda x: True)
@@ -283,11 +285,13 @@ def test_pixels_read_alone_are_one_picture(
     torch.manual_seed(0)
     layer = nn.Conv2d(4, 5, taps, stride, padding=taps // 2)
     x = torch.randn(rows, 4, 6, 7).contiguous(memory_format=torch.channels_last)
-    shortcut = torch.randn_like(layer(x)).contiguous()
-    found = Joined(layer)(x, shortcut)
-    torch.testing.assert_close(found, torch.relu(layer(x) + shortcut))
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    assert seen == [pictures] * 2, "once to see whether NaN stays, once for the answer"
+    wide = torch.randn_like(torch.cat([layer(x)] * 2, 1)).contiguous(memory_format=torch.channels_last)
+    for shortcut in (wide[:, :5].contiguous(), wide[:, :5]):
+        found = Joined(layer)(x, shortcut)
+        torch.testing.assert_close(found, torch.relu(layer(x) + shortcut))
+        assert found.is_contiguous(memory_format=torch.channels_last)
+    assert seen == [pictures] * 3, "once to see whether NaN stays, once for each answer"
+    assert Joined(layer)(x[:0], shortcut[:0]).shape == shortcut[:0].shape
     joining._keeps_nan.cache_clear()
 
 

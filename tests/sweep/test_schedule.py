@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -271,6 +272,15 @@ def test_a_folder_without_weights_is_no_training(sweep: Read, tmp_path: Path) ->
     found.work.prepare(tmp_path, None, found.given, [empty, whole])
     assert (found.work.path / "zoo" / given / "final-0.safetensors").read_text() == "weights"
     assert [one.name for one in (found.work.path / "zoo" / "z").iterdir()] == ["net"]
+    shutil.rmtree(found.work.path / "zoo" / given)
+    (found.work.path / "zoo" / given).symlink_to(empty / given)
+    found.work.prepare(tmp_path, None, found.given, [empty, whole])
+    assert (found.work.path / "zoo" / given / "final-0.safetensors").read_text() == "weights"
+    assert list((empty / given).iterdir()) == [], "what a link leads to is somebody else's"
+    (found.work.path / "zoo" / given / "final-0.safetensors").unlink()
+    (found.work.path / "zoo" / given / "member-0").mkdir()
+    found.work.prepare(tmp_path, None, found.given, [empty, whole])
+    assert [one.name for one in (found.work.path / "zoo" / given).iterdir()] == ["member-0"], "begun here"
     with pytest.raises(DataError, match="no zoo has it"):
         sweep("certify: [{name: r, settings: {x: 'zoo:z/net:0'}}]", zoos=[empty])
 

@@ -105,8 +105,10 @@ class SweepFolder:
                 if target is not None:
                     self._link(name, target)
             for one in given:
-                if found_in([self.path / "zoo"], one) is None:
-                    copy_training(found_in(zoos, one), self.path / "zoo" / one)
+                place = self.path / "zoo" / one
+                begun = any(place.glob("member-*"))  # a training of our own, which nobody else has
+                if not begun and found_in([self.path / "zoo"], one) is None:
+                    copy_training(found_in(zoos, one), place)
 
     def zoos(self) -> list[Path]:
         """Where trainings may lie that the file uses and does not make."""
@@ -230,12 +232,13 @@ def copy_training(source: Path | None, target: Path) -> None:
     """A training's folder, or a lone file of weights, as found_in found it; whole or not at all."""
     if source is None:  # it was there when the file was read
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not source.is_dir():
-        shutil.copy(source, target.parent / source.name)
-        return
+    target = target if source.is_dir() else target.parent / source.name
     beside = target.with_name(f".{target.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(source, beside)
-    shutil.rmtree(target, ignore_errors=True)
-    beside.rename(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copytree(source, beside)
+        target.unlink() if target.is_symlink() else shutil.rmtree(target, ignore_errors=True)
+    else:
+        shutil.copy(source, beside)
+    beside.replace(target)
