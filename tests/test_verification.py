@@ -25,7 +25,7 @@ from ringfence.procedures import Procedure
 from ringfence.record import StageTally
 from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
-from ringfence.store.config import LiftConfig, given_in
+from ringfence.store.config import LiftConfig, Migrated, given_in
 
 FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
 PROCEDURES: list[Procedure] = [
@@ -435,3 +435,94 @@ def test_settings_that_say_another_norm_or_a_shrinking_identity_are_found(tmp_pa
         run.append(rows)
         found = rf.verify(rf.RunFolder.open(tmp_path / name))
         assert name in [one.what for one in found]
+
+
+def small_run(path: Path, tree: Any, **more: Any) -> rf.RunFolder:
+    """Two grey pictures; what is made agrees with itself."""
+    data = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    given = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n0=10, n=50), **more}
+    value = rf.Certification(tree, data, **given)
+    run = value.run(path, rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+    assert rf.verify(run) == []
+    return run
+
+
+def flat(size: int = 16) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(size, 2))
+
+
+RULE = mechanisms_named("neyman_pearson")[0]
+
+
+def test_what_no_lift_of_the_tree_says_is_found(tmp_path: Path) -> None:
+    """Noise below a node, a norm that nobody proves, and a lift that is called proved."""
+    cut = "patches(in-memory:Sequential, size=3, resize=5, count=2, noise={})"
+    run = small_run(tmp_path / "run", rf.patches(flat(9), size=3, resize=5, count=2, noise="patch"))
+    inside = f"normalize({cut.format('patch')}, mean=0, std=1)"
+    config = run.config.with_entries({"classifier": {"tree": inside}}).model_copy(update={"lift": LiftConfig()})
+    (told,) = rf.verify(forge(run, config, tmp_path / "inside", RULE))
+    assert told.what == "classifier.tree"
+    assert "only as the outermost node" in str(told.recomputed)
+    uniform = small_run(tmp_path / "uniform", rf.patches(flat(9), size=3, resize=5, count=2), noise=rf.Uniform(0.5))
+    lift = {"name": "patches-per-patch-input", "norm_bound": 0.01}
+    each = uniform.config.with_entries({"classifier": {"tree": cut.format("per-patch-input")}, "lift": lift})
+    rule = mechanisms_named(uniform.config.mechanisms[0])[0]
+    found = {one.what for one in rf.verify(forge(uniform, each, tmp_path / "each", rule))}
+    assert "lift.norm_bound" in found
+
+
+def test_a_lift_that_nobody_proved_is_not_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NODES, "doubled", DoubledNode)
+    monkeypatch.setattr(DoubledNode, "name", "doubled", raising=False)
+    fixed, data = rf.Fixed(n0=10, n=50), rf.Data("default", limit=2)
+    value = rf.Certification("doubled(default, times=2)", data, noise=rf.Gaussian(0.5), procedure=fixed)
+    run = value.run(tmp_path / "run", rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
+    assert rf.verify(run) == []
+    monkeypatch.setattr(Double, "settings_in", lambda self, norm: {**Lift.settings_in(self, norm), "sound": False})
+    assert "lift.sound" in {one.what for one in rf.verify(run)}
+
+
+def test_published_forms_with_noise_at_the_input_agree(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", rf.patches(flat(9), size=3, resize=5, count=2, form="paper"))
+    assert (run.config.lift.model_extra or {})["form"] == "paper"
+
+
+def test_a_classifier_is_read_by_its_own_procedure(tmp_path: Path) -> None:
+    """By another, an ACES tree showed radii of its certification network, and two members those of the better one."""
+    both = rf.lanes(flat(), flat(), votes="none", singles=True)
+    run = small_run(tmp_path / "run", both, procedure=rf.EnsembleAfterSmoothing(n0=10, n=50))
+    assert run.config.procedure.name == "after-smoothing"
+    three = run.config.with_entries(
+        {"classifier": {"tree": str(rf.lanes(flat(), flat(), flat(), votes="none", singles=True))}}
+    )
+    found = {(one.what, one.stored, one.recomputed) for one in rf.verify(recast(run, three, tmp_path / "three"))}
+    assert ("members counted", 2.0, 3) in found
+    vote = run.config.with_entries({"classifier": {"tree": str(rf.soft(flat(), flat()))}})
+    assert "procedure.name" in {one.what for one in rf.verify(recast(run, vote, tmp_path / "vote"))}
+    soft = small_run(tmp_path / "soft", rf.soft(flat(), flat()))
+    tree = "aces(in-memory:Sequential, in-memory:Sequential, by=entropy, theta=0.5)"
+    aces = soft.config.with_entries({"classifier": {"tree": tree}})
+    assert {"procedure.name", "classifier.tree"} & {
+        one.what for one in rf.verify(recast(soft, aces, tmp_path / "aces"))
+    }
+
+
+def recast(run: rf.RunFolder, config: RunConfig, path: Path) -> rf.RunFolder:
+    """The same records under other settings."""
+    found = rf.RunFolder.create_or_resume(path, config)
+    found.append([replace(row, config_hash=found.digest) for row in run.read()])
+    found.write_inputs(run.inputs())
+    found.write_summary(run.summary() or {})
+    return found
+
+
+def test_only_what_was_migrated_is_asked_less(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", rf.soft(flat(), flat()))
+    called = run.config.model_copy(update={"migrated": Migrated.model_validate({"from": 1})})
+    assert "migrated" in {one.what for one in rf.verify(recast(run, called, tmp_path / "called"))}
+
+
+def test_a_class_may_have_any_name(tmp_path: Path) -> None:
+    odd = type("Net(1), x", (nn.Flatten,), {})()
+    small_run(tmp_path / "run", rf.soft(nn.Sequential(odd, nn.Linear(16, 2)), flat()))
+    small_run(tmp_path / "odd", rf.normalize(type("Net(1), x", (nn.Flatten,), {})(), mean=0.5, std=0.5))

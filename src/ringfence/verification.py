@@ -21,9 +21,12 @@ from ringfence.procedures.replay import replay
 from ringfence.progress import followed
 from ringfence.record import Lane, Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
-from ringfence.store.config import given_in, mechanisms_in, procedure_in, shape_in
+from ringfence.store.atomic import read_json
+from ringfence.store.config import given_in, mechanisms_in, procedure_in, read_config, shape_in
+from ringfence.store.manifest import CONFIG_V1
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
+from ringfence.store.upgrade import upgrade
 from ringfence.types import FORWARDS
 
 if TYPE_CHECKING:
@@ -105,7 +108,41 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_tree(run.config, shape, partial)
+    yield from _against_members(run.config, records)
+    yield from _against_earlier(run)
     yield from _against_inputs(run, records)
+
+
+def _against_earlier(run: RunFolder) -> Iterator[Disagreement]:
+    """Of a migrated run less can be asked; so it must be one, and its settings those that were migrated."""
+    if run.config.migrated is None or run.v1_digest is not None:
+        return
+    file = run.path / CONFIG_V1
+    try:
+        earlier = read_config(file, read_json(file), upgrade)
+    except StoreError as error:
+        yield Disagreement(None, "", "migrated", run.config.migrated.schema_from, f"{CONFIG_V1}: {error.rule}")
+        return
+    for key, ours, theirs in run.config.differences(earlier):
+        if key != "precision":  # runs of schema 1 did not say what auto became
+            yield Disagreement(None, "", key, ours, theirs)
+
+
+def _against_members(config: RunConfig, records: Sequence[Record]) -> Iterator[Disagreement]:
+    """Where every member is smoothed by itself each of them was counted."""
+    if config.procedure.name != EnsembleAfterSmoothing.name or "(" not in config.classifier.tree:
+        return
+    from ringfence.models import as_tree
+
+    try:
+        members = len(getattr(as_tree(config.classifier.tree), "models", ()))
+    except RingfenceError:
+        return  # said of the tree
+    for record in records:
+        for stage in record.stages:
+            counted = len(stage.cells.get("member_votes", ())) / (config.classifier.classes + 1)
+            if counted != members:
+                yield Disagreement(record.input_id, record.lane, "members counted", counted, members)
 
 
 def _against_tree(config: RunConfig, shape: tuple[int, ...] | None, partial: bool) -> Iterator[Disagreement]:
@@ -115,10 +152,12 @@ def _against_tree(config: RunConfig, shape: tuple[int, ...] | None, partial: boo
         return  # a single source, which has one lane and no lift; to ask takes torch, and seconds
     from ringfence.models import as_tree, lift_of
 
+    lifted = lifted or bool(config.lift.model_extra)
     unknown = lifted and shape is None and (partial or config.migrated is not None)  # schema 1 wrote no shape at all
     try:
         tree = as_tree(text)
         lanes, lift = _lanes(config, tree), None if unknown else lift_of(tree, shape)
+        read_by = config.procedure.name if lift is None and not unknown else _read_by(config, tree)
     except Exception as error:  # whatever a node of somebody else raises
         why = f"{error.argument} {error.rule}" if isinstance(error, RingfenceError) else type(error).__name__
         needed = f"one whose lanes and lift can be recomputed here, its plugins loaded ({why})"
@@ -127,8 +166,20 @@ def _against_tree(config: RunConfig, shape: tuple[int, ...] | None, partial: boo
     for stored, told in zip_longest(there, lanes):
         if stored != told:
             yield Disagreement(None, "", "classifier.lanes", *(one and one.settings() for one in (stored, told)))
+    if read_by != config.procedure.name:
+        yield Disagreement(None, "", "procedure.name", config.procedure.name, read_by)
     if lift is not None:
         yield from _against_lift(config, lift)
+
+
+def _read_by(config: RunConfig, tree: Tree) -> str:
+    """The procedure that reads such a classifier, where this one does not."""
+    from ringfence.models import procedure_for
+
+    try:
+        return procedure_for(tree, config.procedure.name)[0]
+    except RingfenceError as error:
+        return error.rule
 
 
 def _lanes(config: RunConfig, tree: Tree) -> Sequence[Lane]:
@@ -149,11 +200,11 @@ def _lanes(config: RunConfig, tree: Tree) -> Sequence[Lane]:
 def _against_lift(config: RunConfig, lift: Lift) -> Iterator[Disagreement]:
     """The map before the noise, whether its form is proved, and its norm."""
     wanted, stored = lift.settings_in(config.norm), config.lift.model_dump()
-    for name in ("name", "form"):
+    for name in ("name", "form", "sound"):
         if stored.get(name) != wanted.get(name):
             yield Disagreement(None, "", f"lift.{name}", stored.get(name), wanted.get(name))
     bound = wanted["norm_bound"]
-    if bound is not None and config.lift.norm_bound < bound * (1 - _NORMS):
+    if bound is None or config.lift.norm_bound < bound * (1 - _NORMS):
         yield Disagreement(None, "", "lift.norm_bound", config.lift.norm_bound, bound)
 
 

@@ -71,7 +71,7 @@ class Live:
     module: Any = field(repr=False)
 
     def __str__(self) -> str:
-        return f"{LIVE}{type(self.module).__name__}"
+        return str(Leaf(f"{LIVE}{type(self.module).__name__}"))  # a class may have any name
 
     def __hash__(self) -> int:
         return id(self.module)
