@@ -95,9 +95,10 @@ def lift_of(tree: Tree, shape: Shape | None) -> Lift | None:
     a program, which may have named any beside it."""
     if not isinstance(tree, Node):
         return None if live_places(tree) else Identity()
-    kind, beside = settle(tree), named_models(settle(tree))
+    kind = settle(tree)
+    beside = named_models(kind)
     for inner in (*tree.models, *beside.values()):
-        _refuse_lift_inside(inner)
+        _refuse_lifts_in(inner)
     if kind.at_input and kind.sound:
         return Identity()
     if shape is None:
@@ -107,15 +108,19 @@ def lift_of(tree: Tree, shape: Shape | None) -> Lift | None:
     return checked(kind, lambda: kind.placed(kind.build(models, named), shape)[1])
 
 
-def _refuse_lift_inside(tree: Tree) -> None:
+def _refuse_lifts_in(tree: Tree) -> None:
     """Noise below a node is noise that the node sees: no lift of the whole describes it."""
     if isinstance(tree, Node):
         kind = settle(tree)
-        if not kind.at_input:
-            rule = "may place its noise elsewhere than at the input only as the outermost node"
-            raise ModelError(str(tree), rule, f"inside another node: {_first_setting(tree)}", "Write noise=input here.")
+        _refuse_lift_of(tree, kind)
         for inner in (*tree.models, *named_models(kind).values()):
-            _refuse_lift_inside(inner)
+            _refuse_lifts_in(inner)
+
+
+def _refuse_lift_of(tree: Node, kind: NodeKind) -> None:
+    if not kind.at_input:
+        rule = "may place its noise elsewhere than at the input only as the outermost node"
+        raise ModelError(str(tree), rule, f"inside another node: {_first_setting(tree)}", "Write noise=input here.")
 
 
 def lanes_of(tree: Tree, of_live: LaneSet = ONE) -> LaneSet:
@@ -134,9 +139,9 @@ def _resolve(tree: Tree, sources: Sources, leaf: Callable[[str], LoadedModel], t
         return _live(tree)
     if isinstance(tree, Leaf):
         return leaf(tree.text)
-    if not top:
-        _refuse_lift_inside(tree)
     kind = settle(tree)
+    if not top:
+        _refuse_lift_of(tree, kind)
     leaves = [sources.denoiser if kind.denoiser_first and place == 0 else leaf for place in range(len(tree.models))]
     beside = named_models(kind)
     leaves += [sources.selector if name in kind.selectors else leaf for name in beside]
