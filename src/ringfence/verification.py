@@ -138,7 +138,7 @@ def _against_members(config: RunConfig, records: Sequence[Record]) -> Iterator[D
         members = len(getattr(as_tree(config.classifier.tree), "models", ()))
     except RingfenceError:
         return  # said of the tree
-    for record in records:
+    for record in records if members else ():  # a network of a program has as many as it says
         for stage in record.stages:
             counted = len(stage.cells.get("member_votes", ())) / (config.classifier.classes + 1)
             if counted != members:
