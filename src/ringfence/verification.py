@@ -1,59 +1,36 @@
-"""Verify: recompute everything a run claims that needs no model: replay every record's procedure on its counts."""
+"""Verify: recompute everything a run claims that needs no model, of its folder, its tree and every record."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
+from ringfence.contradictions import AT_ONCE, Disagreement, Expected
 from ringfence.errors import RingfenceError, StoreError
-from ringfence.mechanisms import Mechanism
-from ringfence.procedures import EnsembleAfterSmoothing, Given, Procedure, claims
-from ringfence.procedures.replay import replay
+from ringfence.procedures import EnsembleAfterSmoothing
 from ringfence.progress import followed
 from ringfence.record import Lane, Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
 from ringfence.store.atomic import read_json
-from ringfence.store.config import given_in, mechanisms_in, procedure_in, read_config, shape_in
+from ringfence.store.config import read_config, shape_in
 from ringfence.store.manifest import CONFIG_V1
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 from ringfence.store.upgrade import upgrade
-from ringfence.types import FORWARDS
 
 if TYPE_CHECKING:
     from ringfence.lift import Lift
     from ringfence.models.grammar import Tree
 
-AT_ONCE = 2048
-"""Records that are recomputed together: enough for arrays, few enough to tell how far it is."""
-
-_MOST = 2**48
-"""No cell counts more: larger numbers could wrap around where they are added up."""
 _ONE = (Lane("main"),)
 _NORMS = 4e-6
 """Share by which two certified bounds of one norm may differ: each is above it by no more than 1e-6."""
-_NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError, RuntimeError)
-"""What mathematics may raise on numbers that nobody counted."""
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """A claim that does not follow; input_id None and lane "" where it is about the folder as a whole."""
-
-    input_id: int | None
-    lane: str
-    what: str
-    stored: object
-    recomputed: object
 
 
 def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
@@ -65,7 +42,7 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
     if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
         raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
-    claim = _Claim.of(config, str(run.path / "config.json"))
+    expected = Expected.of(config, str(run.path / "config.json"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # it stands among what is returned
         tables = list(run.tables())
@@ -74,13 +51,8 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
     records = [record for start in steps for record in from_table(table.slice(start, AT_ONCE))]
     found = [Disagreement(None, "", name, reason, "as it was written") for name, reason in run.problems.items()]
     found += _folder(run, records, sum(map(len, tables)), partial)
-    found += claim.contradicted(records)
+    found += expected.contradicted(records)
     return found
-
-
-def contradicted(config: RunConfig, records: Sequence[Record], source: str) -> list[Disagreement]:
-    """Every difference between these records and what follows from their counts; source: where the settings stand."""
-    return list(_Claim.of(config, source).contradicted(records))
 
 
 def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool) -> Iterator[Disagreement]:
@@ -107,8 +79,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     shape, told = shape_in(run.summary()), run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
-    yield from _against_tree(run.config, shape, partial)
-    yield from _against_members(run.config, records)
+    yield from _against_tree(run.config, records, shape, partial)
     yield from _against_earlier(run)
     yield from _against_inputs(run, records)
 
@@ -128,25 +99,10 @@ def _against_earlier(run: RunFolder) -> Iterator[Disagreement]:
             yield Disagreement(None, "", key, ours, theirs)
 
 
-def _against_members(config: RunConfig, records: Sequence[Record]) -> Iterator[Disagreement]:
-    """Where every member is smoothed by itself each of them was counted."""
-    if config.procedure.name != EnsembleAfterSmoothing.name or "(" not in config.classifier.tree:
-        return
-    from ringfence.models import as_tree
-
-    try:
-        members = len(getattr(as_tree(config.classifier.tree), "models", ()))
-    except RingfenceError:
-        return  # said of the tree
-    for record in records if members else ():  # a network of a program has as many as it says
-        for stage in record.stages:
-            counted = len(stage.cells.get("member_votes", ())) / (config.classifier.classes + 1)
-            if counted != members:
-                yield Disagreement(record.input_id, record.lane, "members counted", counted, members)
-
-
-def _against_tree(config: RunConfig, shape: tuple[int, ...] | None, partial: bool) -> Iterator[Disagreement]:
-    """What the nodes of the tree declare: its lanes, and the map before the noise, by whose norm radii are divided."""
+def _against_tree(
+    config: RunConfig, records: Sequence[Record], shape: tuple[int, ...] | None, partial: bool
+) -> Iterator[Disagreement]:
+    """What the tree says: its lanes, its members, and the map before the noise, by whose norm radii are divided."""
     text, there, lifted = config.classifier.tree, tuple(config.classifier.lanes), config.lift.name != "identity"
     if "(" not in text and there == _ONE and not lifted:
         return  # a single source, which has one lane and no lift; to ask takes torch, and seconds
@@ -168,6 +124,8 @@ def _against_tree(config: RunConfig, shape: tuple[int, ...] | None, partial: boo
             yield Disagreement(None, "", "classifier.lanes", *(one and one.settings() for one in (stored, told)))
     if read_by != config.procedure.name:
         yield Disagreement(None, "", "procedure.name", config.procedure.name, read_by)
+    if config.procedure.name == EnsembleAfterSmoothing.name:
+        yield from _against_members(config, records, tree)
     if lift is not None:
         yield from _against_lift(config, lift)
 
@@ -197,6 +155,16 @@ def _lanes(config: RunConfig, tree: Tree) -> Sequence[Lane]:
     return lanes
 
 
+def _against_members(config: RunConfig, records: Sequence[Record], tree: Tree) -> Iterator[Disagreement]:
+    """Where every member is smoothed by itself each of them was counted."""
+    members = len(getattr(tree, "models", ()))
+    for record in records if members else ():  # a network of a program has as many as it says
+        for stage in record.stages:
+            counted = len(stage.cells.get("member_votes", ())) / (config.classifier.classes + 1)
+            if counted != members:
+                yield Disagreement(record.input_id, record.lane, "members counted", counted, members)
+
+
 def _against_lift(config: RunConfig, lift: Lift) -> Iterator[Disagreement]:
     """The map before the noise, whether its form is proved, and its norm."""
     wanted, stored = lift.settings_in(config.norm), config.lift.model_dump()
@@ -221,110 +189,3 @@ def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disag
             yield Disagreement(record.input_id, record.lane, "input_id", record.input_id, "one of inputs.parquet")
         elif record.label != inputs[record.input_id]:
             yield Disagreement(record.input_id, record.lane, "label", record.label, inputs[record.input_id])
-
-
-@dataclass(frozen=True)
-class _Claim:
-    """What the settings say that every record must hold."""
-
-    config: RunConfig
-    test: Procedure
-    given: Given
-    also: Sequence[Mechanism]
-
-    @classmethod
-    def of(cls, config: RunConfig, source: str) -> _Claim:
-        """From a config, whose values may be anything that their types allow."""
-        try:
-            test, given, also = procedure_in(config), given_in(config), mechanisms_in(config)[1:]
-        except _NONSENSE as error:
-            rule, remedy = "must hold settings that a procedure can have", "Restore it from a copy."
-            raise StoreError(source, rule, error, remedy) from error
-        return cls(config, test, given, also)
-
-    def contradicted(self, records: Sequence[Record]) -> Iterator[Disagreement]:
-        """Differences of the records, which are read as arrays; one whose counts are nonsense is named alone."""
-        yield from self._settings()
-        sane = [record for record in records if not _beyond(record)]
-        yield from (_nonsense(record, f"more than {_MOST}") for record in records if _beyond(record))
-        each = _usual_forwards(sane)
-        for start in followed(range(0, len(sane), AT_ONCE), "verifying"):
-            yield from self._together(sane[start : start + AT_ONCE], each)
-
-    def _settings(self) -> Iterator[Disagreement]:
-        """What the settings themselves say wrongly of the claims: radii are read and converted by their norm."""
-        norm, bound = self.given.mechanism.norm, self.given.norm_bound
-        if self.config.norm != norm:
-            yield Disagreement(None, "", "norm", self.config.norm, norm)
-        if self.config.lift.name == "identity" and bound != 1.0:
-            yield Disagreement(None, "", "lift.norm_bound", bound, 1.0)
-        if self.config.lift.name != "identity" and self.config.noise.lattice is not None:
-            yield Disagreement(None, "", "noise.form", self.config.noise.form, "float: lifted inputs lie on no lattice")
-
-    def _together(self, records: Sequence[Record], each: int | None) -> Iterable[Disagreement]:
-        try:
-            with np.errstate(all="ignore"):
-                return list(self._replayed(records, each))
-        except _NONSENSE as error:
-            if len(records) == 1:
-                return [_nonsense(records[0], error)]
-            half = len(records) // 2
-            return [*self._together(records[:half], each), *self._together(records[half:], each)]
-
-    def _replayed(self, records: Sequence[Record], each: int | None) -> Iterator[Disagreement]:
-        seen = replay(self.test, self.given, records)
-        for row, what, stored, wanted in seen.misfits:
-            yield Disagreement(records[row].input_id, records[row].lane, what, stored, wanted)
-        broken = {one.row for one in seen.misfits}
-        decisions = seen.decisions
-        prediction, radius, radii = claims(decisions, self.given, self.also)
-        lift = self.config.lift.model_dump()
-        sound = self.test.sound and lift.get("form") != "paper" and lift.get("sound", True) is True
-        for row, record in enumerate(records):
-            if row in broken:
-                continue
-            claimed: list[tuple[str, object, object]] = [
-                ("prediction", record.prediction, int(prediction[row])),
-                ("radius", record.radius, float(radius[row])),
-                ("p_a", record.p_a, float(decisions.p_a[row])),
-                ("p_b", record.p_b, float(decisions.p_b[row])),
-                ("alpha", record.alpha, self.test.alpha),
-                ("procedure", record.procedure, self.test.name),
-                ("target", record.target, self.test.target),
-                ("lift_norm", record.lift_norm, self.given.norm_bound),
-                ("norm", record.norm, self.given.mechanism.norm),
-                ("sound", record.sound, sound),
-                ("seed", record.seed, self.config.seed),
-                ("spent", dict(record.spent), dict(self.test.spent)),
-                ("draws", record.draws, sum(stage.draws for stage in record.stages)),
-                ("forwards", record.forwards, _forwards(record, each)),
-                ("names of radii", sorted(record.radii), sorted(radii)),
-                *((f"radius by {name}", record.radii.get(name), float(values[row])) for name, values in radii.items()),
-            ]
-            if seen.wanted[row]:
-                claimed.append(("draws still wanted", 0, int(seen.wanted[row])))
-            for what, stored, recomputed in claimed:
-                if stored != recomputed:
-                    yield Disagreement(record.input_id, record.lane, what, stored, recomputed)
-
-
-def _nonsense(record: Record, why: object) -> Disagreement:
-    return Disagreement(record.input_id, record.lane, "counts that cannot be", why, "counts of draws")
-
-
-def _beyond(record: Record) -> bool:
-    """Whether a count is too large to be added up."""
-    return any(np.max(cells, initial=0) > _MOST for stage in record.stages for cells in stage.cells.values())
-
-
-def _usual_forwards(records: Sequence[Record]) -> int | None:
-    """Forwards per draw of most records: one number for the whole run, where rows do not differ in work."""
-    shares = Counter(record.forwards // record.draws for record in records if record.draws > 0)
-    return shares.most_common(1)[0][0] if shares else None
-
-
-def _forwards(record: Record, each: int | None) -> int:
-    """What the record's forwards must be: counted beside its draws, or so many for each of them."""
-    if record.stages and all(FORWARDS in stage.cells for stage in record.stages):
-        return sum(int(stage.cells[FORWARDS][0]) for stage in record.stages)
-    return sum(stage.draws for stage in record.stages) * max(each or 1, 1)

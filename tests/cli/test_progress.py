@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfence import verification
+from ringfence import contradictions
 from ringfence.cli import progress
 from ringfence.cli.progress import show_training
 from ringfence.driver import Progress
@@ -157,7 +157,7 @@ def test_commands_that_take_long_tell_the_time_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "MOMENT", 0.0)
-    monkeypatch.setattr(verification, "AT_ONCE", 2)
+    monkeypatch.setattr(contradictions, "AT_ONCE", 2)
     options = [tmp_path / "page.html" if word == "OUT" else word for word in words[1:]]
     call(words[0], finished["fixed"], *options)
     assert any(line.endswith(" left") for line in lines)

@@ -67,9 +67,10 @@ def _certificate(path: Path, image: Path | None, key: Path | None) -> dict[str, 
 
 
 def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
+    from ringfence.contradictions import Disagreement
     from ringfence.store import RunFolder, StoreWarning
     from ringfence.store.manifest import SEAL
-    from ringfence.verification import Disagreement, verify
+    from ringfence.verification import verify
 
     run = RunFolder.open(path)
     found = verify(run, partial)

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
+from ringfence.contradictions import contradicted
 from ringfence.record import Record, StageTally
 from ringfence.serve.claim import Claim, Wire
 from ringfence.serve.limits import Question
@@ -16,7 +17,6 @@ from ringfence.serve.served import input_hash
 from ringfence.serve.sharing import Asked
 from ringfence.store.config import NoiseConfig, ProcedureConfig
 from ringfence.types import ABSTAIN
-from ringfence.verification import contradicted
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
