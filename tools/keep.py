@@ -34,13 +34,16 @@ from ringfence.sweep import Job, Sweep, SweepFolder, read_sweep, unpack
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def keep(sweep: Sweep, wanted: set[Path], root: Path, members: Mapping[str, int], pictures: bool) -> Iterator[Path]:
+Wanted = Callable[[Path], bool]
+"""Whether somebody needs the weights of a training, zoo/ZOO/NAME."""
+
+
+def keep(sweep: Sweep, wanted: Wanted, root: Path, members: Mapping[str, int], pictures: bool) -> Iterator[Path]:
     """What its jobs made and nobody kept yet, into zoo/ and results/; each place once it is there."""
-    is_named = named(root)
     for job in [one for one in sweep.jobs if one.done and not sweep.work.adopted(one)]:
         source, place = sweep.work.path / job.out, place_of(job, sweep, root)
         if job.command == "train":
-            keep_training(source, place, members.get(job.name, None if job.out in wanted or is_named(job.out) else 0))
+            keep_training(source, place, members.get(job.name, None if wanted(job.out) else 0))
         elif (source / "summary.json").exists():
             keep_run(source, place, pictures=pictures)
         else:
@@ -80,6 +83,12 @@ RESULTS |= {"video": "smooth_reduce/video", "aces": "cifar10"}
 """Folders and files of reproduce/ whose runs are kept under another name than their zoo's; task: how a run's begins."""
 
 
+def wanted_in(sweeps: Iterable[Sweep], root: Path) -> Wanted:
+    """What a job needs that is left, or a text of the repository names; all of them are read once, here."""
+    left, is_named = needed(sweeps, root), named(root)
+    return lambda training: training in left or is_named(training)
+
+
 def needed(sweeps: Iterable[Sweep], root: Path) -> set[Path]:
     """Trainings that a job needs which is not kept yet, as ``zoo/ZOO/NAME``."""
     kept = {file.parent.name for file in (root / "results").rglob("summary.json")}
@@ -116,8 +125,8 @@ TEXTS = (
 KINDS = (".py", ".md", ".yaml", ".toml", ".ipynb")
 
 
-def named(root: Path) -> Callable[[Path], bool]:
-    """Whether a text names the weights of a training, zoo/FOLDER/NAME."""
+def named(root: Path) -> Wanted:
+    """Whether a text names the weights of a training."""
     files = {file for pattern in TEXTS for file in root.glob(pattern) if file.suffix in KINDS}
     texts = "\n".join(re.sub(r'["\'] / f?["\']', "/", file.read_text(encoding="utf-8")) for file in sorted(files))
 
@@ -128,11 +137,10 @@ def named(root: Path) -> Callable[[Path], bool]:
     return is_named
 
 
-def needless(sweeps: Iterable[Sweep], root: Path) -> list[Path]:
-    """Trainings with weights in zoo/ that no job which is left needs, and whose weights no text names."""
-    wanted, is_named = {root / one for one in needed(sweeps, root)}, named(root)
-    there = sorted({file.parent for file in root.glob("zoo/*/*/final-*.safetensors")} - wanted)
-    return [one for one in there if (one / "config.json").exists() and not is_named(one.relative_to(root))]
+def needless(wanted: Wanted, root: Path) -> list[Path]:
+    """Trainings with weights in zoo/ that nobody wants."""
+    there = sorted({file.parent for file in root.glob("zoo/*/*/final-*.safetensors")})
+    return [one for one in there if (one / "config.json").exists() and not wanted(one.relative_to(root))]
 
 
 def main() -> None:
@@ -151,18 +159,19 @@ def main() -> None:
         for stranger in unpack(options.unpack, [job for sweep in sweeps for job in sweep.jobs]):
             print(f"not taken in: what {options.unpack} holds of {stranger}; name its file, too")
     members = {name: int(count) for name, _, count in (one.rpartition("=") for one in options.members)}
+    wanted = wanted_in(every, ROOT)  # which keeping does not change
     for sweep in sweeps:
-        for place in keep(sweep, needed(every, ROOT), ROOT, members, options.pictures):
+        for place in keep(sweep, wanted, ROOT, members, options.pictures):
             print(f"kept: {place.relative_to(ROOT)}")
         left = [job for job in sweep.jobs if not job.done and (sweep.work.path / job.out).exists()]
         for job in left:
             print(f"unfinished, in {sweep.work.path}: {job.key}: {one_line(sweep.work.last_words(job))}")
-    tell_zoo(every, options.drop)
+    tell_zoo(wanted, options.drop)
 
 
-def tell_zoo(sweeps: Iterable[Sweep], drop: bool) -> None:
+def tell_zoo(wanted: Wanted, drop: bool) -> None:
     """Take out what nothing needs, or say what that is; bring the zoo's list up to date."""
-    for training in needless(sweeps, ROOT):
+    for training in needless(wanted, ROOT):
         weights = sorted(training.glob("final-*.safetensors"))
         size = sum(file.stat().st_size for file in weights) / 2**20
         if drop:

@@ -82,7 +82,7 @@ def test_what_is_finished_is_kept(keep: ModuleType, sweep: Sweep, finish: Finish
 
     def kept(**more: Any) -> list[str]:
         options = {"members": {}, "pictures": False, **more}
-        places = keep.keep(sweep, keep.needed([sweep], tmp_path), tmp_path, **options)
+        places = keep.keep(sweep, keep.wanted_in([sweep], tmp_path), tmp_path, **options)
         return [place.relative_to(tmp_path).as_posix() for place in places]
 
     assert kept(members={"net-2": 2}, pictures=True) == [
@@ -113,7 +113,7 @@ def test_the_zoo_gets_no_copy_back(keep: ModuleType, sweep: Sweep, finish: Finis
     assert [copy.read_bytes() for copy in copies] == [b"older"] * 3
 
     def kept() -> list[str]:
-        return [place.name for place in keep.keep(sweep, keep.needed([sweep], tmp_path), tmp_path, {}, False)]
+        return [place.name for place in keep.keep(sweep, keep.wanted_in([sweep], tmp_path), tmp_path, {}, False)]
 
     assert kept() == ["net-2"]
     for name in ("net-1", "net-2", "other"):
@@ -137,12 +137,12 @@ def test_weights_that_nothing_needs_leave(keep: ModuleType, sweep: Sweep, finish
         (tmp_path / file).write_text(text)
 
     def needless() -> list[str]:
-        return [one.name for one in keep.needless([sweep], tmp_path)]
+        return [one.name for one in keep.needless(keep.wanted_in([sweep], tmp_path), tmp_path)]
 
     assert needless() == ["nothing", "tested-2"], "runs 1, 2 and given are left, and two texts name networks"
     finish("run-1", "given")
     assert needless() == ["net-1", "nothing", "other", "tested-2"]
-    for training in keep.needless([sweep], tmp_path):
+    for training in keep.needless(keep.wanted_in([sweep], tmp_path), tmp_path):
         keep.keep_hashes(training, training.glob("final-*.safetensors"))
     assert needless() == []
     assert weights(tmp_path) == [f"{name}:{i}" for name in ("net-2", "shown", "tested") for i in (0, 1)]
