@@ -276,6 +276,10 @@ def test_the_drt_example_is_killed_resumed_and_reported(
     assert (out / "report.html").exists()
 
 
+def contents(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
 def test_work_goes_to_a_machine_without_network_and_comes_back(call: Call, tmp_path: Path) -> None:
     here, there, data = tmp_path / "here", tmp_path / "there", tmp_path / "data"
     data.mkdir()
@@ -297,20 +301,25 @@ def test_work_goes_to_a_machine_without_network_and_comes_back(call: Call, tmp_p
     assert "four.npz" in told.stderr
     assert "carry: " in told.stderr
     carried = tmp_path / "carry" / "1"
-    planned = call("sweep", *words, "--plan", "--json", "--unpack", carried, "--out", tmp_path / "planned")
-    assert {row["name"]: row["done"] for row in json.loads(planned.stdout)["rows"]} == {"b": 0, "c": 0, "a": 1}
+    common = ("--unpack", carried, "--data", there / "data", "--out", there)
+    planned = json.loads(call("sweep", *words, "--plan", "--json", *common).stdout)
+    assert [(row["name"], row["done"]) for row in planned["rows"]] == [("b", 0), ("c", 0), ("a", 1)]
     assert json.loads(call("sweep", *words, "--plan", "--json", "--out", there).stdout)["done"] == 0
     assert not there.exists(), "what is only planned makes nothing"
-    common = ("--unpack", carried, "--data", there / "data", "--out", there)
     ran = call("sweep", *words, *common, "--budget", "9m", "--pack", tmp_path / "OUT", "--json")
     states = {job["name"]: job["state"] for job in json.loads(ran.stdout)["jobs"]}
     assert states == {"b": "done", "c": "done", "a": "done"}
     assert list(states) == ["b", "c", "a"], "in the order asked for"
     assert not (there / "first" / "runs" / "a").exists(), "what was done here was not done again"
+    before = contents(here)
+    planned = json.loads(call("sweep", *words, "--plan", "--json", "--out", here, "--unpack", tmp_path / "OUT").stdout)
+    assert planned["done"] == 3, "what is here and what came back"
+    assert contents(here) == before, "what is only planned changes nothing"
     back = call("sweep", *words, "--data", data, "--out", here, "--unpack", tmp_path / "OUT", "--budget", "0s")
     assert "0 of 3 jobs to do" in back.stderr
     kept = call("sweep", first, "--plan", "--json", "--kept", here / "first" / "runs", "--out", tmp_path / "kept")
     assert json.loads(kept.stdout)["done"] == 2
+    assert not (tmp_path / "kept").exists()
     assert {path.name for path in here.glob("*/runs/*")} == {"a", "b", "c"}
     assert "must differ in their names" in call("sweep", first, tmp_path / "x" / "first.yaml", code=2).output
     assert "carry_mib" in call(

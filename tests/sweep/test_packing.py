@@ -198,6 +198,28 @@ def test_archives_are_taken_in_once(sweep: Read, work: SweepFolder, tmp_path: Pa
     assert unpack(tmp_path / "out", other) == ["sweep"]
 
 
+def test_a_sweep_in_outline_is_done_as_far_as_the_sweep_itself(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
+    """What is unpacked or kept does to the outline what it would do to the folder, and nothing to the folder."""
+    pack(sweep(SWEEP).jobs, sweep(SWEEP).jobs, tmp_path / "out")
+    there = sweep(SWEEP, work=tmp_path / "there")
+    unpack(tmp_path / "out", there.jobs)
+    since = put(tmp_path / "there" / "runs" / "later" / "part-0")
+    there.work.end(there.jobs[0], 7.0)
+    there.work.end(there.jobs[5], 1.0)
+    for name in ("half", "other"):
+        put(tmp_path / "zoo" / "z" / name / "config.json")
+    (tmp_path / "there" / "zoo" / "z" / "other" / "config.json").unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "there").rglob("*") if path.is_file()}
+    outline = there.outlined(tmp_path / "outline")
+    assert [job.done for job in outline.jobs] == [job.done for job in there.jobs] == [True, *[False] * 4, True]
+    assert outline.work.measured(outline.jobs[0]) == 7.0
+    unpack(tmp_path / "out", outline.jobs)
+    assert (outline.work.path / since.relative_to(tmp_path / "there")).exists(), "they were taken in before"
+    zoos = [outline.work.path / "zoo", tmp_path / "zoo"]
+    assert [job.name for job in outline.work.adopt(outline.jobs, (), zoos)] == ["other"], "half was begun here"
+    assert {path: path.read_bytes() for path in (tmp_path / "there").rglob("*") if path.is_file()} == before
+
+
 def test_archives_are_unpacked_once_for_all_sweeps(
     sweep: Read, work: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

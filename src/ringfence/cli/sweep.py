@@ -54,7 +54,7 @@ def sweep_command(
     with friendly("Run the same command again to go on."):
         from ringfence.sweep import Schedule, seconds_of
 
-        travel.check(data)
+        travel.check()
         asked = [(file, names or list(only or ())) for file, names in map(_asked, files)]
         by_file, zoos = _read(asked, phase, out, tiny, travel)
         chosen = list({job.key: job for file, names in asked for job in by_file[file].chosen(names, phase)}.values())
@@ -66,9 +66,7 @@ def sweep_command(
             return
         with ExitStack() as held:
             if planned:
-                if travel.unpack or travel.kept:  # what came from elsewhere is done here, too
-                    _make_ready(sweeps, (), None, zoos, travel, held, runs=False)
-                _print_plan(sweeps, chosen, as_json)
+                _print_plan(travel.planned(sweeps, held), [job.key for job in chosen], as_json)
                 return
             _make_ready(sweeps, chosen, data, zoos, travel, held, runs=seconds != 0)
             if travel.carry is not None:
@@ -99,16 +97,16 @@ def _make_ready(
 ) -> None:
     """Lock every work folder and put into it what came from elsewhere, and what the chosen jobs need.
 
-    runs: whether they will begin. Where none are chosen no data is brought.
+    runs: whether they will begin.
     """
     from ringfence.store.atomic import locked
 
+    travel.make_room(data)
     for sweep in sweeps:
         if runs and travel.carry is None:
             sweep.check_data(data)
         held.enter_context(locked(sweep.work.path))
-    if chosen:
-        travel.bring_data(data)
+    travel.bring_data(data)
     travel.bring([job for sweep in sweeps for job in sweep.jobs])
     for sweep in sweeps:
         given = {one for job in chosen for one in job.given if job.work is sweep.work}
@@ -182,11 +180,12 @@ def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
         say(f"ringfence {shlex.join(job.words)}")
 
 
-def _print_plan(sweeps: Sequence[Sweep], chosen: Sequence[Job], as_json: bool) -> None:
-    """Device minutes, entry by entry; those of jobs that are done were measured."""
+def _print_plan(sweeps: Sequence[Sweep], chosen: Sequence[str], as_json: bool) -> None:
+    """Device minutes of the jobs with these keys, entry by entry; those of jobs that are done were measured."""
     from ringfence.sweep import Estimates
 
-    rows = Estimates([job for sweep in sweeps for job in sweep.jobs]).rows(chosen)
+    every = {job.key: job for sweep in sweeps for job in sweep.jobs}
+    rows = Estimates(list(every.values())).rows([every[key] for key in chosen])
     sums = {key: sum(row[key] or 0 for row in rows) for key in ("jobs", "done", "minutes", "left")}
     if as_json:
         about = "\n".join(sweep.about for sweep in sweeps)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,18 +58,31 @@ class TravelOptions:
         typer.Option(help="Jobs are done whose runs lie here, or whose weights in a zoo.", rich_help_panel=PANEL),
     ] = None
 
-    def check(self, data: Path | None) -> None:
-        """Refuse sizes that nothing fits into; make the folder that carried data goes to."""
+    def check(self) -> None:
+        """Refuse sizes that nothing fits into."""
         for name in ("pack_mib", "pack_total", "carry_mib"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ArgumentError(name, "must be a size above 0, in MiB", value, "Use e.g. 14.")
-        if data is not None and any((folder / "data").is_dir() for folder in self.unpack or ()):
-            data.mkdir(parents=True, exist_ok=True)
 
     def zoos(self) -> list[Path]:
         """Zoos that were carried here."""
         return [folder / "zoo" for folder in self.unpack or () if (folder / "zoo").is_dir()]
+
+    def planned(self, sweeps: Sequence[Sweep], held: ExitStack) -> list[Sweep]:
+        """The sweeps as they would be with what came from elsewhere: copies, for as long as they are held."""
+        if not (self.unpack or self.kept):
+            return list(sweeps)
+        folder = Path(held.enter_context(TemporaryDirectory(prefix="ringfence-plan-")))
+        copies = [sweep.outlined(folder / sweep.work.name) for sweep in sweeps]
+        self.bring([job for sweep in copies for job in sweep.jobs])
+        self.adopt(copies, [*(zoo for sweep in copies for zoo in sweep.work.zoos()), *self.zoos()])
+        return copies
+
+    def make_room(self, data: Path | None) -> None:
+        """Make the folder that carried data goes to."""
+        if data is not None and any((folder / "data").is_dir() for folder in self.unpack or ()):
+            data.mkdir(parents=True, exist_ok=True)
 
     def bring(self, every: Sequence[Job]) -> None:
         """Unpack what jobs made elsewhere."""

@@ -110,6 +110,18 @@ class SweepFolder:
                 if not begun and found_in([self.path / "zoo"], one) is None:
                     copy_training(found_in(zoos, one), place)
 
+    def outlined(self, path: Path, jobs: Iterable[Job]) -> SweepFolder:
+        """Another folder in which the same is done: it has the notes, and empty files for what the jobs made."""
+        (path / MARKS).mkdir(parents=True)
+        for note in [file for file in (self.path / MARKS).glob("*") if file.suffix != ".log"]:
+            shutil.copy(note, path / MARKS)
+        outs = [self.path / job.out for job in jobs if (self.path / job.out).exists()]
+        for there in [one for out in outs for one in (out, *out.rglob("*"))]:
+            here = path / there.relative_to(self.path)
+            here.parent.mkdir(parents=True, exist_ok=True)
+            here.mkdir() if there.is_dir() else here.touch()
+        return SweepFolder(path, self.name)
+
     def zoos(self) -> list[Path]:
         """Where trainings may lie that the file uses and does not make."""
         try:

@@ -70,6 +70,11 @@ class Sweep:
             raise ArgumentError(asked[0], f"must leave jobs of {self.file}", asked[1], "See what there is with `list`.")
         return found
 
+    def outlined(self, path: Path) -> Sweep:
+        """The same in another folder, as far as a plan asks: what is done, and what it took."""
+        work = self.work.outlined(path, self.jobs)
+        return replace(self, work=work, jobs=tuple(replace(job, work=work) for job in self.jobs))
+
     def check_data(self, data: Path | None) -> None:
         """Refuse to begin without the data that the jobs need."""
         if data is not None and not data.is_dir():
