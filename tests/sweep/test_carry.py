@@ -48,6 +48,11 @@ def zoo(tmp_path: Path) -> Path:
     return tmp_path / "zoo"
 
 
+def put(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
 def carry(found: Sweep, data: Path, zoo: Path, to: Path, mib: float = 50.0) -> list[Part]:
     return make_carry(found.jobs, found.jobs, data, [zoo], ["typer"], to, mib)
 
@@ -154,6 +159,27 @@ def test_what_is_too_large_goes_in_parts(sweep: Read, data: Path, zoo: Path, tmp
     assert not (tmp_path / "carry" / "2").exists()
     with pytest.raises(ArgumentError, match="carry_mib: must hold"):
         carry(found, data, zoo, tmp_path / "carry", 0.01)
+
+
+def test_a_data_set_says_which_of_its_files_travel(sweep: Read, data: Path) -> None:
+    digits, pictures = data / "digits", data / "pictures"
+    for kind in ("train", "t10k"):
+        for name in ("images-idx3", "labels-idx1"):
+            put(digits / "raw" / f"{kind}-{name}-ubyte")
+    for split in ("train", "val"):
+        put(pictures / split / "a" / "1.png")
+
+    def travels(command: str, settings: str) -> list[str]:
+        jobs = sweep(f"{command}: [{{name: a, settings: {{x: '{settings}'}}}}]").jobs
+        return [file.relative_to(data).as_posix() for file in data_files(jobs, data)]
+
+    tested = [f"digits/raw/t10k-{name}-ubyte" for name in ("images-idx3", "labels-idx1")]
+    assert travels("certify", "mnist:data/digits") == travels("certify", "mnist-motion:data/digits") == tested
+    assert travels("train", "mnist:data/digits") == [one.replace("t10k", "train") for one in tested]
+    assert travels("certify", "imagenet:data/pictures") == ["pictures/val/a/1.png"]
+    assert travels("train", "imagenet:data/pictures") == ["pictures/train/a/1.png"]
+    assert travels("train", "cifar10:data/cifar10_test.npz") == ["cifar10_test.npz"]
+    assert travels("certify", "hf-data:data/pictures") == [f"pictures/{one}/a/1.png" for one in ("train", "val")]
 
 
 def test_data_and_libraries_that_are_missing_are_told(sweep: Read, data: Path, zoo: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
+from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from typing import Any, Literal
 from ringfence.data.arrays import dataset_from_arrays, read_npz
 from ringfence.data.dataset import SPLITS, Dataset, InputRangeWarning, split_among
 from ringfence.data.images import Framing, image_folder
-from ringfence.data.originals import read_cifar10, read_mnist
+from ringfence.data.originals import cifar10_files, mnist_files, read_cifar10, read_mnist
 from ringfence.data.saved import is_saved, saved_dataset
 from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError
@@ -134,12 +135,27 @@ def _named(name: str, path: Path, split: Split, size: int | None) -> Dataset:
     return image_folder(folder, name=name, framing=Framing(round(side * 256 / 224), side), mode="RGB", num_classes=1000)
 
 
+def files_of(source: str, place: Path, split: str) -> list[Path]:
+    """The files of a place that ``source:PLACE`` reads; all, where a source has no name or reads whatever is there."""
+    known: dict[str, Callable[[Path, str], list[Path]]] = {
+        "mnist": mnist_files,
+        "mnist-motion": mnist_files,
+        "cifar10": cifar10_files,
+        "imagenet": lambda path, split: _every_file(_imagenet_folder(path, split)),
+    }
+    return known[source](place, split) if source in known else _every_file(place)
+
+
+def _every_file(place: Path) -> list[Path]:
+    return sorted(one for one in place.rglob("*") if one.is_file()) if place.is_dir() else [place]
+
+
 def _refuse_val(name: str, split: Split) -> None:
     if split == "val":
         raise ArgumentError("split", f"must be test or train for {name}, which has no other", "'val'", "Use test.")
 
 
-def _imagenet_folder(path: Path, split: Split) -> Path:
+def _imagenet_folder(path: Path, split: str) -> Path:
     """``train`` or ``val`` of the place; the place itself, where it has neither, is taken to be the split asked for."""
     train, val = path / "train", path / "val"
     wanted, other = (train, val) if split == "train" else (val, train)

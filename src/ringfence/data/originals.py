@@ -90,14 +90,20 @@ Pair = tuple[Array, Array]
 
 def read_mnist(path: Path, split: str) -> Pair:
     """Images (N, 28, 28) and labels from an npz, or a folder with ``mnist.npz`` or the idx files, gzipped or not."""
+    files = mnist_files(path, split)
+    return _labelled(files[0], split) if len(files) == 1 else (read_idx(files[0]), read_idx(files[1]))
+
+
+def mnist_files(path: Path, split: str) -> list[Path]:
+    """What read_mnist reads: an npz, or the images and the labels."""
     npz = path if path.is_file() else path / "mnist.npz"
     if npz.is_file():
-        return _labelled(npz, split)
+        return [npz]
     stem = "t10k" if split == "test" else "train"
     for folder in (path, path / "raw", path / "MNIST" / "raw"):
         images, labels = (_idx(folder, stem, kind) for kind in ("images", "labels"))
         if images is not None and labels is not None:
-            return read_idx(images), read_idx(labels)
+            return [images, labels]
     raise _nothing(path, f"mnist.npz or {stem}-images-idx3-ubyte and {stem}-labels-idx1-ubyte")
 
 
@@ -116,8 +122,8 @@ def read_cifar10(path: Path, split: str) -> Pair:
 
 
 def cifar10_files(path: Path, split: str) -> list[Path]:
-    """The files of a folder that read_cifar10 reads."""
-    return _cifar10(path, split)[0]
+    """What read_cifar10 reads."""
+    return [path] if path.is_file() else _cifar10(path, split)[0]
 
 
 def _cifar10(path: Path, split: str) -> tuple[list[Path], Callable[[Path], Pair]]:

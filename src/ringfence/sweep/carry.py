@@ -17,14 +17,14 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from ringfence.data.originals import cifar10_files
+from ringfence.data.load import files_of
 from ringfence.errors import ArgumentError
 from ringfence.store.atomic import writing_errors
 from ringfence.sweep.job import Job, copy_training, found_in
 from ringfence.sweep.packing import Limits, Packing
 from ringfence.sweep.strips import SUFFIX, restore, shrink
 
-_DATA = re.compile(r"(?:(\w+):)?(?<![\w./-])data(?![\w.-])(?:/([\w./+-]+))?")
+_DATA = re.compile(r"(?:([\w-]+):)?(?<![\w./-])data(?![\w.-])(?:/([\w./+-]+))?")
 COMPILED = (".so", ".pyd", ".dylib")
 SUMS = "sha256"
 """Ends the name of a file that says which file a carried one was made of."""
@@ -95,13 +95,9 @@ def data_files(jobs: Iterable[Job], data: Path | None) -> list[Path]:
                 if data is None:
                     raise ArgumentError("data", f"{job.key} needs data", "none", "Name its folder.")
                 place = data / path
-                if kind == "cifar10" and place.is_dir():
-                    found |= dict.fromkeys(cifar10_files(place, split))
-                elif place.exists():
-                    files = sorted(one for one in place.rglob("*") if one.is_file()) if place.is_dir() else [place]
-                    found |= dict.fromkeys(files)
-                else:
+                if not place.exists():
                     raise ArgumentError("data", f"must hold {path}, which {job.key} needs", data, "Add it.")
+                found |= dict.fromkeys(files_of(kind, place, split))
     return list(found)
 
 
