@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 CONSTRAINTS := -c constraints.txt
+# Whatever the shell says: a hundred processes of the tests would compile the package again, each for itself.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-slow test-ray test-gpu check docs pages format bench clean
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from ringfence.sampling import Forward
     from ringfence.store import RunFolder
 
 # Before torch is loaded: the suite runs one worker per core, and threads of several workers only wait for each other.
@@ -97,6 +98,36 @@ def _commands_are_built_once() -> Iterator[None]:
         patch.setattr(extending, "entry_points", cache(extending.entry_points))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plans_are_tried_once() -> Iterator[dict[str, Any]]:
+    """On a CPU one plan is tried, once: measuring which is fastest took as long as what most tests do with it."""
+    import torch
+
+    from ringfence.sampling import probe
+
+    usual = {name: getattr(probe, name) for name in ("CPU_BATCHES", "_seconds")}
+
+    def tried(forward: Forward, shape: tuple[int, ...]) -> float:
+        if forward.device.type != "cpu":
+            return float(usual["_seconds"](forward, shape))
+        forward(torch.randn(forward.plan.batch, *shape))
+        return 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "CPU_BATCHES", (100,))
+        patch.setattr(probe, "_seconds", tried)
+        yield usual
+
+
+@pytest.fixture
+def measured(_plans_are_tried_once: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are measured, as everywhere outside of tests."""
+    from ringfence.sampling import probe
+
+    for name, part in _plans_are_tried_once.items():
+        monkeypatch.setattr(probe, name, part)
 
 
 @pytest.fixture

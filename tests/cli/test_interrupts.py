@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 import ringfence as rf
 from ringfence.store import StoreWarning
@@ -24,6 +25,7 @@ def hear_interrupts() -> None:
 
 
 Start = Callable[..., subprocess.Popen[str]]
+Call = Callable[..., Result]
 WAIT = 300
 
 
@@ -45,13 +47,11 @@ def unverified(out: Path) -> list[object]:
     return [one for one in rf.verify(rf.RunFolder.open(out), partial=True) if "nothing was verified" not in one.what]
 
 
-def uninterrupted(program: Start, like: Path, out: Path, limit: int, n: int) -> list[dict[str, Any]]:
+def uninterrupted(call: Call, like: Path, out: Path, limit: int, n: int) -> list[dict[str, Any]]:
     """Records of the whole run at the forward shape that the other one measured for itself."""
     before = rf.RunFolder.open(like)
     rf.RunFolder.create_or_resume(out, before.config).add_forward_plan(before.forward_plans()[-1])
-    process = program(*command(out, limit, n))
-    _, errors = process.communicate(timeout=WAIT)
-    assert process.returncode == 0, errors
+    call(*command(out, limit, n))
     return facts(out)
 
 
@@ -73,7 +73,7 @@ def written(process: subprocess.Popen[str], out: Path) -> None:
         time.sleep(0.01)
 
 
-def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, tmp_path: Path) -> None:
+def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, call: Call, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = program(*command(out, 20, 1000))
     begun(process, out)
@@ -85,16 +85,13 @@ def test_ctrl_c_ends_cleanly_and_says_how_to_continue(program: Start, tmp_path: 
     assert "Run the same command again to continue" in errors
     assert "Traceback" not in errors
     assert len(facts(out)) < 20
-    again = program(*command(out, 20, 1000))
-    output, errors = again.communicate(timeout=WAIT)
-    assert again.returncode == 0, errors
-    assert json.loads(output)["count"] == 20
-    assert facts(out) == uninterrupted(program, out, tmp_path / "whole", 20, 1000)
+    assert json.loads(call(*command(out, 20, 1000)).stdout)["count"] == 20
+    assert facts(out) == uninterrupted(call, out, tmp_path / "whole", 20, 1000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_killed_at_random_moments(program: Start, tmp_path: Path, seed: int) -> None:
+def test_killed_at_random_moments(program: Start, call: Call, tmp_path: Path, seed: int) -> None:
     out, rng, limit, n = tmp_path / "run", random.Random(seed), 40, 5000
     done = [0]
     for attempt in range(60):
@@ -115,7 +112,7 @@ def test_killed_at_random_moments(program: Start, tmp_path: Path, seed: int) -> 
     assert process.returncode == 0
     assert done == sorted(done)  # nothing that was written is ever lost
     assert any(0 < count < limit for count in done)
-    assert facts(out) == uninterrupted(program, out, tmp_path / "whole", limit, n)
+    assert facts(out) == uninterrupted(call, out, tmp_path / "whole", limit, n)
     assert unverified(out) == []
 
 
@@ -216,16 +213,14 @@ def test_a_signal_that_somebody_swallows_still_shows_in_the_exit_code(
     assert "Traceback" not in done.stderr
 
 
-def test_a_second_command_does_not_touch_a_live_run(program: Start, tmp_path: Path) -> None:
+def test_a_second_command_does_not_touch_a_live_run(program: Start, call: Call, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = program(*command(out, 5, 10_000_000))  # so long that no record is written yet
     begun(process, out)
     before = (out / "config.json").read_bytes()
-    again = program("certify", "--sigma", 1.0, "--out", out)
-    _, errors = again.communicate(timeout=WAIT)
+    again = call("certify", "--sigma", 1.0, "--out", out, code=2)
     assert process.poll() is None, "the first run must outlast the second command"
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=WAIT)
-    assert again.returncode == 2
-    assert "one writer" in errors
+    assert "one writer" in again.stderr
     assert (out / "config.json").read_bytes() == before

@@ -25,7 +25,9 @@ from ringfence.procedures import (
 from ringfence.stats import clopper_pearson_lower
 from ringfence.types import Tally
 
-RUNS = 200_000
+RUNS = 50_000
+"""At which the dishonest below are caught; the slow suite looks closer."""
+CLOSER = 4 * RUNS
 ALPHA = 0.02
 RADIUS = 0.25
 P0 = float(ndtr(RADIUS / SIGMA))
@@ -62,9 +64,9 @@ PROBABILITIES = {
 
 @pytest.mark.parametrize("name", PROCEDURES_AT_ALPHA)
 @pytest.mark.parametrize("case", PROBABILITIES)
-def test_failure_rate_is_at_most_alpha(name: str, case: str) -> None:
+@pytest.mark.parametrize("runs", [RUNS, pytest.param(CLOSER, marks=pytest.mark.slow)])
+def test_failure_rate_is_at_most_alpha(name: str, case: str, runs: int) -> None:
     p = np.array(PROBABILITIES[case])
-    runs = RUNS if len(p) < 10 else RUNS // 4
     prediction, radius = simulate(PROCEDURES_AT_ALPHA[name], p, runs, seed=len(name) * 1000 + len(case))
     assert false_claims(prediction, radius, p).sum() <= most_failures(runs, ALPHA)
 
@@ -136,5 +138,5 @@ class AsIfItsEndWereFixed(Dishonest):
 )
 def test_the_law_catches(wrong: type[Dishonest], case: str) -> None:
     p = np.array(PROBABILITIES[case])
-    prediction, radius = simulate(wrong(ALPHA), p, RUNS // 4, seed=1)
-    assert false_claims(prediction, radius, p).sum() > most_failures(RUNS // 4, ALPHA)
+    prediction, radius = simulate(wrong(ALPHA), p, RUNS, seed=1)
+    assert false_claims(prediction, radius, p).sum() > most_failures(RUNS, ALPHA)

@@ -15,6 +15,7 @@ from ringfence.sampling.plan import out_of_memory, smaller
 from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, LONG_PARTS, LONG_RUN, consensus_parts
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("measured")
 
 
 def test_a_given_batch_is_kept_and_a_measured_one_is_of_the_list() -> None:
