@@ -156,8 +156,8 @@ def main() -> None:
     every = [read(file, options.runs) for file in sorted({*files, *ROOT.glob("reproduce/*/*.yaml")}, key=str)]
     sweeps = [sweep for sweep in every if sweep.file in files]
     if options.unpack is not None:
-        for stranger in unpack(options.unpack, [job for sweep in sweeps for job in sweep.jobs]):
-            print(f"not taken in: what {options.unpack} holds of {stranger}; name its file, too")
+        for told in unpack(options.unpack, [job for sweep in sweeps for job in sweep.jobs]):
+            print(f"not taken in from {options.unpack}: {told}")
     members = {name: int(count) for name, _, count in (one.rpartition("=") for one in options.members)}
     wanted = wanted_in(every, ROOT)  # which keeping does not change
     for sweep in sweeps:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 from ringfence.store import RunFolder
@@ -24,8 +23,7 @@ def pack(source: Path, target: Path, pictures: bool) -> None:
         shutil.rmtree(target)
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("lock"))
     if not pictures:
-        copy = RunFolder.open(target)
-        copy.write_inputs([replace(one, thumbnail=None) for one in copy.inputs()])
+        RunFolder.open(target).drop_pictures()
 
 
 def main() -> None:

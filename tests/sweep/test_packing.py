@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import DataError
+from ringfence.store import RunFolder
 from ringfence.sweep import Job, Limits, Packing, Sweep, SweepFolder, packing, unpack
+from ringfence.verification import verify
 
 Read = Callable[..., Sweep]
 SWEEP = """
@@ -195,7 +197,7 @@ def test_archives_are_taken_in_once(sweep: Read, work: SweepFolder, tmp_path: Pa
     unpack(tmp_path / "out", jobs)
     assert since.exists()
     other = sweep("certify: [{name: a}]", work=tmp_path / "other", sweep="another").jobs
-    assert unpack(tmp_path / "out", other) == ["sweep"]
+    assert unpack(tmp_path / "out", other) == ["sweep: name its file, too"]
 
 
 def test_a_sweep_in_outline_is_done_as_far_as_the_sweep_itself(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
@@ -231,12 +233,58 @@ def test_archives_are_unpacked_once_for_all_sweeps(
     there += sweep("certify: [{name: a}]", work=tmp_path / "there, too", sweep="another").jobs
     asked: list[Path] = []
 
-    def extract(archive: Path, folder: Path, plainly: Callable[[Path, Path], None] = packing._extract) -> None:
+    def extract(
+        archive: Path, folder: Path, plainly: Callable[[Path, Path], dict[str, int]] = packing._extract
+    ) -> dict[str, int]:
         asked.append(archive)
-        plainly(archive, folder)
+        return plainly(archive, folder)
 
     monkeypatch.setattr(packing, "_extract", extract)
     assert unpack(tmp_path / "out", there) == []
     assert asked == sorted(archives)
     assert (tmp_path / "there" / "runs" / "run" / "summary.json").exists()
     assert (tmp_path / "there, too" / "runs" / "a" / "part-0").exists()
+
+
+def test_a_job_of_which_an_archive_is_missing_is_not_taken_in(sweep: Read, tmp_path: Path) -> None:
+    """Its note says that it is done, and a part of what it made is lost."""
+    text = "certify: [{name: large}, {name: small}]"
+    jobs = sweep(text).jobs
+    (jobs[0].work.path / "jobs").mkdir(parents=True)
+    for name, size in (("large/part", 30_000), ("large/summary.json", 60_000), ("small/part", 30_000)):
+        put(jobs[0].work.path / "runs" / name, size)
+    for job in jobs:
+        job.work.end(job, 1.0)
+    first, second = pack(jobs, jobs, tmp_path / "out", 70_000 / 2**20)
+    assert [one for one in names([first]) if "runs" in one] == ["runs/large/part", "runs/small/part"]
+    second.rename(tmp_path / "elsewhere")
+    there = sweep(text, work=tmp_path / "there").jobs
+    before = put(there[0].work.path / "runs" / "large" / "before")
+    assert unpack(tmp_path / "out", there) == ["certify large: an archive is missing that holds a part of it"]
+    assert [job.done for job in there] == [False, True]
+    assert [one.name for one in before.parent.iterdir()] == ["before"]
+    (tmp_path / "elsewhere").rename(second)
+    assert unpack(tmp_path / "out", there) == []
+    assert [job.done for job in there] == [True, True]
+    assert not before.exists()
+
+
+def test_pictures_of_inputs_stay_behind_if_asked_and_the_run_is_whole(
+    sweep: Read, tmp_path: Path, fake_run: Callable[..., RunFolder]
+) -> None:
+    (job,) = sweep("certify: [{name: run}]").jobs
+    made = fake_run(job.work.path / job.out)
+    (job.work.path / "jobs").mkdir()
+    job.work.end(job, 1.0)
+    sizes = []
+    for pictures in (True, False):
+        Packing([job], [job], tmp_path / "out", pictures=pictures).pack()
+        (there,) = sweep("certify: [{name: run}]", work=tmp_path / f"{pictures}").jobs
+        assert unpack(tmp_path / "out", [there]) == []
+        run = RunFolder.open(there.work.path / there.out)
+        assert verify(run) == []
+        assert [one.name for one in run.inputs()] == [one.name for one in made.inputs()]
+        assert all((one.thumbnail is not None) == pictures for one in run.inputs())
+        sizes.append((run.path / "inputs.parquet").stat().st_size)
+    assert sizes[1] < sizes[0]
+    assert verify(made) == [], "what was packed is as it was"

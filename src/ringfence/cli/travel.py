@@ -38,6 +38,9 @@ class TravelOptions:
     pack_total: Annotated[
         float | None, typer.Option(help="Size of all archives at most, in MiB.", rich_help_panel=PANEL)
     ] = None
+    pack_pictures: Annotated[
+        bool, typer.Option(help="Whether pictures of inputs are packed with their runs.", rich_help_panel=PANEL)
+    ] = True
     unpack: Annotated[
         list[Path] | None,
         typer.Option(help="Before, unpack the archives of this folder, or what --carry made.", rich_help_panel=PANEL),
@@ -91,8 +94,8 @@ class TravelOptions:
         for folder in self.unpack or ():
             carried = any((folder / name).is_dir() for name in ("lib", "zoo", "data"))
             if not carried or any(folder.glob("*.tgz")):
-                for name in unpack(folder, every):
-                    remark(f"not unpacked: what {folder} holds of {name}; name its file, too")
+                for told in unpack(folder, every):
+                    remark(f"not unpacked from {folder}: {told}")
 
     def bring_data(self, data: Path | None) -> None:
         """Unpack the data that was carried."""
@@ -132,7 +135,7 @@ class TravelOptions:
             yield
             return
         limits = Limits(self.pack_mib, self.pack_files, self.pack_total)
-        packing = Packing(chosen, every, self.pack, limits)
+        packing = Packing(chosen, every, self.pack, limits, pictures=self.pack_pictures)
         try:
             with packing.meanwhile():
                 yield
@@ -142,3 +145,5 @@ class TravelOptions:
                 remark(f"packed: {archive} ({archive.stat().st_size / 2**20:.1f} MiB)")
             for key in made.left_out:
                 remark(f"not packed, for want of room: {key}")
+            if made.left_out and self.pack_pictures:
+                remark("--no-pack-pictures leaves out pictures of inputs, which take most of it where inputs are many")

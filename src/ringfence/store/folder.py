@@ -6,7 +6,7 @@ import json
 import warnings
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from ringfence.errors import StoreError
 from ringfence.store.atomic import StoreWarning, json_bytes, read_file
 from ringfence.store.config import RunConfig, plain
 from ringfence.store.guarded import Guarded
-from ringfence.store.manifest import CONFIG, FILES, PART
+from ringfence.store.manifest import CONFIG, FILES, INPUTS, PART
 from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs, part_paths
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
@@ -132,12 +132,16 @@ class Folder(ABC):
 
     def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
         """Write inputs.parquet."""
-        self._files.replace("inputs.parquet", inputs_bytes(inputs))
+        self._files.replace(INPUTS, inputs_bytes(inputs))
+
+    def drop_pictures(self) -> None:
+        """Keep ids, labels and names of the inputs, and no pictures of them."""
+        self.write_inputs([replace(one, thumbnail=None) for one in self.inputs()])
 
     def inputs(self) -> list[InputInfo]:
         """The inputs as they were written; empty where none were."""
-        content = self._content("inputs.parquet")
-        return [] if content is None else parse_inputs(self.path / "inputs.parquet", content)
+        content = self._content(INPUTS)
+        return [] if content is None else parse_inputs(self.path / INPUTS, content)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""

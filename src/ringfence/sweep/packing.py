@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -16,7 +16,9 @@ from threading import Event, Thread
 from typing import final
 
 from ringfence.errors import DataError
+from ringfence.store import RunFolder
 from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, writing_errors
+from ringfence.store.manifest import INPUTS
 from ringfence.sweep.job import MARKS, Job, done_elsewhere
 
 ENTRY = 1536
@@ -27,6 +29,8 @@ PAUSE = 60.0
 """Seconds between two packings of what is being made."""
 UNPACKED = "unpacked.txt"
 """Which archives a work folder has taken in."""
+COUNTS = "RINGFENCE.files"
+"""Header of every archive: how many files each job has in all of them, so that half a job is known for one."""
 Contents = dict[str, bytes | Path]
 """Name in an archive -> bytes, or what a link leads to."""
 
@@ -53,7 +57,8 @@ class Packed:
 class Packing:
     """``work-N.tgz`` in ``out``: what the chosen jobs made; where one is not done, what was made here for it, too.
 
-    light: of what is done only the note that it is; trainings that are needed travel otherwise (carry.py).
+    light: of what is done only the note that it is; trainings that are needed travel otherwise (carry.py). pictures:
+    whether those of a run's inputs go along, which take more room than all else where inputs are many.
     """
 
     chosen: Sequence[Job]
@@ -61,23 +66,27 @@ class Packing:
     out: Path
     limits: Limits = Limits()
     light: bool = False
+    pictures: bool = True
     _last: dict[str, Contents] = field(default_factory=dict)
 
     def pack(self) -> Packed:
         """Write all archives anew, then put them in the place of those before. What is done goes first."""
         needed = {key for job in self.chosen if not job.done for key in job.needs}
         wanted = {job.key: job for job in (*self.chosen, *(job for job in self.every if job.key in needed))}
-        boxes, left_out = _Boxes(self.limits), []
+        boxes, left_out, counts = _Boxes(self.limits), list[str](), dict[str, int]()
         for job in sorted(wanted.values(), key=lambda job: not job.done):  # a stable sort
-            if not boxes.put(self._contents(job, job.key in needed)):
+            contents = self._contents(job, job.key in needed)
+            if not boxes.put(contents):
                 left_out.append(job.key)
+            elif contents:
+                counts[_name(job, job.work.note_of(job))] = len(contents)
         self.out.mkdir(parents=True, exist_ok=True)
         beside = self.out.resolve().parent  # half an archive must not travel
         same = beside.stat().st_dev == self.out.stat().st_dev
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=beside if same else self.out) as fresh:
             names = [f"work-{number}.tgz" for number in range(1, len(boxes.boxes) + 1)]
             for name, box in zip(names, boxes.boxes, strict=True):
-                _write(Path(fresh, name), box)
+                _write(Path(fresh, name), box, counts)
             for name in names:
                 Path(fresh, name).replace(self.out / name)
         for old in self.out.glob("work-*.tgz"):
@@ -91,6 +100,8 @@ class Packing:
         if job.done and (job.command == "train" if self.light else job.work.adopted(job)):
             return {}
         found = _snapshot(job)
+        if found is not None and not self.pictures:
+            found = _without_pictures(job, found)
         self._last[job.key] = self._last.get(job.key, {}) if found is None else found
         return self._last[job.key]
 
@@ -141,8 +152,9 @@ class _Boxes:
         return True
 
 
-def _write(archive: Path, contents: Contents) -> None:
-    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:  # weights hardly get smaller
+def _write(archive: Path, contents: Contents, counts: Mapping[str, int]) -> None:
+    told = {COUNTS: json.dumps(counts)}
+    with tarfile.open(archive, "w:gz", compresslevel=1, pax_headers=told) as tar:  # weights hardly get smaller
         for name, one in contents.items():
             entry = tarfile.TarInfo(name)
             entry.mode = 0o644
@@ -172,6 +184,22 @@ def _snapshot(job: Job) -> Contents | None:
     return None
 
 
+def _without_pictures(job: Job, contents: Contents) -> Contents:
+    """The files of a run whose inputs have names and labels alone."""
+    run = f"{job.work.name}/{job.out.as_posix()}/"
+    if f"{run}{INPUTS}" not in contents:
+        return contents
+    with TemporaryDirectory(prefix=TEMPORARY_PREFIX) as place:
+        for name, one in contents.items():
+            if name.startswith(run) and isinstance(one, bytes):
+                file = Path(place, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(one)
+        RunFolder.open(Path(place, run)).drop_pictures()
+        changed = {name: Path(place, name).read_bytes() for name in contents if Path(place, name).is_file()}
+    return {**contents, **changed}
+
+
 def _name(job: Job, file: Path) -> str:
     return f"{job.work.name}/{file.relative_to(job.work.path).as_posix()}"
 
@@ -198,10 +226,11 @@ def _finished(folder: Path) -> bool:
 
 
 def unpack(place: Path, every: Iterable[Job]) -> list[str]:
-    """Every archive of a folder into the jobs' work folders; the names of sweeps in it that no job is of.
+    """Every archive of a folder into the jobs' work folders; what was not taken in, and why.
 
-    What a job has there is replaced as a whole: records of an older state are none of the new one's. The same archives
-    are taken in once, so that they never undo what was done since. Where one is broken nothing is touched.
+    That is what belongs to sweeps that no job is of, and jobs of which an archive is missing. What a job has there is
+    replaced as a whole: records of an older state are none of the new one's. The same archives are taken in once, so
+    that they never undo what was done since. Where one is broken nothing is touched.
     """
     archives = sorted(place.glob("*.tgz"))
     if not archives:
@@ -218,33 +247,50 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
         with writing_errors(path):
             known.parent.mkdir(parents=True, exist_ok=True)
             disks.setdefault(path.stat().st_dev, []).append(path)
-    strangers: set[str] = set()
+    strangers, halves = set[str](), list[str]()
     for paths in disks.values():  # files are renamed into their places, which no other disk allows
         with writing_errors(paths[0]), TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=paths[0]) as fresh:
+            counts: dict[str, int] = {}
             for archive in archives:
-                _extract(archive, Path(fresh))
+                counts |= _extract(archive, Path(fresh))
             strangers |= {one.name for one in Path(fresh).iterdir()}
             for path in paths:
-                _take_in(Path(fresh, jobs[path][0].work.name), path, jobs[path])
+                halves += _take_in(Path(fresh), path, jobs[path], counts)
                 with (path / MARKS / UNPACKED).open("a", encoding="ascii") as file:
                     file.write(f"{these}\n")
-    return sorted(strangers - {own[0].work.name for own in jobs.values()})
+    others = sorted(strangers - {own[0].work.name for own in jobs.values()})
+    return [*(f"{name}: name its file, too" for name in others), *halves]
 
 
-def _take_in(fresh: Path, path: Path, own: Iterable[Job]) -> None:
+def _take_in(fresh: Path, path: Path, own: Sequence[Job], counts: Mapping[str, int]) -> list[str]:
+    """Put files where they belong; jobs of which some did not come are left as they are, and told."""
+    halves = list[str]()
     for job in own:
-        if (fresh / job.out).exists():
+        note, log = (fresh / _name(job, file) for file in (job.work.note_of(job), path / job.work.log_of(job)))
+        there = fresh / job.work.name / job.out
+        came = [one for one in (note, log, *there.rglob("*")) if one.is_symlink() or one.is_file()]
+        if len(came) < counts.get(_name(job, job.work.note_of(job)), 0):
+            halves.append(f"{job.key}: an archive is missing that holds a part of it")
+            for file in came:
+                file.unlink()
+            shutil.rmtree(there, ignore_errors=True)
+        elif there.exists():
             shutil.rmtree(path / job.out, ignore_errors=True)
-    for file in [one for one in fresh.rglob("*") if one.is_symlink() or not one.is_dir()]:
-        target = path / file.relative_to(fresh)
+    mine = fresh / own[0].work.name
+    for file in [one for one in mine.rglob("*") if one.is_symlink() or not one.is_dir()]:
+        target = path / file.relative_to(mine)
         target.parent.mkdir(parents=True, exist_ok=True)
         file.replace(target)
+    return halves
 
 
-def _extract(archive: Path, folder: Path) -> None:
+def _extract(archive: Path, folder: Path) -> dict[str, int]:
+    """Unpack an archive; how many files jobs have in it and in those beside it."""
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
-    except (tarfile.TarError, OSError, EOFError) as error:
+            counts: dict[str, int] = json.loads(tar.pax_headers.get(COUNTS, "{}"))
+            return counts
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         rule = "must be a whole archive that a sweep packed"
         raise DataError(str(archive), rule, error, "Copy it anew.") from error
