@@ -52,7 +52,8 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
     if not plan.compile or isinstance(module, FusedResNet) or waves:
         return run
-    fast: Run = compiled(run, "max-autotune-no-cudagraphs" if plan.autotune else None)
+    mode = "max-autotune-no-cudagraphs" if plan.autotune else None
+    fast: Run = _with_linear_gelu(run, mode) if plan.linear_gelu else compiled(run, mode)
     return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
 
 
@@ -136,6 +137,15 @@ def compiled(run: Any, mode: str | None = None, options: dict[str, Any] | None =
     """
     prepare_compiler()
     return torch.compile(run, dynamic=False, mode=mode, options=options)
+
+
+def _with_linear_gelu(run: Run, mode: str | None) -> Run:
+    """Compiled, with linear layers and GELUs that are one operator."""
+    from ringfence.classifiers.linear_gelu import with_linear_gelu  # has an operator, which other runs need not wait for
+
+    prepare_compiler()
+    found: Run = torch.compile(run, dynamic=False, backend=with_linear_gelu(mode))
+    return found
 
 
 def prepare_compiler() -> None:
