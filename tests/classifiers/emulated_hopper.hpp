@@ -1,8 +1,10 @@
-// Enough of Hopper for fused/linear_gelu.cu to run on a CPU: the threads of a cluster take turns, each until it has to
+// Enough of Hopper for fused/linear_gelu.cu and attention.cu to run on a CPU: the threads of a cluster take turns, each until it has to
 // wait. Copies and products happen at once or, late, no sooner than somebody waits for them and nothing else can happen,
 // the last copy first. Swizzles and matrices are those of NVIDIA's PTX manual.
 #include <ucontext.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -15,9 +17,9 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 struct float2 { float x, y; };
 struct Index { int x; };
-struct alignas(64) Map { u64 words[16]; };  // of the tests: address, rows, columns, rows of a box
+struct alignas(64) Map { u64 words[16]; };  // of the tests: address, four sizes, bytes to the next of each, rows of a box
 
-static const int BLOCK = 384, ALL = BLOCK * CLUSTER, BASE = 1024, COLUMNS_OF_BOX = 64;
+static const int WARPGROUP = 128, LINE = 128, BLOCK = 384, ALL = BLOCK * CLUSTER, BASE = 1024;
 alignas(1024) static char shared[CLUSTER][BYTES_OF_BLOCK];
 static Index threadIdx, blockIdx, gridDim;
 static int current;  // of all threads of the cluster
@@ -39,6 +41,7 @@ static void meet(int which, int size) {
 }
 static void warp_together() { meet(1000 + current / 32, 32); }
 static void warpgroup_together(int which) { meet(100 + 8 * block_of(current) + which, 128); }
+static void block_together() { meet(1 + block_of(current), BLOCK); }
 static void cluster_together() { meet(0, ALL); }
 
 static char* at(int block, u32 address, u32 bytes) {
@@ -76,41 +79,43 @@ static void arrive(u32 barrier, int block) {
   Count& one = count_at(block, barrier);
   one.left--, settle(one);
 }
+static void arrive(u32 barrier) { arrive(barrier, block_of(current)); }
 
 // Copies to shared memory, and from it in groups of the thread that sends.
 static std::deque<std::function<void()>> coming;
 static std::deque<std::vector<std::function<void()>>> leaving[ALL];
-static void move_box(bool in, int block, u32 place, const Map& map, int column, int row, u32 barrier) {
-  const long rows = map.words[1], columns = map.words[2], lines = map.words[3];
-  char* matrix = (char*)map.words[0];
+typedef std::array<int, 4> Place;  // column, row, head, image
+static void move_box(bool in, int block, u32 place, const Map& map, Place first, u32 barrier) {
+  const int lines = map.words[9];
   astray += place % 1024 != 0;
-  for (long r = 0; r < lines; r++)
-    for (int c = 0; c < COLUMNS_OF_BOX; c++) {
-      const long y = row + r, x = column + c;
-      char* here = at(block, swizzled(place + r * 128 + c * 2), 2);
-      const bool inside = y >= 0 && y < rows && x >= 0 && x < columns;
-      if (in && inside) std::memcpy(here, matrix + 2 * (y * columns + x), 2);
-      if (in && !inside) std::memset(here, 0, 2);
-      if (!in && inside) std::memcpy(matrix + 2 * (y * columns + x), here, 2);
+  for (int r = 0; r < lines; r++)
+    for (int c = 0; c < 64; c++) {
+      const Place one = {first[0] + c, first[1] + r, first[2], first[3]};
+      char *here = at(block, swizzled(place + r * LINE + c * 2), 2), *there = (char*)map.words[0];
+      bool inside = true;
+      for (int i = 0; i < 4; i++) inside &= one[i] >= 0 && one[i] < (long)map.words[1 + i], there += one[i] * (long)map.words[5 + i];
+      if (inside) in ? std::memcpy(here, there, 2) : std::memcpy(there, here, 2);
+      else if (in) std::memset(here, 0, 2);
     }
   if (!in) return;
   Count& one = count_at(block, barrier);
-  one.bytes -= lines * 128, settle(one);
+  one.bytes -= lines * LINE, settle(one);
 }
-static void bring(int block, u32 to, const Map& map, int column, int row, u32 barrier) {
-  auto copy = [=, &map] { move_box(true, block, to, map, column, row, barrier); };
+static void bring(int block, u32 to, const Map& map, Place first, u32 barrier) {
+  auto copy = [=, &map] { move_box(true, block, to, map, first, barrier); };
   at_once ? copy() : coming.push_back(copy);
 }
-static void fetch(u32 to, const Map& map, int column, int row, u32 barrier) {
-  bring(block_of(current), to, map, column, row, barrier);
+static void fetch(u32 to, const Map& map, int column, int row, int head, int image, u32 barrier) {
+  bring(block_of(current), to, map, {column, row, head, image}, barrier);
 }
+static void fetch(u32 to, const Map& map, int column, int row, u32 barrier) { fetch(to, map, column, row, 0, 0, barrier); }
 static void fetch_for_all(u32 to, const Map& map, int column, int row, u32 barrier) {
-  for (int block = 0; block < CLUSTER; block++) bring(block, to, map, column, row, barrier);
+  for (int block = 0; block < CLUSTER; block++) bring(block, to, map, {column, row, 0, 0}, barrier);
 }
-static void send(u32 from, const Map& map, int column, int row) {
-  const int first = current / 128 * 128, block = block_of(current);
-  for (int thread = first; thread < first + 128; thread++) astray += unseen[thread];
-  auto copy = [=, &map] { move_box(false, block, from, map, column, row, 0); };
+static void send(u32 from, const Map& map, int column, int row, int head = 0, int image = 0) {
+  const int first = current / WARPGROUP * WARPGROUP, block = block_of(current);
+  for (int thread = first; thread < first + WARPGROUP; thread++) astray += unseen[thread];
+  auto copy = [=, &map] { move_box(false, block, from, map, {column, row, head, image}, 0); };
   if (leaving[current].empty()) leaving[current].emplace_back();
   at_once ? copy() : leaving[current].back().push_back(copy);
 }
@@ -136,25 +141,52 @@ static float number(u64 seen, int row, int k) {
   std::memcpy(&value, &bits, 4);
   return value;
 }
-static void multiply(float (&d)[WIDE / 2], u64 x, u64 weight, int onto) {
-  auto run = [=, &d] {
-    const int thread = current % 128, lane = thread % 32;
-    for (int i = 0; i < WIDE / 2; i++) {
+static void later(std::function<void()> product) {
+  if (products[current].empty()) products[current].emplace_back();
+  at_once ? product() : products[current].back().push_back(product);
+}
+template <int SIZE> static void multiply(float (&d)[SIZE], u64 left, u64 right, int onto) {
+  later([=, &d] {
+    const int thread = current % WARPGROUP, lane = thread % 32;
+    for (int i = 0; i < SIZE; i++) {
       const int row = thread / 32 * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
       float total = onto ? d[i] : 0;
-      for (int k = 0; k < 16; k++) total += number(x, row, k) * number(weight, column, k);
+      for (int k = 0; k < 16; k++) total += number(left, row, k) * number(right, column, k);
       d[i] = total;
     }
-  };
-  if (products[current].empty()) products[current].emplace_back();
-  at_once ? run() : products[current].back().push_back(run);
+  });
+}
+template <int SIZE> static void compare(float (&d)[SIZE], u64 query, u64 key, int onto) { multiply(d, query, key, onto); }
+static u32 shares[ALL][4];
+static float half_of(u32 both, int which) {
+  const u32 bits = which ? both & 0xffff0000u : both << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+template <int SIZE> static void mix(float (&d)[SIZE], const u32 (&share)[4], u64 value, int onto) {
+  later([=, &d, &share] {
+    const int lane = current % 32, first = current - lane;
+    std::copy(share, share + 4, shares[current]);
+    warp_together();
+    for (int i = 0; i < SIZE; i++) {
+      const int row = lane / 4, below = i % 4 / 2, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      float total = onto ? d[i] : 0;
+      for (int k = 0; k < 16; k++)
+        total += half_of(shares[first + row * 4 + k % 8 / 2][below + k / 8 * 2], k % 2) * number(value, k, column);
+      d[i] = total;
+    }
+    warp_together();
+  });
 }
 static void begin_products() {}
 static void close_products() { products[current].emplace_back(); }
-template <int LEFT> static void await_products(float (&)[2][WIDE / 2]) {
+template <int LEFT> static void await_groups() {
   auto& mine = products[current];
   for (; mine.size() > LEFT + 1; mine.pop_front()) for (auto& one : mine.front()) one();
 }
+template <int LEFT, int SIZE> static void await_products(float (&)[2][SIZE]) { await_groups<LEFT>(); }
+template <int SIZE> static void await_products(float (&)[SIZE]) { await_groups<0>(); }
 
 static u32 told[ALL];
 static void put_matrices(u32 to, const u32 (&four)[4]) {
@@ -168,6 +200,14 @@ static void put_matrices(u32 to, const u32 (&four)[4]) {
   warp_together();
 }
 
+static float brought[ALL];
+static float of_lane(float x, int apart) {
+  brought[current] = x;
+  warp_together();
+  const float found = brought[current ^ apart];
+  warp_together();
+  return found;
+}
 static float __uint_as_float(u32 bits) { float value; std::memcpy(&value, &bits, 4); return value; }
 static float power_of_two(float x) {
   const float found = std::exp2(x);

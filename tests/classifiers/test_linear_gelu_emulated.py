@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +12,12 @@ import torch
 from scipy.special import ndtr
 from torch import Tensor
 from torch.nn.functional import gelu, linear
-
-import ringfence.classifiers.fused
+from hopper_on_a_cpu import MARGIN, as_map, compiled, surrounded
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler is installed")
 
-SOURCE = Path(ringfence.classifiers.fused.__file__).with_name("linear_gelu.cu")
 WIDE, STAGES, CLUSTER = 192, 4, 2
 BYTES = STAGES * 128 * (128 + WIDE) + 2 * 128 * WIDE + 8 * WIDE + 16 * (STAGES + 1)
-MARGIN = 64
 LAUNCH = """
 extern "C" long run(const Map* x, const Map* weight, const Map* out, const u32* bias, int rows, int columns, int depth,
                     int blocks, bool late) {
@@ -35,37 +29,10 @@ extern "C" void gelus(const float* x, float* out, long count) {
 """
 
 
-def translated(source: str) -> str:
-    """The kernel as C++: what the hardware does is in emulated_hopper.hpp, everything else is as it stands."""
-    source = source[: source.index("// What the hardware does")] + source[source.index("// The rest is C++.") :]
-    assert "asm" not in source
-    source = source.replace("extern __shared__ __align__(1024) char memory[];", "char* memory = shared[block_of(current)];")
-    source = re.sub(r"(typedef .*|struct alignas.*)", "", source)
-    words = (r"__device__", r"__global__", r"__forceinline__", r"__grid_constant__", r"__restrict__", r"#pragma unroll.*")
-    for word in (*words, r"__launch_bounds__\([^)]*\)", r"__cluster_dims__\([^)]*\)"):
-        source = re.sub(word, "", source)
-    return source
-
-
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    place = tmp_path_factory.mktemp("emulated")
-    header = (Path(__file__).parent / "emulated_hopper.hpp").read_text()
-    (place / "kernel.cpp").write_text(header + translated(SOURCE.read_text()) + LAUNCH)
-    sizes = [f"-DWIDE={WIDE}", f"-DSTAGES={STAGES}", f"-DCLUSTER={CLUSTER}", f"-DBYTES_OF_BLOCK={BYTES}"]
-    words = ["g++", "-std=c++20", "-O2", "-ffp-contract=off", "-shared", "-fPIC", *sizes, "kernel.cpp", "-o", "kernel.so"]
-    subprocess.run(words, cwd=place, check=True)
-    return ctypes.CDLL(str(place / "kernel.so"))
-
-
-def surrounded(value: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix in the midst of NaN, and all of that memory."""
-    memory = torch.full((value.numel() + 2 * MARGIN,), torch.nan, dtype=value.dtype)
-    return memory[MARGIN:-MARGIN].view(value.shape).copy_(value), memory
-
-
-def as_map(matrix: Tensor, rows: int) -> Any:
-    return (ctypes.c_uint64 * 16)(matrix.data_ptr(), *matrix.shape, rows)
+    sizes = {"WIDE": WIDE, "STAGES": STAGES, "CLUSTER": CLUSTER, "BYTES_OF_BLOCK": BYTES}
+    return compiled("linear_gelu", tmp_path_factory.mktemp("emulated"), LAUNCH, sizes)
 
 
 def run(kernel: Any, x: Tensor, weight: Tensor, bias: Tensor, out: Tensor, blocks: int, late: bool) -> int:

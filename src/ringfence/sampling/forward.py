@@ -53,7 +53,7 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     if not plan.compile or isinstance(module, FusedResNet) or waves:
         return run
     mode = "max-autotune-no-cudagraphs" if plan.autotune else None
-    fast: Run = _with_linear_gelu(run, mode) if plan.linear_gelu else compiled(run, mode)
+    fast: Run = _exchanged(run, mode) if plan.exchanged else compiled(run, mode)
     return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
 
 
@@ -139,12 +139,12 @@ def compiled(run: Any, mode: str | None = None, options: dict[str, Any] | None =
     return torch.compile(run, dynamic=False, mode=mode, options=options)
 
 
-def _with_linear_gelu(run: Run, mode: str | None) -> Run:
-    """Compiled, with linear layers and GELUs that are one operator."""
-    from ringfence.classifiers.linear_gelu import with_linear_gelu  # has an operator, which other runs need not wait for
+def _exchanged(run: Run, mode: str | None) -> Run:
+    """Compiled, with layers of transformers in forms for GPUs."""
+    from ringfence.classifiers.exchanging import exchanging  # has operators, which other runs need not wait for
 
     prepare_compiler()
-    found: Run = torch.compile(run, dynamic=False, backend=with_linear_gelu(mode))
+    found: Run = torch.compile(run, dynamic=False, backend=exchanging(mode))
     return found
 
 

@@ -28,7 +28,7 @@ class ForwardPlan:
     parts: slices of the batch that the first members of a K-consensus see one after the other.
     fused: CIFAR ResNets run as one kernel each, whose activations stay on the chip (bf16).
     joined: layers in forms for GPUs, and joined with what follows them (classifiers/reshaping.py, joining.py).
-    linear_gelu: in compiled networks a linear layer and the GELU behind it are one kernel (classifiers/linear_gelu.py).
+    exchanged: layers of transformers in forms for GPUs, exchanged in what is compiled (classifiers/exchanging.py).
     refused: the forms that were wanted and did not compute the classifier, each with the reason.
     """
 
@@ -42,7 +42,7 @@ class ForwardPlan:
     parts: int = 1
     fused: bool = False
     joined: bool = False
-    linear_gelu: bool = False
+    exchanged: bool = False
     refused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -58,8 +58,8 @@ class ForwardPlan:
         if self.fused and (self.precision != "bf16" or self.stacked):
             received = f"{self.precision}{', stacked' if self.stacked else ''}"
             raise ArgumentError("fused", "needs bf16, and members one by one", received, "Leave it out.")
-        if self.linear_gelu and not self.compile:
-            raise ArgumentError("linear_gelu", "needs compile, which finds such layers", "no compile", "Leave it out.")
+        if self.exchanged and not self.compile:
+            raise ArgumentError("exchanged", "needs compile, which finds such layers", "no compile", "Leave it out.")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -103,7 +103,7 @@ class ForwardPlan:
 def plainer(plan: ForwardPlan) -> Iterator[tuple[str, ForwardPlan]]:
     """Ever plainer forms, each with the name of what is left out, down to the network called as it is."""
     for name, rest in (
-        ("linear_gelu", {"linear_gelu": False}),
+        ("exchanged", {"exchanged": False}),
         ("joined", {"joined": False}),
         ("fused", {"fused": False}),
         ("fold", {"fold": False}),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, score
 from ringfence.classifiers.base import is_classifier
-from ringfence.classifiers.fused import count_resnets, is_hopper, whole_waves, why_not
+from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
 from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
 from ringfence.sampling.forward import Forward, left_early, on_device
 from ringfence.sampling.plan import (
@@ -168,7 +168,7 @@ def fastest_plan(
             autotune = asked and _takes_long(classifier, plan, shape, num_classes, device, draws)
         plan = replace(plan, parts=parts, fused=fused, autotune=autotune)
         joined = others and precision == "bf16"
-        return replace(plan, joined=joined, linear_gelu=joined and is_hopper(device))
+        return replace(plan, joined=joined, exchanged=joined)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
     for size in (batch,) if batch else sizes(device, shape):
         wanted = replace(best, batch=size)
