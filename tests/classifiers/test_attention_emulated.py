@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 from typing import Any
 
@@ -51,9 +50,9 @@ def drawn(images: int, rows: int, heads: int) -> tuple[list[Tensor], Tensor, Ten
 def test_the_kernel_is_torchs_attention_of_float64(
     emulated: Any, images: int, rows: int, heads: int, blocks: int, late: bool
 ) -> None:
-    given, out, memory = drawn(images, rows, heads)
-    wanted = scaled_dot_product_attention(*(one.double() for one in given))
-    assert run(emulated, *given, out, blocks, late) == 0
+    (query, key, value), out, memory = drawn(images, rows, heads)
+    wanted = scaled_dot_product_attention(query.double(), key.double(), value.double())
+    assert run(emulated, query, key, value, out, blocks, late) == 0
     assert (out.double() - wanted).norm() <= 4e-3 * wanted.norm()
     torch.testing.assert_close(out.double(), wanted, rtol=0.02, atol=0.02)
     assert int(memory.isnan().sum()) == 2 * MARGIN

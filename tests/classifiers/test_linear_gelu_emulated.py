@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hopper_on_a_cpu import MARGIN, as_map, compiled, surrounded
 from scipy.special import ndtr
 from torch import Tensor
 from torch.nn.functional import gelu, linear
-from hopper_on_a_cpu import MARGIN, as_map, compiled, surrounded
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler is installed")
 
@@ -48,7 +48,7 @@ def run(kernel: Any, x: Tensor, weight: Tensor, bias: Tensor, out: Tensor, block
 def test_the_kernel_is_torchs_layer_and_gelu_of_float64(
     emulated: Any, rows: int, columns: int, depth: int, blocks: int, late: bool
 ) -> None:
-    """Tiles that are not full, more of them than stages and blocks; whether copies arrive at once or at the very last."""
+    """Tiles that are not full, more of them than stages and blocks; copies that arrive at once or at the very last."""
     torch.manual_seed(rows)
     x, weight = torch.randn(rows, depth).bfloat16(), (torch.randn(columns, depth) / depth**0.5).bfloat16()
     x, weight, bias = (surrounded(one)[0] for one in (x, weight, torch.randn(columns).bfloat16()))

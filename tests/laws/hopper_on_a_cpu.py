@@ -32,8 +32,17 @@ def translated(source: str) -> str:
     """What the hardware does is in emulated_hopper.hpp; everything else is as it stands."""
     source = source[: source.index("// What ")] + source[source.index("// The rest is C++.") :]
     assert "asm" not in source
-    source = source.replace("extern __shared__ __align__(1024) char memory[];", "char* memory = shared[block_of(current)];")
-    words = (r"__device__", r"__global__", r"__forceinline__", r"__grid_constant__", r"__restrict__", r"#pragma unroll.*")
+    source = source.replace(
+        "extern __shared__ __align__(1024) char memory[];", "char* memory = shared[block_of(current)];"
+    )
+    words = (
+        r"__device__",
+        r"__global__",
+        r"__forceinline__",
+        r"__grid_constant__",
+        r"__restrict__",
+        r"#pragma unroll.*",
+    )
     for word in (*words, r"__launch_bounds__\([^)]*\)", r"__cluster_dims__\([^)]*\)"):
         source = re.sub(word, "", source)
     return source

@@ -54,7 +54,7 @@ def exchanging(mode: str | None) -> Callable[[GraphModule, Sequence[Any]], Any]:
 
         exchange(traced.graph)
         traced.recompile()
-        return compile_fx(traced, inputs, config_patches=list_mode_options(mode) if mode else {})  # type: ignore[arg-type]
+        return compile_fx(traced, inputs, config_patches=list_mode_options(mode) if mode else {})
 
     return compile_exchanged
 
@@ -91,7 +91,8 @@ def _exchange_attention(graph: Graph, node: Node) -> None:
     """Where nothing but query, key and value is asked for."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     *given, mask, dropout, causal, scale, _ = _named(node, names)
-    if mask is None and not dropout and not causal and scale in (None, hopper.SCALE) and _are(hopper.fits_attention, given):
+    plain = mask is None and not dropout and not causal and scale in (None, hopper.SCALE)
+    if plain and _are(hopper.fits_attention, given):
         with graph.inserting_before(node):
             _replace(graph, node, graph.call_function(torch.ops.ringfence.attention.default, tuple(given)))
 

@@ -74,7 +74,7 @@ def _shape_of_linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _shape_of_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    images, heads, rows, size = query.shape
+    images, heads, rows, _ = query.shape
     return query.new_empty((images, rows, heads, value.shape[-1])).transpose(1, 2)
 
 
