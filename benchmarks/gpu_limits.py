@@ -120,7 +120,7 @@ def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, A
     # cuDNN keeps the algorithm that it first took for a shape: each form has its own number of rows.
     batch = 4 if options.quick else BATCH - 8 * list(FORMS).index(key)
     how = {"channels_last": True, "fold": True, "compile": not options.quick, "joined": key != "compiled"}
-    how["autotune"] = key == "autotuned"
+    how |= {"autotune": key == "autotuned", "exchanged": how["joined"] and how["compile"]}
     plan = ForwardPlan(batch, "bf16", **how)  # type: ignore[arg-type]
     torch.backends.cudnn.benchmark = key == "tried"
     joining._by_cudnn = image_by_image if key == "images" else BY_CUDNN
