@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hopper_on_a_cpu import MARGIN, as_map, compiled, surrounded
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+import ringfence.classifiers.fused
+
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler is installed")
 
-KEYS = 208
+SOURCE = Path(ringfence.classifiers.fused.__file__).with_name("attention.cu")
+KEYS, MARGIN = 208, 64
+"""Rows that are fetched; numbers before and behind every tensor: NaN, so that what is read or written there shows."""
 LAUNCH = """
 extern "C" long run(const Map* query, const Map* key, const Map* value, const Map* out, int rows, int heads, int images,
                     int blocks, bool late) {
@@ -22,10 +29,42 @@ extern "C" long run(const Map* query, const Map* key, const Map* value, const Ma
 """
 
 
+def translated(source: str, header: str) -> str:
+    """The kernel as C++: what the hardware does is in emulated_hopper.hpp, everything else is as it stands."""
+    first, last = source.index("// What the hardware does"), source.index("// The rest is C++.")
+    source = source[:first] + header + source[last:]
+    assert "asm" not in source
+    source = source.replace("extern __shared__ __align__(1024) char memory[];", "char* memory = shared;")
+    words = (r"__device__", r"__global__", r"__forceinline__", r"__grid_constant__", r"__launch_bounds__\([^)]*\)")
+    for word in (*words, r"#pragma unroll.*"):
+        source = re.sub(word, "", source)
+    return source
+
+
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    sizes = {"KEYS": KEYS, "CLUSTER": 1, "BYTES_OF_BLOCK": 6 * 128 * KEYS + 2 * 64 * 128 + 32}
-    return compiled("attention", tmp_path_factory.mktemp("emulated"), LAUNCH, sizes)
+    place = tmp_path_factory.mktemp("emulated")
+    header = (Path(__file__).parent / "emulated_hopper.hpp").read_text()
+    (place / "kernel.cpp").write_text(translated(SOURCE.read_text(), header) + LAUNCH)
+    sizes = [
+        f"-DKEYS={KEYS}",
+        f"-DBYTES_OF_BLOCK={6 * 128 * KEYS + 2 * 64 * 128 + 32}",
+    ]  # as attention_kernel.py has it
+    words = ["g++", "-std=c++20", "-O2", "-w", "-ffp-contract=off", "-shared", "-fPIC", *sizes]
+    subprocess.run([*words, "kernel.cpp", "-o", "kernel.so"], cwd=place, check=True)
+    return ctypes.CDLL(str(place / "kernel.so"))
+
+
+def surrounded(value: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor in the midst of NaN, and all of that memory."""
+    memory = torch.full((value.numel() + 2 * MARGIN,), torch.nan, dtype=value.dtype)
+    return memory[MARGIN:-MARGIN].view(value.shape).copy_(value), memory
+
+
+def as_map(value: Tensor, rows: int) -> Any:
+    """How TMA sees a tensor in boxes of so many rows, as the emulation has it."""
+    steps = (2 * step for step in reversed(value.stride()))
+    return (ctypes.c_uint64 * 16)(value.data_ptr(), *reversed(value.shape), *steps, rows)
 
 
 def run(kernel: Any, query: Tensor, key: Tensor, value: Tensor, out: Tensor, blocks: int, late: bool) -> int:

@@ -1,9 +1,9 @@
 """Layers of transformers in forms for GPUs, exchanged in graphs that are about to be compiled.
 
 The exact GELU reads and writes a transformer's largest activations, and its erf takes longer than that: by powers of
-two it does not. On Hopper it is part of the layer before it, and attention to few keys is a kernel of ours (hopper.py).
-They are found in the graph that torch.compile has traced, whatever modules they come from. Sums are rounded at other
-places: another form of the network, checked as all are.
+two it does not. On Hopper attention to few keys is a kernel of ours (attention.py). Both are found in the graph that
+torch.compile has traced, whatever modules they come from. Sums are rounded at other places: another form of the
+network, checked as all are.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, symbolic_trace
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from ringfence.classifiers import hopper
+from ringfence.classifiers.attention import SCALE, fits
 from ringfence.classifiers.fused import is_hopper, why_not
 
 POWERS = (
@@ -34,7 +34,7 @@ POWERS = (
 
 
 def gelu_by_powers(x: Tensor) -> Tensor:
-    """x Phi(x) in bf16; as torch has it on CUDA, +inf stays, and -inf and NaN become NaN."""
+    """x Phi(x) in bf16, by way of float32; as torch has it on CUDA, +inf stays, and -inf and NaN become NaN."""
     wide = x.float()
     size = wide.abs()
     power = size * POWERS[-1] + POWERS[-2]
@@ -66,48 +66,28 @@ def exchange(graph: Graph) -> None:
         if not isinstance(value, Tensor) or value.dtype != torch.bfloat16 or not _placed(value):
             continue
         if node.target is gelu and len(node.args) == 1 and node.kwargs.get("approximate", "none") == "none":
-            _exchange_gelu(graph, node, value.device)
-        if node.target is scaled_dot_product_attention and _has_hopper(value.device):
-            _exchange_attention(graph, node)
+            formula = symbolic_trace(gelu_by_powers).graph
+            with graph.inserting_before(node):
+                found = graph.graph_copy(formula, {next(iter(formula.nodes)): node.args[0]})
+            _replace(graph, node, found)
+        elif node.target is scaled_dot_product_attention and _has_hopper(value.device) and (given := _alone(node)):
+            with graph.inserting_before(node):
+                found = graph.call_function(torch.ops.ringfence.attention.default, given)
+            _replace(graph, node, found)
 
 
-def _exchange_gelu(graph: Graph, node: Node, device: torch.device) -> None:
-    before = node.args[0]
-    assert isinstance(before, Node)
-    given = _named(before, ("input", "weight", "bias")) if before.target is linear else None
-    if given and len(before.users) == 1 and _has_hopper(device) and _are(hopper.fits_linear_gelu, given):
-        with graph.inserting_before(before):  # as the layer did, it reads its input before anybody changes that
-            _replace(graph, node, graph.call_function(torch.ops.ringfence.linear_gelu.default, given))
-        graph.erase_node(before)
-        return
-    formula = symbolic_trace(gelu_by_powers).graph
-    with graph.inserting_before(node):
-        found = graph.graph_copy(formula, {next(iter(formula.nodes)): before})
-    assert isinstance(found, Node)
-    _replace(graph, node, found)
-
-
-def _exchange_attention(graph: Graph, node: Node) -> None:
-    """Where nothing but query, key and value is asked for."""
+def _alone(node: Node) -> tuple[Any, ...] | None:
+    """Query, key and value, where attention is asked for nothing else and the kernel is for them."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    *given, mask, dropout, causal, scale, _ = _named(node, names)
-    plain = mask is None and not dropout and not causal and scale in (None, hopper.SCALE)
-    if plain and _are(hopper.fits_attention, given):
-        with graph.inserting_before(node):
-            _replace(graph, node, graph.call_function(torch.ops.ringfence.attention.default, tuple(given)))
+    asked: list[Any] = [*node.args, *(node.kwargs.get(name) for name in names[len(node.args) :])]
+    mask, dropout, causal, scale = asked[3:7]
+    plain = mask is None and not dropout and not causal and scale in (None, SCALE)
+    values: list[Any] = [one.meta.get("example_value") if isinstance(one, Node) else None for one in asked[:3]]
+    known = all(isinstance(value, Tensor) for value in values)
+    return tuple(asked[:3]) if plain and known and fits(*values) else None
 
 
-def _named(node: Node, names: Sequence[str]) -> tuple[Any, ...]:
-    """Its arguments in this order, None where it has none."""
-    return (*node.args, *(node.kwargs.get(name) for name in names[len(node.args) :]))
-
-
-def _are(fits: Callable[..., bool], nodes: Sequence[Any]) -> bool:
-    values = [one.meta.get("example_value") if isinstance(one, Node) else None for one in nodes]
-    return all(isinstance(value, Tensor) for value in values) and fits(*values)
-
-
-def _replace(graph: Graph, node: Node, found: Node) -> None:
+def _replace(graph: Graph, node: Node, found: Any) -> None:
     found.meta.update(node.meta)
     node.replace_all_uses_with(found)
     graph.erase_node(node)

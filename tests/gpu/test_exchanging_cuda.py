@@ -1,4 +1,4 @@
-"""Kernels for Hopper, and transformers with layers exchanged for them, on a GPU."""
+"""Transformers with exchanged layers, and the kernel of attention, on a GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from ringfence.classifiers.fused import is_hopper, why_not
 from ringfence.sampling import Forward, ForwardPlan
@@ -24,13 +24,9 @@ pytestmark = [
 @pytest.fixture
 def hopper() -> None:
     if not is_hopper(DEVICE):
-        pytest.skip("the kernels are for Hopper")
+        pytest.skip("the kernel is for Hopper")
     if (problem := why_not(DEVICE)) is not None:
         pytest.skip(problem)
-
-
-def drawn(*shape: int) -> Tensor:
-    return torch.randn(shape, device=DEVICE).bfloat16()
 
 
 def off(found: Tensor, wanted: Tensor) -> float:
@@ -38,35 +34,19 @@ def off(found: Tensor, wanted: Tensor) -> float:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("name", ["linear_gelu", "attention"])
-def test_the_kernels_are_used(name: str) -> None:
-    from ringfence.classifiers.hopper_kernels import is_right
+def test_the_kernel_is_used() -> None:
+    from ringfence.classifiers.attention_kernel import is_right
 
-    assert is_right(DEVICE, name)
-
-
-@pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize(
-    ("rows", "columns", "depth"), [(1, 64, 64), (1037, 3072, 768), (129, 1000, 200), (40_000, 192, 72)]
-)
-def test_a_layer_with_its_gelu_is_torchs_in_float64(rows: int, columns: int, depth: int) -> None:
-    from ringfence.classifiers.hopper_kernels import linear_gelu
-
-    x, weight, bias = drawn(rows, depth), drawn(columns, depth) / depth**0.5, drawn(columns)
-    room = torch.full((rows + 64, columns), torch.nan, dtype=x.dtype, device=DEVICE)
-    found = linear_gelu(x, weight, bias, room[:rows])
-    wanted = gelu(linear(x.double(), weight.double(), bias.double()))
-    assert off(found, wanted) < 1.1 * off(gelu(linear(x, weight, bias)), wanted)
-    assert room[rows:].isnan().all()
-    assert torch.equal(linear_gelu(x, weight, bias), found)
+    assert is_right(DEVICE)
 
 
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(("images", "rows", "heads"), [(3, 197, 12), (400, 208, 3), (1, 193, 1)])
 def test_attention_is_torchs_in_float64(images: int, rows: int, heads: int) -> None:
-    from ringfence.classifiers.hopper_kernels import attention
+    from ringfence.classifiers.attention_kernel import attention
 
-    query, key, value = 2 * drawn(images, rows, 3, heads, 64).permute(2, 0, 3, 1, 4)
+    every = 2 * torch.randn(images, rows, 3, heads, 64, device=DEVICE).bfloat16()
+    query, key, value = every.permute(2, 0, 3, 1, 4)
     found = attention(query, key, value)
     wanted = scaled_dot_product_attention(query.double(), key.double(), value.double())
     assert off(found, wanted) < 1.2 * off(scaled_dot_product_attention(query, key, value), wanted)

@@ -1,4 +1,4 @@
-"""How Hopper's kernels are compiled and launched, and what is required of them; CuPy and the driver are stand-ins."""
+"""How attention's kernel is compiled and launched, and what is required of it; CuPy and the driver are stand-ins."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
-from ringfence.classifiers.hopper import HEAD, KERNELS, KEYS, fits_attention
+from ringfence.classifiers.attention import HEAD, KERNEL, KEYS, fits
 
 CPU = torch.device("cpu")
 MOST = 227 * 1024
@@ -89,93 +89,67 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> CuPy:
 
 
 @pytest.fixture
-def kernels(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def kernel(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=131))
-    monkeypatch.delitem(sys.modules, KERNELS, raising=False)
-    module = import_module(KERNELS)
+    monkeypatch.delitem(sys.modules, KERNEL, raising=False)
+    module = import_module(KERNEL)
     monkeypatch.setattr(module, "as_cupy", lambda cupy, pointer: nullcontext())
     driver = Driver()
-    monkeypatch.setattr(module, "_driver", lambda: driver)
+    monkeypatch.setattr(module, "_libcuda", lambda: driver)
     yield module
-    sys.modules.pop(KERNELS, None)
+    sys.modules.pop(KERNEL, None)
 
 
-def test_blocks_work_in_clusters_and_have_room_for_their_tiles(cupy: CuPy, kernels: Any) -> None:
-    x, weight, bias = (torch.zeros(one).bfloat16() for one in ((391, 200), (456, 200), (456,)))
-    found = kernels.linear_gelu(x, weight, bias)
-    assert found.shape == (391, 456)
-    ((name, blocks, threads, arguments, shared),) = cupy.launches
-    assert (name, blocks, threads) == ("linear_gelu", 130, 384)
-    assert shared == cupy.shared["linear_gelu"] <= MOST
-    assert shared == 4 * 64 * (128 + 192) * 2 + 2 * 64 * 192 * 2 + 2 * 192 * 4 + (4 + 4 + 2) * 8
-    assert [one.nbytes for one in arguments[:3]] == [128] * 3
-    assert [*arguments[3:]] == [bias.data_ptr(), 391, 456, 200]
-    assert all(type(one) is np.int32 for one in arguments[4:])
-    maps = [(2, x, [200, 391], [400], [64, 128]), (2, weight, [200, 456], [400], [64, 96])]
-    maps.append((2, found, [456, 391], [912], [64, 64]))
-    assert kernels._driver().asked == [(axes, one.data_ptr(), *rest) for axes, one, *rest in maps]
-    assert cupy.options == [("-arch=sm_90a", "-std=c++17", "-DWIDE=192", "-DSTAGES=4", "-DCLUSTER=2")]
-
-
-def test_heads_are_read_and_written_where_they_lie(cupy: CuPy, kernels: Any) -> None:
+def test_heads_are_read_and_written_where_they_lie(cupy: CuPy, kernel: Any) -> None:
     query, key, value = torch.zeros(5, 197, 3, 6, 64).bfloat16().permute(2, 0, 3, 1, 4)
-    found = kernels.attention(query, key, value)
+    found = kernel.attention(query, key, value)
     assert found.transpose(1, 2).is_contiguous()
     ((name, blocks, threads, arguments, shared),) = cupy.launches
     assert (name, blocks, threads, *arguments[4:]) == ("attention", 131, 384, 197, 6, 5)
+    assert [one.nbytes for one in arguments[:4]] == [128] * 4
+    assert all(type(one) is np.int32 for one in arguments[4:])
+    assert cupy.options == [("-arch=sm_90a", "-std=c++17", "-DKEYS=208")]
     assert shared == cupy.shared["attention"] == 2 * 3 * 208 * 64 * 2 + 2 * 64 * 64 * 2 + 4 * 8 <= MOST
     steps = [3 * 6 * 64 * 2, 64 * 2, 197 * 3 * 6 * 64 * 2]
     maps = [(4, one.data_ptr(), [64, 197, 6, 5], steps, [64, 208, 1, 1]) for one in (query, key, value)]
     out = (4, found.data_ptr(), [64, 197, 6, 5], [6 * 64 * 2, 64 * 2, 197 * 6 * 64 * 2], [64, 64, 1, 1])
-    assert kernels._driver().asked == [*maps, out]
+    assert kernel._libcuda().asked == [*maps, out]
 
 
-def test_the_kernel_takes_as_many_keys_as_are_sent_to_it(kernels: Any) -> None:
+def test_the_kernel_takes_as_many_keys_as_are_sent_to_it(kernel: Any) -> None:
     """It tells the last sixteen apart alone, and holds no more."""
-    assert KEYS == (kernels.KEYS - 15, kernels.KEYS)
+    assert KEYS == (kernel.KEYS - 15, kernel.KEYS)
     for rows in (KEYS[0] - 1, *KEYS, KEYS[1] + 1):
         query = torch.empty(1, 1, rows, HEAD, device="meta", dtype=torch.bfloat16)
-        assert fits_attention(query, query, query) == (kernels.KEYS - 16 < rows <= kernels.KEYS)
+        assert fits(query, query, query) == (kernel.KEYS - 16 < rows <= kernel.KEYS)
 
 
-def test_what_the_compiler_says_and_what_the_driver_refuses_is_told(cupy: CuPy, kernels: Any) -> None:
-    one = torch.zeros(8, 8).bfloat16()
+def test_what_the_compiler_says_and_what_the_driver_refuses_is_told(cupy: CuPy, kernel: Any) -> None:
+    one = torch.zeros(1, 1, 197, 64).bfloat16()
     cupy.fails = True
     with pytest.raises(RuntimeError, match="what is wrong"):
-        kernels.linear_gelu(one, one, one[0])
-    kernels._driver().code = 1
-    with pytest.raises(RuntimeError, match=r"error 1, shape \(8, 8\), strides \(8, 1\)"):
-        kernels.tensor_map(one, 64)
+        kernel.attention(one, one, one)
+    kernel._libcuda().code = 1
+    with pytest.raises(RuntimeError, match=r"error 1, shape \(1, 1, 197, 64\), strides "):
+        kernel.tensor_map(one, 64)
 
 
-def right_layer(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
-    wide = linear(x.double(), weight.double(), bias.double())
-    return out.copy_(torch.where(wide.isposinf(), wide, gelu(wide)))  # a CPU's GELU of infinity is NaN
-
-
-def right_attention(query: Tensor, key: Tensor, value: Tensor, out: Tensor) -> Tensor:
+def right(query: Tensor, key: Tensor, value: Tensor, out: Tensor) -> Tensor:
     return out.copy_(scaled_dot_product_attention(query.double(), key.double(), value.double()))
 
 
 @pytest.mark.parametrize("wrong", ["", "off", "lost", "a row unwritten"])
-@pytest.mark.parametrize("name", ["linear_gelu", "attention"])
-def test_kernels_are_right_where_they_are_torchs(
-    name: str, wrong: str, kernels: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = right_layer if name == "linear_gelu" else right_attention
-
-    def run(*given: Tensor) -> Tensor:
-        *given_to_it, out = given
-        before, found = out.clone(), right(*given_to_it, out)
+def test_the_kernel_is_right_where_it_is_torchs(wrong: str, kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(query: Tensor, key: Tensor, value: Tensor, out: Tensor) -> Tensor:
+        before, found = out.clone(), right(query, key, value, out)
         if wrong == "off":
-            found += 0.1 * found.roll(1, 0)
+            found += 0.1 * found.roll(1, 1)
         if wrong == "lost":
             found.nan_to_num_()
         if wrong == "a row unwritten":
-            found[..., -1, :] = before[..., -1, :]
+            found[:, :, -1] = before[:, :, -1]
         return found
 
-    monkeypatch.setattr(kernels, name, run)
-    monkeypatch.setattr(kernels, "gelu", lambda x: torch.where(x.isposinf(), x, gelu(x)))
-    assert kernels.is_right(CPU, name) is not bool(wrong)
+    monkeypatch.setattr(kernel, "attention", run)
+    assert kernel.is_right(CPU) is not bool(wrong)
