@@ -53,8 +53,8 @@ FORMS = {
     "images": "joined, image by image",
 }
 """By name: plans have the first, with layers exchanged, of long runs the second, where torch tries kernels, which may
-hold what follows a product, and cuDNN its algorithms; tried: cuDNN alone does; images: where pixels are read alone, too,
-images come one by one."""
+hold what follows a product, and cuDNN its algorithms; tried: cuDNN alone does; images: where pixels are read alone,
+too, images come one by one."""
 BATCH, INPUTS = 664, 8
 ROOMS = {228: 100, 164: 71, 100: 43}
 """KB of shared memory of a multiprocessor (H100, A100, and most others), and which per cent of ours that is."""
