@@ -52,9 +52,9 @@ FORMS = {
     "tried": "joined, algorithms tried",
     "images": "joined, image by image",
 }
-"""By name: plans have the first, of long runs the second, where torch tries kernels, which may hold what follows a
-product, and cuDNN its algorithms; tried: cuDNN alone does; images: where pixels are read alone, too, images come one by
-one."""
+"""By name: plans have the first, with layers exchanged, of long runs the second, where torch tries kernels, which may
+hold what follows a product, and cuDNN its algorithms; tried: cuDNN alone does; images: where pixels are read alone,
+too, images come one by one."""
 BATCH, INPUTS = 664, 8
 ROOMS = {228: 100, 164: 71, 100: 43}
 """KB of shared memory of a multiprocessor (H100, A100, and most others), and which per cent of ours that is."""
@@ -120,7 +120,7 @@ def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, A
     # cuDNN keeps the algorithm that it first took for a shape: each form has its own number of rows.
     batch = 4 if options.quick else BATCH - 8 * list(FORMS).index(key)
     how = {"channels_last": True, "fold": True, "compile": not options.quick, "joined": key != "compiled"}
-    how["autotune"] = key == "autotuned"
+    how |= {"autotune": key == "autotuned", "exchanged": how["joined"] and how["compile"]}
     plan = ForwardPlan(batch, "bf16", **how)  # type: ignore[arg-type]
     torch.backends.cudnn.benchmark = key == "tried"
     joining._by_cudnn = image_by_image if key == "images" else BY_CUDNN

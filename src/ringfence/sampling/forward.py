@@ -52,7 +52,8 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
     # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
     if not plan.compile or isinstance(module, FusedResNet) or waves:
         return run
-    fast: Run = compiled(run, "max-autotune-no-cudagraphs" if plan.autotune else None)
+    mode = "max-autotune-no-cudagraphs" if plan.autotune else None
+    fast: Run = _exchanged(run, mode) if plan.exchanged else compiled(run, mode)
     return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
 
 
@@ -136,6 +137,15 @@ def compiled(run: Any, mode: str | None = None, options: dict[str, Any] | None =
     """
     prepare_compiler()
     return torch.compile(run, dynamic=False, mode=mode, options=options)
+
+
+def _exchanged(run: Run, mode: str | None) -> Run:
+    """Compiled, with layers of transformers in forms for GPUs."""
+    from ringfence.classifiers.exchanging import exchanging  # has operators, which other runs need not wait for
+
+    prepare_compiler()
+    found: Run = torch.compile(run, dynamic=False, backend=exchanging(mode))
+    return found
 
 
 def prepare_compiler() -> None:

@@ -28,6 +28,7 @@ class ForwardPlan:
     parts: slices of the batch that the first members of a K-consensus see one after the other.
     fused: CIFAR ResNets run as one kernel each, whose activations stay on the chip (bf16).
     joined: layers in forms for GPUs, and joined with what follows them (classifiers/reshaping.py, joining.py).
+    exchanged: layers of transformers in forms for GPUs, exchanged in what is compiled (classifiers/exchanging.py).
     refused: the forms that were wanted and did not compute the classifier, each with the reason.
     """
 
@@ -41,6 +42,7 @@ class ForwardPlan:
     parts: int = 1
     fused: bool = False
     joined: bool = False
+    exchanged: bool = False
     refused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -56,6 +58,8 @@ class ForwardPlan:
         if self.fused and (self.precision != "bf16" or self.stacked):
             received = f"{self.precision}{', stacked' if self.stacked else ''}"
             raise ArgumentError("fused", "needs bf16, and members one by one", received, "Leave it out.")
+        if self.exchanged and not self.compile:
+            raise ArgumentError("exchanged", "needs compile, which finds such layers", "no compile", "Leave it out.")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -99,6 +103,7 @@ class ForwardPlan:
 def plainer(plan: ForwardPlan) -> Iterator[tuple[str, ForwardPlan]]:
     """Ever plainer forms, each with the name of what is left out, down to the network called as it is."""
     for name, rest in (
+        ("exchanged", {"exchanged": False}),
         ("joined", {"joined": False}),
         ("fused", {"fused": False}),
         ("fold", {"fold": False}),

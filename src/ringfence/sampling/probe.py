@@ -159,14 +159,14 @@ def fastest_plan(
         # network the next batch's noise fills it.
         if fused and batch is None and count_resnets(classifier) > 1:
             size = whole_waves(size, device)
-        if consensus and not fused:
-            parts = consensus_parts(size, shape, device, draws)
+        parts = consensus_parts(size, shape, device, draws) if consensus and not fused else parts
         plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
         others = fold and not fused  # on a GPU, where the time is not spent in our own kernel
         if autotune is None:
             asked = others and draws > AUTOTUNE_SECONDS * SLOWEST
             autotune = asked and _takes_long(classifier, plan, shape, num_classes, device, draws)
-        return replace(plan, parts=parts, fused=fused, joined=others and precision == "bf16", autotune=autotune)
+        half = others and precision == "bf16"
+        return replace(plan, parts=parts, fused=fused, joined=half, exchanged=half, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
     for size in (batch,) if batch else sizes(device, shape):
         wanted = replace(best, batch=size)

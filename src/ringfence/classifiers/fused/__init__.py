@@ -242,6 +242,11 @@ def whole_waves(rows: int, device: torch.device) -> int:
     return rows - rows % rows_at_a_time(device)
 
 
+def is_hopper(device: torch.device) -> bool:
+    """Whether the device has the instructions of Hopper, which later GPUs have not."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+
+
 @lru_cache(maxsize=8)
 def why_not(device: torch.device) -> str | None:
     """What is missing on this device, if anything."""
