@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -20,6 +21,7 @@ from ringfence.cli.travel import TravelOptions
 from ringfence.errors import ArgumentError, RingfenceError, one_line
 
 if TYPE_CHECKING:
+    from ringfence.cli.stem import Stem
     from ringfence.sweep import Job, Schedule, State, Sweep, Watch
 
 
@@ -51,7 +53,9 @@ def sweep_command(
 
     Exit code 0: all is done; 1: a job failed; 3: the budget is over, and the same command goes on.
     """
-    with friendly("Run the same command again to go on."):
+    with friendly("Run the same command again to go on."), ExitStack() as planted:
+        # Before anything heavy is imported here: both import at the same time.
+        stem = None if listed or planned or travel.carry is not None else _planted(planted, where)
         from ringfence.sweep import Schedule, seconds_of
 
         travel.check(data)
@@ -74,7 +78,7 @@ def sweep_command(
             if travel.carry is not None:
                 travel.gather(chosen, every, data, zoos)
                 return
-            schedule = Schedule(chosen, every, _hired(engine, held, count))
+            schedule = Schedule(chosen, every, _hired(engine, held, count, stem))
             if not quiet:
                 announce(schedule, every)
             with travel.packed(chosen, every), show_sweep(schedule, quiet) as watch:
@@ -150,13 +154,21 @@ def _read(
     return {file: read(file) for file in files}, zoos
 
 
-def _hired(engine: Any, connected: ExitStack, count: int) -> list[Any]:
+def _planted(held: ExitStack, where: o.EngineOptions) -> Stem | None:
+    """What forks the workers of this machine, where processes can be forked and known by more than their number."""
+    from ringfence.cli.stem import Stem
+
+    here = where.engine in (None, "local")
+    return held.enter_context(closing(Stem())) if here and hasattr(os, "pidfd_open") else None
+
+
+def _hired(engine: Any, connected: ExitStack, count: int, stem: Stem | None) -> list[Any]:
     """Workers of this machine, or of a cluster that stays connected."""
     from ringfence.cli.sweep_commands import PROGRAM
     from ringfence.sweep import Worker
 
     if engine is None:
-        return [Worker(PROGRAM, count) for _ in range(count)]
+        return [Worker(PROGRAM, count, stem) for _ in range(count)]
     from ringfence.sweep.on_ray import RayWorker
 
     ray = connected.enter_context(engine.connected())

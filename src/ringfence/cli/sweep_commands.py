@@ -170,5 +170,10 @@ def _options(command: str) -> dict[str, Any]:
     return {name: one for one in options for name in (*one.opts, *one.secondary_opts)}
 
 
-if __name__ == "__main__":
+def work() -> None:
+    """Be a worker."""
     answer_work(answered, (INTERRUPTED, TERMINATED))
+
+
+if __name__ == "__main__":
+    work()
