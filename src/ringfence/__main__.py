@@ -1,11 +1,13 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
+from ringfence.bytecode import keep_bytecode
 from ringfence.signals import leave_at_once_when_stopped
 
 
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
     leave_at_once_when_stopped()
+    keep_bytecode()
     from ringfence.cli import main as command_line
 
     command_line()
