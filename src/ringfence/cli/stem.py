@@ -38,7 +38,8 @@ class Offshoot:
     """A worker that a stem forked, with the part of subprocess.Popen that a worker's owner uses."""
 
     def __init__(self, stem: Stem, pid: int, pidfd: int, told: int, answers: int) -> None:
-        self._stem, self._pid, self._pidfd, self._code = stem, pid, pidfd, None
+        self._stem, self._pid, self._pidfd = stem, pid, pidfd
+        self._code: int | None = None
         self.stdin, self.stdout = os.fdopen(told, "w"), os.fdopen(answers)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -161,7 +162,7 @@ def _be_worker(told: dict[str, Any], given: list[int], work: Callable[[], None])
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     finally:
         with suppress(BaseException):
             atexit._run_exitfuncs()

@@ -74,11 +74,15 @@ def _factory(spec: str) -> Iterator[Any]:
 
 def _things(module: nn.Module) -> Iterator[Any]:
     """Classes with their bases, hooks, functions put in the place of a method, and objects of the user's classes."""
-    installed = cache(is_installed)
+    installed: dict[type, bool] = {}
     for _, part in module.named_modules():
         yield from type(part).__mro__
         yield from (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-        yield from (one for one in vars(part).values() if inspect.isroutine(one) or not installed(type(one)))
+        for one in vars(part).values():
+            if type(one) not in installed:
+                installed[type(one)] = is_installed(type(one))
+            if inspect.isroutine(one) or not installed[type(one)]:
+                yield one
 
 
 def _source(thing: Any) -> bytes | None:
