@@ -102,7 +102,7 @@ def test_they_find_what_others_find(stem: Stem, tmp_path: Path, monkeypatch: pyt
 
 def test_where_cuda_was_touched_nothing_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Touched:
-        def cuDeviceGetCount(self, count: object) -> int:  # noqa: N802  (CUDA's name)
+        def cuDeviceGetCount(self, count: object) -> int:
             return 0
 
     monkeypatch.setattr(stems.ctypes, "CDLL", lambda name: Touched())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,8 @@ from ringfence.data.arrays import read_npz
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(again, "_kept", {})
-    yield
 
 
 def written(path: Path, value: int, age: float = 60.0) -> Path:
