@@ -27,7 +27,7 @@ from ringfence.cli.console import (
 from ringfence.cli.derived import given_settings, grouped
 from ringfence.cli.progress import show_progress
 from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
-from ringfence.cli.waking import FIRST, wake_convolutions, wake_driver
+from ringfence.cli.waking import FIRST, wake_driver, wake_libraries
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def certify_command(
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
         described = job_of(flags, job, wrong)
         if wakes and sys.modules["torch"].cuda.is_available():
-            wake_convolutions()
+            wake_libraries()
         run_or_save(described, given, strict, unlocked, log)
 
 

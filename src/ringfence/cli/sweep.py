@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
@@ -81,6 +82,7 @@ def sweep_command(
             schedule = Schedule(chosen, every, _hired(engine, held, count, stem))
             if not quiet:
                 announce(schedule, every)
+            Thread(target=_import_drawing, daemon=True).start()  # while the jobs run there is nothing to do here
             with travel.packed(chosen, every), show_sweep(schedule, quiet) as watch:
                 schedule.run(watch, seconds)
             conclude(schedule)
@@ -211,6 +213,15 @@ def _print_plan(sweeps: Sequence[Sweep], chosen: Sequence[Job], as_json: bool) -
     headings = ("command", "name", "jobs", "done", "minutes", "left")
     whole = (*rows, {"command": "all", "name": "", **sums})
     results.print(table(headings, [[told(row[key]) for key in headings] for row in whole], ("command", "name")))
+
+
+def _import_drawing() -> None:
+    """What the report at the end takes longest for; where it is missing, that is told then."""
+    from ringfence.report import need
+
+    with suppress(Exception):
+        need("vl_convert")
+        need("altair")
 
 
 def _names(sweeps: Sequence[Sweep]) -> str:

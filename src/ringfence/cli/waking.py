@@ -1,10 +1,12 @@
-"""Waking a GPU: its context and the library of its convolutions load while the program still imports and reads."""
+"""Waking a GPU: its context, the library of its convolutions and Triton load while the program imports and reads."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from threading import Thread
 
 FIRST = (None, "auto", "cuda", "cuda:0")
@@ -18,9 +20,10 @@ def wake_driver() -> None:
 
 
 @cache
-def wake_convolutions() -> None:
-    """Have torch load cuDNN, once torch is there."""
+def wake_libraries() -> None:
+    """Have torch load cuDNN, and Triton look at itself, once torch is there."""
     Thread(target=_convolve, name="ringfence-wake-convolutions").start()
+    Thread(target=know_triton, name="ringfence-wake-triton").start()
 
 
 def _make_context() -> None:
@@ -40,3 +43,9 @@ def _convolve() -> None:
         torch.nn.functional.conv2d(x, x)
     except RuntimeError:  # without a GPU, or memory: the run tells
         return
+
+
+def know_triton() -> None:
+    """Have Triton find out which one it is, for which it reads all of itself; other versions do so elsewhere."""
+    with suppress(Exception):
+        import_module("triton.runtime.cache").triton_key()
