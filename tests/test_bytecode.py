@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import ringfence
+
 PROGRAM = """
 import json, os, sys
 from ringfence.bytecode import keep_bytecode
@@ -32,7 +34,7 @@ def torch(tmp_path: Path) -> Path:
 
 
 def started(torch: Path, **environment: str) -> dict[str, Any]:
-    source = Path(__file__).parents[1] / "src"
+    source = Path(ringfence.__file__).parents[1]
     place = {**os.environ, "PYTHONPATH": os.pathsep.join([str(torch.parent), str(source)]), "PYTHONPYCACHEPREFIX": ""}
     place |= {"PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": str(torch.parents[1] / "cache"), **environment}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=place, check=True, capture_output=True, text=True)
