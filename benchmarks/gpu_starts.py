@@ -66,7 +66,7 @@ def start(options: argparse.Namespace) -> None:
 
 
 COMMAND = """
-import json, sys, time
+import atexit, json, sys, time
 begun, stamps = float(sys.argv.pop(1)), {}
 def stamp(name): stamps.setdefault(name, time.time() - begun)
 from ringfence.__main__ import main
@@ -90,12 +90,8 @@ def watched(*given, **more):
     Sampler.__init__, Sampler.step = checked, first
     return folder(*given, **more)
 certify.job_of, certify.certify_folder = imported, watched
-try:
-    main()
-except SystemExit as over:
-    if over.code: raise
-stamp("last batch")
-print(json.dumps(stamps))
+atexit.register(lambda: print(json.dumps(stamps)))  # main does not come back
+main()
 """
 """The command line, in a process of its own, nothing imported that it does not import itself: when libraries were
 loaded, the plan was chosen, the first batch begun."""

@@ -1,7 +1,7 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
 from ringfence.bytecode import keep_bytecode
-from ringfence.signals import leave_at_once_when_stopped
+from ringfence.signals import leave, leave_at_once_when_stopped
 
 
 def main() -> None:
@@ -10,7 +10,13 @@ def main() -> None:
     keep_bytecode()
     from ringfence.cli import main as command_line
 
-    command_line()
+    try:
+        command_line()
+    except SystemExit as over:
+        if over.code is None or isinstance(over.code, int):
+            leave(over.code or 0)
+        raise
+    leave(0)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +28,7 @@ from ringfence.cli.console import (
 from ringfence.cli.derived import given_settings, grouped
 from ringfence.cli.progress import show_progress
 from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
-from ringfence.cli.waking import FIRST, wake_driver, wake_libraries
+from ringfence.cli.waking import FIRST, one_thread, wake_driver, wake_libraries
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -217,6 +218,13 @@ def certify_folder(
     job: Job, out: Path, quiet: bool, unlocked: bool = False, loggers: Sequence[Logger] = ()
 ) -> RunFolder:
     """Certify into the folder with progress."""
+    from ringfence.sampling import pick_device
+
+    with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
+        return _certified(job, out, quiet, unlocked, loggers)
+
+
+def _certified(job: Job, out: Path, quiet: bool, unlocked: bool, loggers: Sequence[Logger]) -> RunFolder:
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.loggers import tell_metrics
     from ringfence.progress import all_of

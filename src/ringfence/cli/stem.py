@@ -187,9 +187,7 @@ def main() -> None:
         with suppress(Exception):  # a worker that needs it says what is wrong
             import_module(name)
     from ringfence.cli.sweep_commands import work
-    from ringfence.cli.waking import know_triton
 
-    know_triton()
     be_stem(asked, work)
 
 
