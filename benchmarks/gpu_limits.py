@@ -5,7 +5,7 @@
 
 resnet50, vit-b-16: forwards a second at 224 pixels, bf16 and compiled, in a form of the network, its kernels, and
 a certification in that form, noise and counting included. start: seconds from the command `ringfence certify` to its
-first batch, compilers' caches filled by a first one. sweep: six small certifications by `ringfence sweep`, three at a
+first batch, compilers' caches filled by a first one. sweep: six small certifications by `ringfence sweep`, six at a
 time, beside one with as many draws; small: the like in one process. layers: convolutions with a shortcut by themselves.
 rooms: the fused kernel on multiprocessors with as much shared memory as smaller GPUs have. Weights are random. What is
 measured is written after every case; --only takes a name or its beginning.
@@ -233,11 +233,17 @@ def sweeps(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     """Seconds of six small certifications by a sweep, and of one large one."""
     inputs, n = (12, 100) if options.quick else (360, 10_000)
     begin = time.perf_counter()
-    sweep = [sys.executable, "-m", "ringfence", "sweep", "sweep.yaml", "--out", "swept", "--side-by-side", "3"]
+    sweep = [sys.executable, "-m", "ringfence", "sweep", "sweep.yaml", "--out", "swept", "--side-by-side", "6"]
     subprocess.run(sweep, cwd=folder, env=elsewhere(), check=True, stdout=subprocess.DEVNULL)
     several = time.perf_counter() - begin
     large = command(folder, *certify(options), *SMALL, "--n", str(n), "--limit", str(inputs), "--out", "large")
-    return {"sweep": several, "large": large["all"], "draws": inputs * (n + 100), "load": os.getloadavg()[0]}
+    return {
+        "sweep": several,
+        "large": large["all"],
+        "draws": inputs * (n + 100),
+        "beside": 6,
+        "load": os.getloadavg()[0],
+    }
 
 
 def small(options: argparse.Namespace) -> dict[str, Any]:

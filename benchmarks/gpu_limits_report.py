@@ -73,8 +73,11 @@ def of_small(found: dict[str, Any]) -> Shown:
 
 def of_starts(found: list[dict[str, Any]]) -> Shown:
     """Stamps of commands; the second of a kind finds caches filled."""
-    parts = [key for key in found[0] if key not in ("start", "date", "load")]
-    rows = [[one["start"], *(f"{one[part]:.1f}" for part in parts), one["date"]] for one in found]
+    # Commands measured since torch is imported by the command itself have no stamp of it.
+    parts = list(dict.fromkeys(key for one in found for key in one if key not in ("start", "date", "load")))
+    rows = [
+        [one["start"], *(f"{one[part]:.1f}" if part in one else "" for part in parts), one["date"]] for one in found
+    ]
     seconds = [one for one in found if one["start"].endswith(", second")]
     bars = [
         Bar(
@@ -90,7 +93,7 @@ def of_sweep(found: dict[str, Any]) -> Shown:
     """Processes side by side."""
     rows = [
         [name, f"{found[key]:.1f}", f"{found['draws'] / found[key]:,.0f}"]
-        for name, key in (("six by a sweep, three at a time", "sweep"), ("one of as many", "large"))
+        for name, key in ((f"six by a sweep, {found.get('beside', 3)} at a time", "sweep"), ("one of as many", "large"))
     ]
     title = f"Seconds of {found['draws']:,.0f} draws, ResNet-110, starts included"
     bar = Bar("six small certifications over one large", "at most", 1.1, found["sweep"] / found["large"])

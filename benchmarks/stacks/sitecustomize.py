@@ -47,7 +47,12 @@ def _watch(out: Path, main: int) -> None:
             (out / f"{os.getpid()}.txt").write_text("\n".join([words, *lines, ""]))
 
 
+def _begin() -> None:
+    out = Path(os.environ["STACKS"])
+    out.mkdir(parents=True, exist_ok=True)
+    threading.Thread(target=_watch, args=(out, threading.get_ident()), daemon=True).start()
+
+
 if os.environ.get("STACKS"):
-    _out = Path(os.environ["STACKS"])
-    _out.mkdir(parents=True, exist_ok=True)
-    threading.Thread(target=_watch, args=(_out, threading.get_ident()), daemon=True).start()
+    _begin()
+    os.register_at_fork(after_in_child=_begin)  # threads stay behind

@@ -1,14 +1,22 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
-from ringfence.signals import leave_at_once_when_stopped
+from ringfence.bytecode import keep_bytecode
+from ringfence.signals import leave, leave_at_once_when_stopped
 
 
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
     leave_at_once_when_stopped()
+    keep_bytecode()
     from ringfence.cli import main as command_line
 
-    command_line()
+    try:
+        command_line()
+    except SystemExit as over:
+        if over.code is None or isinstance(over.code, int):
+            leave(over.code or 0)
+        raise
+    leave(0)
 
 
 if __name__ == "__main__":

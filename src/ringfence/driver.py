@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, final
 
+import torch
 from torch import Tensor
 
 from ringfence.data import Input
@@ -23,7 +24,17 @@ from ringfence.noise import Noise
 from ringfence.noise.exact import IN_FLOATS, onto_lattice
 from ringfence.procedures import Given
 from ringfence.record import Record
-from ringfence.sampling import Facts, Finished, Sampler, check_seed, count_classes, on_device, pick_device, readouts
+from ringfence.sampling import (
+    Facts,
+    Finished,
+    Sampler,
+    check_seed,
+    count_classes,
+    in_front,
+    on_device,
+    pick_device,
+    readouts,
+)
 
 if TYPE_CHECKING:
     from ringfence.work import Work
@@ -59,11 +70,17 @@ def begin(work: Work, samples: Sequence[Tensor], slots: int = 0) -> Begun:
 
     samples: some inputs, lifted, on noisy copies of which the classifier is asked; slots: for at least so many at once.
     """
-    noise, mechanisms, procedure, execution = work.noise, work.mechanisms, work.procedure, work.execution
-    bound = norm_bound(work.lift, mechanisms[0], noise)
+    bound = norm_bound(work.lift, work.mechanisms[0], work.noise)
     check_seed(work.seed)
-    check_together(mechanisms, noise.law)
-    device, shape = pick_device(execution.device), tuple(samples[0].shape)
+    check_together(work.mechanisms, work.noise.law)
+    device = pick_device(work.execution.device)
+    with in_front(device):
+        return _begun(work, samples, slots, device, bound)
+
+
+def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.device, bound: float) -> Begun:
+    noise, mechanisms, procedure, execution = work.noise, work.mechanisms, work.procedure, work.execution
+    shape = tuple(samples[0].shape)
     classifier = on_device(work.classifier, device)  # the user's own stays as and where it is
     found = count_classes(classifier, samples[0], device, work.lanes)
     if work.num_classes not in (None, found):

@@ -107,8 +107,14 @@ def load_plugins(more: Iterable[str] = ()) -> None:
     asked += [str(Path(one).absolute()) if one.endswith(".py") else one for one in more]
     if asked:
         os.environ[PLUGINS] = ",".join(dict.fromkeys(asked))
-    for name in (*(one.value for one in entry_points(group=GROUP)), *asked):
+    for name in (*_declared(tuple(sys.path)), *asked):
         _imported(name.strip())
+
+
+@cache
+def _declared(path: tuple[str, ...]) -> tuple[str, ...]:
+    """What packages on the search path declare; every command of a sweep asks."""
+    return tuple(one.value for one in entry_points(group=GROUP))
 
 
 @cache

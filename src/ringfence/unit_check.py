@@ -15,7 +15,6 @@ from itertools import chain, islice
 from typing import final
 
 import torch
-from scipy.special import bdtr, bdtrc
 from torch import Tensor, nn
 
 from ringfence.classifiers import Normalize, score
@@ -24,7 +23,7 @@ from ringfence.data.dataset import refuse_channels_last, refuse_labels
 from ringfence.errors import ClassifierError, Collected, DataError, RingfenceError
 from ringfence.lift import Lift
 from ringfence.noise import Noise
-from ringfence.sampling import count_classes, on_device
+from ringfence.sampling import count_classes, in_front, on_device
 
 Change = Callable[[Tensor], Tensor]
 LOOKED_AT = 32
@@ -128,14 +127,21 @@ def check_units(
     if not pictures or not (labelled or classes == 2):
         return None
     try:
-        trial = _Trial(on_device(classifier, device), items, noise, lift, device, classes)
-        looks = [trial.scores(noisy=noisy) for noisy in (False, True)]
+        with in_front(device):
+            trial = _Trial(on_device(classifier, device), items, noise, lift, device, classes)
+            looks = [trial.scores(noisy=noisy) for noisy in (False, True)]
         _refuse_probability(torch.cat(looks))
         return trial.judged([_classes(one) for one in looks]) if labelled else None
     except (RingfenceError, Warning):
         raise
     except Exception:  # what it cannot do with a batch, the run tells, with its reason
         return None
+
+
+def _between(low: int, high: int, count: int, chance: float) -> float:
+    """The probability that low to high of so many succeed; few of them, and loading SciPy would take longer."""
+    each = (math.comb(count, k) * chance**k * (1 - chance) ** (count - k) for k in range(max(low, 0), high + 1))
+    return math.fsum(each)
 
 
 def _check_numbers(classifier: nn.Module, class_names: Sequence[str]) -> None:
@@ -252,7 +258,7 @@ class _Trial:
         """Whether so many right answers are as a guess gives, and a useful network hardly does."""
         chance = 1 / self.classes
         useful = chance + USEFUL * (1 - chance)
-        return bool(bdtrc(right - 1, count, chance) > DOUBT and bdtr(right, count, useful) < DOUBT)
+        return _between(right, count, count, chance) > DOUBT and _between(0, right, count, useful) < DOUBT
 
     def _refuse(self, right: int, count: int) -> None:
         rule = f"must be classified better than by guessing ({self.classes} classes)"
@@ -271,7 +277,7 @@ class _Trial:
         tried = {told: self._tried(change, shift) for told, change, shift in self._mistakes()}
         told, right = max(tried.items(), key=lambda one: one[1])
         # Ten explanations are tried: one of them must stand out from chance by more than that.
-        if self._guessing(right, count) or bdtrc(right - 1, count, 1 / self.classes) > 1e-4:
+        if self._guessing(right, count) or _between(right, count, count, 1 / self.classes) > 1e-4:
             return None
         return f"{told}: {right} of {count} would be right."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from inspect import signature
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -103,9 +104,15 @@ def modules() -> dict[str, ModuleType]:
         "static_range": range,
     }
     vars(tl).update(whole | functions)
-    vars(triton).update(
-        jit=lambda function: Jit(function, here), cdiv=lambda whole, part: -(-whole // part), language=tl
-    )
+
+    def jit(function: Any = None, do_not_specialize: Sequence[str] = ()) -> Any:
+        """With options or without; they name arguments that there are."""
+        if function is None:
+            return lambda found: jit(found, do_not_specialize)
+        assert set(do_not_specialize) <= set(signature(function).parameters)
+        return Jit(function, here)
+
+    vars(triton).update(jit=jit, cdiv=lambda whole, part: -(-whole // part), language=tl)
     extra = ModuleType("triton.language.extra")
     vars(extra).update(libdevice=SimpleNamespace(fast_log2f=lambda x: block(np.log2(x))))
     return {"triton": triton, "triton.language": tl, "triton.language.extra": extra}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +14,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import (
     friendly,
+    is_check,
     numbers,
     print_json,
     ready,
@@ -25,6 +28,7 @@ from ringfence.cli.console import (
 from ringfence.cli.derived import given_settings, grouped
 from ringfence.cli.progress import show_progress
 from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
+from ringfence.cli.waking import FIRST, one_thread, wake_driver, wake_libraries
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -92,6 +96,11 @@ class JobOptions(EnsembleOptions, o.RunningOptions, o.InputOptions, o.NoiseOptio
             "out": None if self.out is None else str(self.out),
         }
 
+    @property
+    def works_here(self) -> bool:
+        """Whether these options alone ask for work on this machine's first GPU, if it has one."""
+        return self.save is None and self.engine in (None, "local") and self.device in FIRST
+
     def check_fast(self) -> None:
         """Refuse --fast where it would be slow: half precision on a processor is."""
         from ringfence.sampling import pick_device
@@ -112,12 +121,17 @@ def certify_command(
 ) -> None:
     """Certify a data set: every prediction with the radius within which it cannot change."""
     with friendly("Run the same command again to continue."):
+        if wakes := job is None and given.works_here and not is_check():
+            wake_driver()
         name = ctx.obj["procedure"]
         wrong, after = Collected(), (name or "").replace("_", "-") == "after-smoothing"
         flags = given.described(wrong, after)
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
-        run_or_save(job_of(flags, job, wrong), given, strict, unlocked, log)
+        described = job_of(flags, job, wrong)
+        if wakes and sys.modules["torch"].cuda.is_available():
+            wake_libraries()
+        run_or_save(described, given, strict, unlocked, log)
 
 
 @grouped
@@ -204,6 +218,13 @@ def certify_folder(
     job: Job, out: Path, quiet: bool, unlocked: bool = False, loggers: Sequence[Logger] = ()
 ) -> RunFolder:
     """Certify into the folder with progress."""
+    from ringfence.sampling import pick_device
+
+    with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
+        return _certified(job, out, quiet, unlocked, loggers)
+
+
+def _certified(job: Job, out: Path, quiet: bool, unlocked: bool, loggers: Sequence[Logger]) -> RunFolder:
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.loggers import tell_metrics
     from ringfence.progress import all_of

@@ -53,10 +53,12 @@ def write_report(
     in_norm: InNorm | None = None,
 ) -> dict[str, Any]:
     """Write the page, and say what is in it; shown: also as a table, with what there is to remark."""
+    from ringfence.report import need
     from ringfence.report.page import report_page
     from ringfence.report.reading import load, read_names
     from ringfence.report.rendering import write
 
+    need("vl_convert")  # before anything is read: what is missing is told at once
     names = None if class_names is None else read_names(class_names)
     material = load(paths, shown=in_norm)
     page = report_page(material, title, names).encode()

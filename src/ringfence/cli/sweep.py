@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
@@ -17,12 +19,16 @@ from ringfence.cli.progress import Meter, in_words, meter
 from ringfence.cli.report import write_report
 from ringfence.cli.tables import table
 from ringfence.cli.travel import TravelOptions
+from ringfence.cli.waking import memory_of_first
 from ringfence.errors import ArgumentError, RingfenceError, one_line
 
 if TYPE_CHECKING:
+    from ringfence.cli.stem import Stem
     from ringfence.sweep import Job, Schedule, State, Sweep, Watch
 
 
+ROOMY, MOST = 32 << 30, 6
+"""Bytes of a GPU that holds the batches of so many certifications at a time: while some start, others draw."""
 NOT_FINISHED = 3
 """Exit code where the time was over: the same command goes on."""
 
@@ -38,7 +44,7 @@ def sweep_command(
     only: Annotated[list[str] | None, typer.Option(help="Only jobs whose name begins so; several by commas.")] = None,
     phase: Annotated[str | None, typer.Option(help="Only jobs of this command: train, certify, ...")] = None,
     budget: Annotated[str | None, typer.Option(help="Stop cleanly after this time, e.g. 9m, 90s or 2h.")] = None,
-    side_by_side: Annotated[str, typer.Option(help="Jobs at the same time; auto: 3 on a GPU, otherwise 1.")] = "auto",
+    side_by_side: Annotated[str, typer.Option(help="Jobs at the same time; auto: 3 or 6 on a GPU, else 1.")] = "auto",
     listed: Annotated[bool, typer.Option("--list", help="Print the commands and run nothing.")] = False,
     planned: Annotated[bool, typer.Option("--plan", help="Print the device minutes and run nothing.")] = False,
     tiny: Annotated[bool, typer.Option("--tiny", help="With the file's tiny settings, to see that it runs.")] = False,
@@ -51,7 +57,8 @@ def sweep_command(
 
     Exit code 0: all is done; 1: a job failed; 3: the budget is over, and the same command goes on.
     """
-    with friendly("Run the same command again to go on."):
+    with friendly("Run the same command again to go on."), ExitStack() as planted:
+        stem = None if listed or planned or travel.carry is not None else _planted(planted, where)
         from ringfence.sweep import Schedule, seconds_of
 
         travel.check()
@@ -60,7 +67,7 @@ def sweep_command(
         chosen = list({job.key: job for file, names in asked for job in by_file[file].chosen(names, phase)}.values())
         sweeps = list(by_file.values())
         every = [job for sweep in sweeps for job in sweep.jobs]
-        seconds, count, engine = seconds_of(budget), _workers(side_by_side), where.on_ray()
+        seconds, count, engine = seconds_of(budget), _workers(side_by_side, chosen), where.on_ray()
         if listed:
             _print_list(chosen, as_json)
             return
@@ -72,9 +79,10 @@ def sweep_command(
             if travel.carry is not None:
                 travel.gather(chosen, every, data, zoos)
                 return
-            schedule = Schedule(chosen, every, _hired(engine, held, count))
+            schedule = Schedule(chosen, every, _hired(engine, held, count, stem))
             if not quiet:
                 announce(schedule, every)
+            Thread(target=_import_drawing, daemon=True).start()  # while the jobs run there is nothing to do here
             with travel.packed(chosen, every), show_sweep(schedule, quiet) as watch:
                 schedule.run(watch, seconds)
             conclude(schedule)
@@ -148,24 +156,38 @@ def _read(
     return {file: read(file) for file in files}, zoos
 
 
-def _hired(engine: Any, connected: ExitStack, count: int) -> list[Any]:
+def _planted(held: ExitStack, where: o.EngineOptions) -> Stem | None:
+    """What forks the workers of this machine, where processes can be forked and known by more than their number.
+
+    Asked for before anything heavy is imported here, so that both import at the same time.
+    """
+    from ringfence.cli.stem import Stem
+
+    here = where.engine in (None, "local")
+    return held.enter_context(closing(Stem())) if here and hasattr(os, "pidfd_open") else None
+
+
+def _hired(engine: Any, connected: ExitStack, count: int, stem: Stem | None) -> list[Any]:
     """Workers of this machine, or of a cluster that stays connected."""
     from ringfence.cli.sweep_commands import PROGRAM
     from ringfence.sweep import Worker
 
     if engine is None:
-        return [Worker(PROGRAM, count) for _ in range(count)]
+        return [Worker(PROGRAM, count, stem) for _ in range(count)]
     from ringfence.sweep.on_ray import RayWorker
 
     ray = connected.enter_context(engine.connected())
     return [RayWorker(ray, engine, PROGRAM) for _ in range(engine.room)]
 
 
-def _workers(text: str) -> int:
+def _workers(text: str, chosen: Sequence[Job]) -> int:
     if text == "auto":
         import torch
 
-        return 3 if torch.cuda.is_available() else 1
+        if not torch.cuda.is_available():
+            return 1
+        small = all(job.command != "train" for job in chosen) and memory_of_first() >= ROOMY
+        return MOST if small else 3
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise ArgumentError("--side-by-side", "must be auto or a number from 1 to 64", repr(text), "Use auto.")
     return int(text)
@@ -198,6 +220,15 @@ def _print_plan(sweeps: Sequence[Sweep], chosen: Sequence[str], as_json: bool) -
     headings = ("command", "name", "jobs", "done", "minutes", "left")
     whole = (*rows, {"command": "all", "name": "", **sums})
     results.print(table(headings, [[told(row[key]) for key in headings] for row in whole], ("command", "name")))
+
+
+def _import_drawing() -> None:
+    """What the report at the end takes longest for; where it is missing, that is told then."""
+    from ringfence.report import need
+
+    with suppress(Exception):
+        need("vl_convert")
+        need("altair")
 
 
 def _names(sweeps: Sequence[Sweep]) -> str:

@@ -52,10 +52,10 @@ class SweepCommands:
 
 def run(commands: list[list[str]]) -> int:
     """One command, or several trainings at the same time in this process; the exit code."""
-    from ringfence.cli import app
-
     try:
-        return train_together(commands) if len(commands) > 1 else int(app(commands[0], standalone_mode=False) or 0)
+        if len(commands) > 1:
+            return train_together(commands)
+        return int(_program().main(commands[0], "ringfence", standalone_mode=False) or 0)
     finally:
         if (compiler := sys.modules.get("torch._dynamo")) is not None:
             compiler.reset()  # what one command compiled would be tried, and refused, by all that follow
@@ -170,5 +170,10 @@ def _options(command: str) -> dict[str, Any]:
     return {name: one for one in options for name in (*one.opts, *one.secondary_opts)}
 
 
-if __name__ == "__main__":
+def work() -> None:
+    """Be a worker."""
     answer_work(answered, (INTERRUPTED, TERMINATED))
+
+
+if __name__ == "__main__":
+    work()

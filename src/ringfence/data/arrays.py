@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ringfence.data.again import unpacked
 from ringfence.data.dataset import EIGHT_BIT, Dataset, refuse_channels_last, tensor_of, warn_of_range
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import DataError
@@ -27,7 +28,7 @@ def read_npz(path: Path, split: str) -> dict[str, Array]:
         raise DataError(str(path), "must be a file", "a folder, a pipe or a device", "Write it with np.savez.")
     try:
         with path.open("rb") as stream:
-            return _members(path, np.load(stream, allow_pickle=False), split)
+            return unpacked(stream, split, lambda: _members(path, np.load(stream, allow_pickle=False), split))
     except MemoryError as error:  # a header may claim any size
         rule, remedy = "must hold arrays that fit into the memory", "Write it again with np.savez, in parts if need be."
         raise DataError(str(path), rule, error or "too many bytes", remedy) from error

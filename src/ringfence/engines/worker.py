@@ -18,6 +18,7 @@ from ringfence.data import Input
 from ringfence.driver import Progress
 from ringfence.errors import ModelError, RingfenceError
 from ringfence.noise.checked import checked_kernel
+from ringfence.noise.philox import REFERENCES
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, pick_device
 from ringfence.version import __version__
@@ -83,8 +84,9 @@ def drawing_kind(work: Work) -> str:
     whether our own kernel runs there."""
     if work.noise.law.lattice is not None:
         return "exact"
-    device = pick_device(work.execution.device)
-    return f"{device.type}, {'kernel' if checked_kernel('ringfence.noise.kernel', device) else 'torch'}"
+    device, family = pick_device(work.execution.device), work.noise.law.family
+    known = family if family in REFERENCES else next(iter(REFERENCES))
+    return f"{device.type}, {'kernel' if checked_kernel('ringfence.noise.kernel', device, known) else 'torch'}"
 
 
 @final

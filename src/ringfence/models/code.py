@@ -31,8 +31,11 @@ def code_parts(module: nn.Module, factory: str | None = None) -> dict[str, str]:
     """
     ours: set[str] = set()
     foreign: set[bytes] = set()
+    each: dict[int, Any] = {}  # a deep network has a few classes in many layers
     for found in (*_things(module), *([] if factory is None else _factory(factory))):
         thing: Any = found if isinstance(found, type | Path) or inspect.isroutine(found) else type(found)
+        each[id(thing)] = thing
+    for thing in each.values():
         if getattr(thing, "__module__", "").partition(".")[0] == PACKAGE:
             ours.add(thing.__qualname__)
         elif (source := _source(thing)) is not None:
@@ -71,10 +74,15 @@ def _factory(spec: str) -> Iterator[Any]:
 
 def _things(module: nn.Module) -> Iterator[Any]:
     """Classes with their bases, hooks, functions put in the place of a method, and objects of the user's classes."""
+    installed: dict[type, bool] = {}
     for _, part in module.named_modules():
         yield from type(part).__mro__
         yield from (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-        yield from (one for one in vars(part).values() if inspect.isroutine(one) or not is_installed(type(one)))
+        for one in vars(part).values():
+            if type(one) not in installed:
+                installed[type(one)] = is_installed(type(one))
+            if inspect.isroutine(one) or not installed[type(one)]:
+                yield one
 
 
 def _source(thing: Any) -> bytes | None:

@@ -127,7 +127,7 @@ class FamilyNoise(Noise):
             out.mul_(1 / self.lattice)
         elif out.device.type == "cpu":
             self.fill_on_host(out, key)
-        elif (kernel := _kernel(out.device)) is None:
+        elif (kernel := _kernel(out.device, self.name)) is None:
             generator = _generator(str(out.device)).manual_seed(key)
             torch.mul(self.standard(out.shape, generator), self.sigma, out=out)
         else:
@@ -148,7 +148,7 @@ class FamilyNoise(Noise):
         """One kernel on CUDA."""
         if self.lattice is not None:
             return add_steps(out, clean, table, Law(self.name, self.sigma, self.lattice))
-        kernel = _kernel(out.device)
+        kernel = _kernel(out.device, self.name)
         if kernel is not None:
             kernel.add_noise(out, clean, table, self.sigma, self.name)
         return kernel is not None
@@ -173,8 +173,9 @@ def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None 
         raise ArgumentError("noise_form", rule, repr(form), remedy) from None
 
 
-def _kernel(device: torch.device) -> Any:
-    return checked_kernel("ringfence.noise.kernel", device)
+def _kernel(device: torch.device, family: str) -> Any:
+    """Checked for this family alone: every other takes a fraction of a second of a start."""
+    return checked_kernel("ringfence.noise.kernel", device, family)
 
 
 @lru_cache(maxsize=8)

@@ -23,6 +23,11 @@ FAR: Final = (1 << 12) - 1
 """Words in the tails, so far from the end or nearer, are searched for: beyond 2^-20 thresholds may share a word."""
 EVERYWHERE: Final = (1 << 31) - 1
 """No word is farther from the end than this."""
+USUAL_HALVINGS: Final = 16
+"""Of a search among fewer than 65,536 thresholds: one kernel for most laws, where each would be compiled by itself. Few
+numbers are searched for."""
+OF_LAW: Final = ["steps", "far", "lowest", "count", "step", "rows"]
+"""Numbers that no kernel is compiled for."""
 
 
 @triton.jit
@@ -80,7 +85,7 @@ def _searched(word, second, values, count, HALVINGS: tl.constexpr):  # type: ign
     return under
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=OF_LAW)  # type: ignore[untyped-decorator]
 def _draw(  # type: ignore[no-untyped-def]
     out,
     clean,
@@ -120,7 +125,7 @@ def _draw(  # type: ignore[no-untyped-def]
     put(out, clean, step, i, one * live, two * live, three * live, four * live, SIZE, CHANNELS)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["steps", "count"])  # type: ignore[untyped-decorator]
 def _guess_all(out, words, steps, count, FAMILY: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     word = tl.load(words + i, mask=i < count, other=0)
@@ -173,7 +178,7 @@ def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: exact_noise.Law
         SIZE=size,
         CHANNELS=out.shape[1] if last else 1,
         FAMILY=FAMILIES[law.family],
-        HALVINGS=len(values).bit_length(),
+        HALVINGS=max(USUAL_HALVINGS, len(values).bit_length()),
         BLOCK=BLOCK,
         num_warps=BLOCK // 32,
     )

@@ -103,7 +103,7 @@ def put(out, clean, step, i, one, two, three, four, SIZE: tl.constexpr, CHANNELS
     _put_at(out, four * step, i, 3, SIZE, CHANNELS)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _draw(  # type: ignore[no-untyped-def]
     out,
     clean,
@@ -145,6 +145,6 @@ def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float, family: s
     _draw[grid](out, clean, table, sigma, len(out), **shape, num_warps=BLOCK // 32)
 
 
-def is_right(device: torch.device) -> bool:
-    """Whether a few draws of every family on this device are what philox.py says."""
-    return all(philox.are_drawn_by(add_noise, device, family) for family in FAMILIES)
+def is_right(device: torch.device, family: str) -> bool:
+    """Whether a few draws of a family on this device are what philox.py says."""
+    return philox.are_drawn_by(add_noise, device, family)

@@ -6,7 +6,7 @@ from ringfence.sampling.forward import Forward, on_device
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
 from ringfence.sampling.probe import count_classes, fastest_plan, forward_rate, pick_device
 from ringfence.sampling.readout import Readout, Selection, Votes, readouts
-from ringfence.sampling.remembered import Facts
+from ringfence.sampling.remembered import Facts, in_front
 from ringfence.sampling.sampler import Sampler
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "count_classes",
     "fastest_plan",
     "forward_rate",
+    "in_front",
     "on_device",
     "pick_device",
     "readouts",

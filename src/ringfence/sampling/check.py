@@ -41,7 +41,8 @@ Draw = Callable[[int], Tensor]
 class Checked:
     """A forward that passed, its answer to a batch of noisy copies (``sample``), and how far answers may vary.
 
-    steady (B,): the valid rows whose scores stayed the same in any company; in half precision a vote may jump.
+    steady (B,): the valid rows whose scores stayed the same in any company; in half precision a vote may jump. It and
+    the tolerance are on the host, where all comparing is done: each operation of a device waits for its other work.
     """
 
     forward: Forward
@@ -53,7 +54,7 @@ class Checked:
     @property
     def jumped(self) -> bool:
         """Whether a valid row had other scores in other company."""
-        return bool((torch.isfinite(self.answer.scores).all(-1).any(1) & ~self.steady).any())
+        return bool((torch.isfinite(self.answer.scores).all(-1).any(1).cpu() & ~self.steady).any())
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _ask_plain(
     size = min(plan.batch, PLAIN_ROWS)
     before = rows[:size].clone()
     with inputs_watched():
-        first = exact(rows[:size]).scores
+        first = _scores(exact, rows[:size])
     check_unchanged(rows[:size], before)
     _check_finite(first, "Check the weights and the normalisation (`mean` and `std`).")
     problem, _ = _not_fixed(exact, rows[:size], first, tolerance(first).alone)
@@ -136,12 +137,17 @@ def _check_finite(scores: Tensor, remedy: str) -> None:
 
 def _other_alone(forward: Forward, rows: Tensor, scores: Tensor) -> bool:
     """Whether most of a few rows have other scores by themselves than in a batch; one may be a vote near a tie."""
-    alone = torch.cat([forward(row).scores for row in torch.split(rows[:ALONE], 1)])
+    alone = torch.cat([_scores(forward, row) for row in torch.split(rows[:ALONE], 1)])
     return bool(tolerance(scores).off(alone, scores[:ALONE]).float().mean() > 0.5)
 
 
 def _in_slices(forward: Forward, rows: Tensor, size: int) -> Tensor:
-    return torch.cat([forward(part).scores for part in torch.split(rows, size)])
+    return torch.cat([_scores(forward, part) for part in torch.split(rows, size)])
+
+
+def _scores(forward: Forward, rows: Tensor) -> Tensor:
+    """On the host."""
+    return forward(rows).scores.cpu()
 
 
 def _try(
@@ -152,9 +158,9 @@ def _try(
         forward = Forward(classifier, plan, device, num_classes)
         batches = torch.split(sample, plan.batch)
         answer = forward(batches[0])
-        rest = [forward(one).scores for one in batches[1:]]
-        found = _spread(torch.cat([answer.scores, *rest]))
-        coupled, steady = _not_fixed(forward, batches[0], answer.scores, plain.tolerance.alone, WAYS[:4])
+        scores = answer.scores.cpu()
+        found = _spread(torch.cat([scores, *(_scores(forward, one) for one in batches[1:])]))
+        coupled, steady = _not_fixed(forward, batches[0], scores, plain.tolerance.alone, WAYS[:4])
         problem = _differs(found, plain) or coupled
     except Exception as error:  # tracing, compiling and vectorising may fail in any way; the plain network did not
         is_plain = plan.plain == replace(plan, refused=())
@@ -216,15 +222,18 @@ def _not_fixed(
     within: Tolerance,
     ways: tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...] = WAYS,
 ) -> tuple[str | None, Tensor]:
-    """Why the forward is no fixed function of a row: asked again, in another order, in other company.
+    """Why the forward is no fixed function of a row: asked again, in another order, in other company; its scores so far
+    are on the host.
 
     And the rows (B,), valid in some lane, whose scores stayed the same throughout.
     """
     steady = torch.isfinite(scores).all(-1).any(1)
     for cause, way in ways:
         batch, place = way(rows)
+        there = _scores(forward, batch)
+        place = place.cpu()
         mine = place[place >= 0]
-        off = within.off(forward(batch).scores[place >= 0], scores[mine])
+        off = within.off(there[place >= 0], scores[mine])
         steady[mine[off]] = False
         if int(off.sum()) > within.excused * len(off):
             return cause, steady

@@ -88,7 +88,9 @@ def copied(module: nn.Module) -> nn.Module:
 
 
 def _move(module: nn.Module, device: torch.device, dtype: torch.dtype, layout: torch.memory_format) -> nn.Module:
-    module = module.to(device=device, dtype=dtype).eval()
+    # Of hundreds of tensors none waits for the device; what comes back from one must. A module may move as it likes.
+    ahead = {"non_blocking": True} if device.type == "cuda" and type(module).to is nn.Module.to else {}
+    module = module.to(device=device, dtype=dtype, **ahead).eval()
     return module.to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
 

@@ -25,6 +25,7 @@ from ringfence.sampling.plan import (
     out_of_memory,
     smaller,
 )
+from ringfence.sampling.remembered import in_front
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
@@ -72,7 +73,8 @@ def count_classes(classifier: nn.Module, x: Tensor, device: torch.device, lanes:
     """K, read off the scores of one input. lanes: their names, without which only a Ringfence classifier has any."""
     batch = x.unsqueeze(0).to(device, torch.float32, copy=True)  # the user's stays as it is
     try:
-        scores = score(on_device(classifier, device), batch).scores
+        with in_front(device):
+            scores = score(on_device(classifier, device), batch).scores
     except RingfenceError:
         raise
     except (SystemExit, GeneratorExit) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, final
@@ -224,6 +224,21 @@ class Facts:
             except (SystemExit, GeneratorExit) as error:
                 raise left_early(error) from error
             return scores[: len(inputs)].unsqueeze(1).float().cpu()
+
+
+@contextmanager
+def in_front(device: torch.device) -> Iterator[None]:
+    """Where the many small kernels before a run go ahead of what other processes have queued, if a server shares the
+    device among them (MPS): on CUDA a stream of high priority, which what follows waits for."""
+    if device.type != "cuda":
+        yield
+        return
+    current = torch.cuda.current_stream(device)
+    with beside_batches(device):
+        try:
+            yield
+        finally:
+            current.wait_stream(torch.cuda.current_stream(device))
 
 
 def beside_batches(device: torch.device) -> AbstractContextManager[Any]:

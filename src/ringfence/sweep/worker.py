@@ -13,14 +13,14 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 from ringfence.signals import stopped_cleanly
+from ringfence.surroundings import hear_interrupts, surroundings
 
 GRACE = 60.0
 """Seconds that an interrupted command may take to end."""
@@ -42,22 +42,41 @@ class Runs(Protocol):
         """Wait until it ends, and kill it if that takes too long."""
 
 
+class Process(Protocol):
+    """The part of subprocess.Popen that is used here."""
+
+    stdin: Any
+    stdout: Any
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended; subprocess.TimeoutExpired where that takes longer."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class Forks(Protocol):
+    """A process that becomes a worker by forking, and has imported already what takes long."""
+
+    def worker(self, folder: Path, environment: Mapping[str, str]) -> Process:
+        """A worker that begins in this folder, with these variables too; OSError where it cannot be."""
+
+
 class Worker:
     """One such process; it is started by its first command, and anew after one that ended it.
 
     beside: how many of them work here. Each takes its share of the cores: threads of several that all count on every
-    core wait for each other, and spin meanwhile.
+    core wait for each other, and spin meanwhile. stem: forks them, where there is one; else the program is started.
     """
 
-    def __init__(self, program: Sequence[str], beside: int = 1) -> None:
-        self._program, self._beside = list(program), beside
-        self._process: subprocess.Popen[str] | None = None
+    def __init__(self, program: Sequence[str], beside: int = 1, stem: Forks | None = None) -> None:
+        self._program, self._beside, self._stem = list(program), beside, stem
+        self._process: Process | None = None
 
     def begin(self, commands: Sequence[Sequence[str]], folder: Path, log: Path) -> None:
         """Run commands at the same time in a work folder; log, relative to it, takes what they print."""
         if self._process is None:
-            self._process = _started(self._program, folder, self._beside)
-        assert self._process.stdin is not None
+            self._process = self._started(folder)
         told = {"commands": [list(words) for words in commands], "folder": str(folder.resolve()), "log": log.as_posix()}
         with contextlib.suppress(BrokenPipeError):  # it is gone; code() finds out
             self._process.stdin.write(json.dumps(told) + "\n")
@@ -66,7 +85,6 @@ class Worker:
     def code(self) -> int | None:
         """The exit code of what it runs, None while it runs."""
         assert self._process is not None
-        assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], 0)[0]:
             return None
         if line := self._process.stdout.readline().strip():
@@ -75,7 +93,7 @@ class Worker:
 
     def ask_to_end(self) -> None:
         """Speak to it no more."""
-        if self._process is not None and self._process.stdin is not None:
+        if self._process is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
 
@@ -90,31 +108,25 @@ class Worker:
         except subprocess.TimeoutExpired:
             process.kill()
             code = process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        process.stdout.close()
         return code
 
-
-def _started(program: Sequence[str], folder: Path, beside: int) -> subprocess.Popen[str]:
-    # The search path may hold relative folders, and the worker runs elsewhere.
-    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
-    told = {"RINGFENCE_ZOO": "zoo", "PYTHONPATH": path, "TERM": "dumb"}  # logs have no colours
-    share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // beside))} if beside > 1 else {}
-    return subprocess.Popen(
-        program,
-        cwd=folder,
-        env={**share, **os.environ, **told},
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        preexec_fn=_hear_interrupts,
-        start_new_session=True,  # Ctrl-C goes to all of a terminal: the sweep tells its workers, once
-    )
-
-
-def _hear_interrupts() -> None:
-    """A shell in the background lets its children ignore interrupts, and they inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    def _started(self, folder: Path) -> Process:
+        share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self._beside))}
+        more = {**(share if self._beside > 1 and share.keys().isdisjoint(os.environ) else {}), **surroundings()}
+        if self._stem is not None:
+            with contextlib.suppress(OSError):
+                return self._stem.worker(folder, more)
+        return subprocess.Popen(
+            self._program,
+            cwd=folder,
+            env={**os.environ, **more},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=hear_interrupts,
+            start_new_session=True,  # Ctrl-C goes to all of a terminal: the sweep tells its workers, once
+        )
 
 
 def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int]) -> None:

@@ -40,10 +40,19 @@ def convolutions(network: ResNet, folded: Folding) -> Iterator[tuple[Tensor, Ten
             yield folded(block.conv2, block.bn2)
 
 
-def _folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+def on_host(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Its parameters and buffers in float32, on the CPU: by one transfer, as each waits for the device."""
+    tensors = [*network.parameters(), *network.buffers()]
+    flat = torch.cat([one.detach().reshape(-1).float() for one in tensors]).cpu()
+    parts = torch.split(flat, [one.numel() for one in tensors])
+    found = {id(one): part.view(one.shape) for one, part in zip(tensors, parts, strict=True)}
+    return lambda one: found[id(one)]
+
+
+def _folded(host: Callable[[Tensor], Tensor], convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     """In float32, on the CPU; the layers stay as and where they are."""
     given = (convolution.weight, convolution.bias, norm.running_mean, norm.running_var, norm.weight, norm.bias)
-    weight, bias, mean, variance, scale, shift = (None if one is None else one.detach().cpu().float() for one in given)
+    weight, bias, mean, variance, scale, shift = (None if one is None else host(one) for one in given)
     assert weight is not None
     assert mean is not None
     assert variance is not None
@@ -192,10 +201,11 @@ class FusedResNet(nn.Module):
 
     def __init__(self, network: ResNet, mean: Tensor | None = None, std: Tensor | None = None) -> None:
         super().__init__()
-        every = list(convolutions(network, _folded))
+        host = on_host(network)
+        every = list(convolutions(network, partial(_folded, host)))
         self.blocks, self.classes = len(network.layer1), network.linear.out_features
         biases = (bias for _, bias in every)
-        parts = [*biases, network.linear.weight, network.linear.bias, *scale_and_shift(mean, std)]
+        parts = [*biases, host(network.linear.weight), host(network.linear.bias), *scale_and_shift(mean, std)]
         numbers = torch.cat([part.detach().cpu().double().flatten() for part in parts]).float()
         packed = torch.cat([in_order(weight) for weight, _ in every]).to(torch.bfloat16)
         self.register_buffer("weights", packed.view(torch.int16))

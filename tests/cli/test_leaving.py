@@ -1,0 +1,44 @@
+"""The program ends at once and loses nothing: exit codes, output, threads, and what was to be done at its end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LEAVES = """
+import atexit, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from ringfence.signals import leave
+def slow():
+    time.sleep(0.2)
+    print("thread")
+atexit.register(print, "at the end")
+threading.Thread(target=slow).start()
+ThreadPoolExecutor(1).submit(print, "pool").result()
+print("last", end="")
+leave(7)
+"""
+
+
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_nothing_is_lost() -> None:
+    done = ran("-c", LEAVES)
+    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stdout == "pool\nlastthread\nat the end\n"
+
+
+def test_where_nobody_reads_python_ends_the_program() -> None:
+    done = ran("-c", "import sys; from ringfence.signals import leave; sys.stdout.close(); leave(3); sys.exit(4)")
+    assert done.returncode == 4
+
+
+@pytest.mark.parametrize(("words", "code", "told"), [(["--version"], 0, "ringfence"), (["nonsense"], 2, "nonsense")])
+def test_commands_end_as_before(words: list[str], code: int, told: str) -> None:
+    done = ran("-m", "ringfence", *words)
+    assert done.returncode == code
+    assert told in done.stdout + done.stderr

@@ -1,0 +1,88 @@
+"""Bytecode of libraries that came without it is kept in a cache of its own, and never taken for that of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringfence
+
+PROGRAM = """
+import json, os, sys
+from ringfence.bytecode import keep_bytecode
+keep_bytecode()
+import torch
+told = {"prefix": sys.pycache_prefix, "writes": not sys.dont_write_bytecode, "torch": torch.VALUE}
+print(json.dumps({**told, "children": os.environ.get("PYTHONPYCACHEPREFIX"), "cached": torch.__cached__}))
+"""
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> Path:
+    """A library of that name, without bytecode."""
+    folder = tmp_path / "library" / "torch"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("VALUE = 1\n")
+    (folder / "version.py").write_text("1")
+    return folder
+
+
+def started(torch: Path, **environment: str) -> dict[str, Any]:
+    source = Path(ringfence.__file__).parents[1]
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join([str(torch.parent), str(source)]), "PYTHONPYCACHEPREFIX": ""}
+    place |= {"PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": str(torch.parents[1] / "cache"), **environment}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=place, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_it_is_kept_for_the_next_process_and_for_children(torch: Path) -> None:
+    first = started(torch)
+    assert first["writes"]
+    assert first["children"] == first["prefix"]
+    assert Path(first["prefix"]).parent == torch.parents[1] / "cache" / "ringfence" / "bytecode"
+    assert Path(first["cached"]).is_file()
+    assert not (torch / "__pycache__").exists()
+    assert started(torch)["prefix"] == first["prefix"]
+
+
+def test_other_libraries_have_another_folder(torch: Path) -> None:
+    first = started(torch)
+    (torch / "version.py").write_text("2")
+    later = started(torch)
+    (torch.parent / "numpy-9.dist-info").mkdir()
+    assert len({one["prefix"] for one in (first, later, started(torch))}) == 3
+
+
+def test_a_library_of_the_same_time_and_size_is_another(torch: Path) -> None:
+    source = torch / "__init__.py"
+    os.utime(source, (0, 0))  # as builds of images level it
+    assert started(torch)["torch"] == 1
+    source.write_text("VALUE = 2\n")
+    os.utime(source, (0, 0))
+    (torch / "version.py").write_text("2")
+    assert started(torch)["torch"] == 2
+
+
+def test_bytecode_that_is_there_or_can_be_written_there_is_left_to_python(torch: Path) -> None:
+    assert started(torch, PYTHONDONTWRITEBYTECODE="")["prefix"] is None
+    assert (torch / "__pycache__").is_dir()
+    assert started(torch)["prefix"] is None
+
+
+def test_who_names_a_folder_or_none_is_heard(torch: Path, tmp_path: Path) -> None:
+    assert started(torch, RINGFENCE_BYTECODE="")["prefix"] is None
+    assert Path(started(torch, RINGFENCE_BYTECODE=str(tmp_path / "mine"))["prefix"]).parent == tmp_path / "mine"
+    assert started(torch, PYTHONPYCACHEPREFIX=str(tmp_path / "theirs"))["prefix"] == str(tmp_path / "theirs")
+
+
+def test_a_home_that_cannot_be_written_to_is_no_mistake(torch: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = started(torch, XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert (found["prefix"], found["writes"]) == (None, False)
