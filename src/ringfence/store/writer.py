@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -100,6 +101,7 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -107,6 +109,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _cpu_name() -> str:
     """The processor's name; platform.processor() is empty on most Linux machines."""
     try:
