@@ -101,6 +101,18 @@ def _commands_are_built_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _nothing_waits_for_the_disk() -> Iterator[None]:
+    """Only power loss would notice whether files that are about to be deleted reached the disk."""
+
+    def fsync(descriptor: int) -> None:
+        os.fstat(descriptor)  # one that is closed is still refused
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _plans_are_tried_once() -> Iterator[dict[str, Any]]:
     """On a CPU one plan is tried, once: measuring which is fastest took as long as what most tests do with it."""
     import torch

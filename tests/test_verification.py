@@ -316,7 +316,9 @@ def test_lanes_that_are_not_those_of_the_tree_are_found(tmp_path: Path) -> None:
     whole = {"main": {"name": "soft-2", "vote": "soft", "prefix": 2}}
     assert with_lanes(certified("default", "source"), tmp_path / "called", whole) == ["classifier.lanes"]
     certified(
-        rf.lanes("default", "default:1", votes="none", singles=True), "joint", procedure=rf.EnsembleAfterSmoothing()
+        rf.lanes("default", "default:1", votes="none", singles=True),
+        "joint",
+        procedure=rf.EnsembleAfterSmoothing(n0=10, n=50),
     )
     own = rf.Lanes([net, net], ("soft",), singles=True)  # a network of the program names its lanes itself
     certified(own, "own")

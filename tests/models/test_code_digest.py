@@ -190,3 +190,18 @@ def test_containers_that_hold_themselves_end() -> None:
     inside.append(inside)
     net.inside = inside  # type: ignore[assignment]
     assert model_digest(net, structured=True) == model_digest(net, structured=True)
+
+
+def test_a_file_that_was_changed_within_a_second_is_the_file_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes the bytecode it kept for it: the old network would be certified under the digest of the new one."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "nets.py"
+    text = NETS + "def build():\n    return Scaled()\n"
+    scores = []
+    for factor in (2, 3):
+        file.write_text(text.replace("* 2", f"* {factor}"))
+        os.utime(file, (1e9, 1e9))
+        scores.append(load_model(f"{file}:build").module(torch.ones(1, 4))[0, 0].item())
+    assert scores == [8.0, 12.0]

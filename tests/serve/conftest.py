@@ -50,7 +50,8 @@ def listen() -> Iterator[Callable[[Any], str]]:
     servers: list[tuple[Any, threading.Thread]] = []
 
     def start(app: Any) -> str:
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
+        # A stream that nobody reads any more would hold it up for a minute, at the very end.
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         servers.append((server, thread))
