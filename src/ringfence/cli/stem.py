@@ -1,12 +1,12 @@
 """A stem: a process that has imported what workers of a sweep need, and forks one whenever one is wanted.
 
 It is started before the sweep itself imports anything heavy, so that both import at the same time, and workers then
-begin at once. It never touches a device: CUDA does not survive a fork. Nor does it run anything: threads do not either.
+begin at once. It never touches a device: CUDA does not survive a fork. Nor does it run anything: threads do not either,
+and the few that NumPy and Arrow begin when they are imported they begin anew behind a fork, or do without.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import json
 import os
@@ -15,16 +15,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
+from ringfence.signals import leave
 from ringfence.surroundings import hear_interrupts, surroundings
 
-NEEDED = ("ringfence.cli", "ringfence.engines.into_folder", "ringfence.job_file", "pyarrow.parquet")
+NEEDED = ("ringfence.cli.sweep_commands", "ringfence.engines.into_folder", "ringfence.job_file", "pyarrow.parquet")
 """What every certification imports, and torch with it."""
 USEFUL = ("triton", "cupy")
 """What it needs on a GPU, where it is installed."""
@@ -50,12 +52,6 @@ class Offshoot:
             self._code = self._stem.code_of(self._pid)
             os.close(self._pidfd)
         return self._code
-
-    def poll(self) -> int | None:
-        """Its exit code, None while it runs."""
-        with suppress(subprocess.TimeoutExpired):
-            return self.wait(0)
-        return None
 
     def kill(self) -> None:
         """End it at once."""
@@ -86,7 +82,7 @@ class Stem:
         (theirs, told), (answers, mine) = os.pipe(), os.pipe()
         try:
             asked = {"folder": str(folder.resolve()), "environment": dict(environment)}
-            socket.send_fds(self._ours, [_line(asked)], [theirs, mine])
+            socket.send_fds(self._ours, [_message(asked)], [theirs, mine])
             text, received, _, _ = socket.recv_fds(self._ours, MESSAGE, 1)
             if not received:
                 raise ConnectionError("the stem has ended")
@@ -102,7 +98,7 @@ class Stem:
     def code_of(self, pid: int) -> int:
         """The exit code of a worker that has ended; 1 where the stem has ended too."""
         try:
-            self._ours.sendall(_line({"ended": pid}))
+            self._ours.sendall(_message({"ended": pid}))
             return int(json.loads(self._ours.recv(MESSAGE) or b'{"code": 1}')["code"])
         except OSError:
             return 1
@@ -114,32 +110,34 @@ class Stem:
         self._process.wait()
 
 
-def _line(told: dict[str, Any]) -> bytes:
-    return json.dumps(told).encode() + b"\n"
+def _message(told: dict[str, Any]) -> bytes:
+    return json.dumps(told).encode()
 
 
-def be_stem(asked: socket.socket, work: Callable[[], None]) -> None:
+def be_stem(asked: socket.socket) -> None:
     """Be the process: fork a worker for each request, until nobody asks any more."""
+    # Python 3.12 warns of the libraries' threads at each fork.
+    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     while True:
         text, given, _, _ = socket.recv_fds(asked, MESSAGE, 2)
         if not text:
             return
         told = json.loads(text)
         if "ended" in told:
-            asked.sendall(_line({"code": os.waitstatus_to_exitcode(os.waitpid(told["ended"], 0)[1])}))
+            asked.sendall(_message({"code": os.waitstatus_to_exitcode(os.waitpid(told["ended"], 0)[1])}))
             continue
         pid = os.fork()
         if pid == 0:
             asked.close()
-            _be_worker(told, given, work)
+            _be_worker(told, given)
         for one in given:
             os.close(one)
         pidfd = os.pidfd_open(pid)
-        socket.send_fds(asked, [_line({"pid": pid})], [pidfd])
+        socket.send_fds(asked, [_message({"pid": pid})], [pidfd])
         os.close(pidfd)
 
 
-def _be_worker(told: dict[str, Any], given: list[int], work: Callable[[], None]) -> None:
+def _be_worker(told: dict[str, Any], given: list[int]) -> None:
     """What is behind a fork: a worker like one that was started by itself, and never back into the stem."""
     code = 1
     try:
@@ -148,9 +146,11 @@ def _be_worker(told: dict[str, Any], given: list[int], work: Callable[[], None])
             os.dup2(one, place)
             os.close(one)
         os.environ.update(told["environment"])
+        from ringfence.cli.sweep_commands import PROGRAM, work
+
         if not may_fork():  # nothing is taken over, then
             os.chdir(told["folder"])
-            os.execv(sys.executable, [sys.executable, "-m", "ringfence.cli.sweep_commands"])
+            os.execv(sys.executable, PROGRAM)
         if threads := told["environment"].get("OMP_NUM_THREADS"):
             import torch
 
@@ -165,9 +165,7 @@ def _be_worker(told: dict[str, Any], given: list[int], work: Callable[[], None])
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(BaseException):
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
+            leave(code)
         os._exit(code)
 
 
@@ -186,9 +184,7 @@ def main() -> None:
     for name in (*NEEDED, *(one for one in USEFUL if find_spec(one))):
         with suppress(Exception):  # a worker that needs it says what is wrong
             import_module(name)
-    from ringfence.cli.sweep_commands import work
-
-    be_stem(asked, work)
+    be_stem(asked)
 
 
 if __name__ == "__main__":
