@@ -288,3 +288,17 @@ def test_pictures_of_inputs_stay_behind_if_asked_and_the_run_is_whole(
         sizes.append((run.path / "inputs.parquet").stat().st_size)
     assert sizes[1] < sizes[0]
     assert verify(made) == [], "what was packed is as it was"
+
+
+@pytest.mark.parametrize("damaged", ["config.json", "manifest.json", "inputs.parquet"])
+def test_a_damaged_run_travels_with_its_pictures(
+    damaged: str, sweep: Read, tmp_path: Path, fake_run: Callable[..., RunFolder]
+) -> None:
+    (job,) = sweep("certify: [{name: run}]").jobs
+    made = fake_run(job.work.path / job.out)
+    (made.path / damaged).write_bytes(b"nonsense")
+    before = {one.name: one.read_bytes() for one in made.path.glob("*.*")}
+    Packing([job], [job], tmp_path / "out", pictures=False).pack()
+    (there,) = sweep("certify: [{name: run}]", work=tmp_path / "there").jobs
+    assert unpack(tmp_path / "out", [there]) == []
+    assert {one.name: one.read_bytes() for one in (there.work.path / there.out).glob("*.*")} == before

@@ -7,7 +7,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import final
 
-from ringfence.errors import DataError
+from ringfence.errors import DataError, StoreError
 from ringfence.store import RunFolder
 from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, writing_errors
 from ringfence.store.manifest import INPUTS
@@ -185,7 +185,7 @@ def _snapshot(job: Job) -> Contents | None:
 
 
 def _without_pictures(job: Job, contents: Contents) -> Contents:
-    """The files of a run whose inputs have names and labels alone."""
+    """The files of a run whose inputs have names and labels alone; as they are where they cannot be read as a run."""
     run = f"{job.work.name}/{job.out.as_posix()}/"
     if f"{run}{INPUTS}" not in contents:
         return contents
@@ -195,7 +195,8 @@ def _without_pictures(job: Job, contents: Contents) -> Contents:
                 file = Path(place, name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(one)
-        RunFolder.open(Path(place, run)).drop_pictures()
+        with suppress(StoreError):  # of one damaged run the others must not suffer
+            RunFolder.open(Path(place, run)).drop_pictures()
         changed = {name: Path(place, name).read_bytes() for name in contents if Path(place, name).is_file()}
     return {**contents, **changed}
 
