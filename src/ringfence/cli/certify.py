@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
@@ -129,7 +128,7 @@ def certify_command(
         flags["procedure"] = {"name": name, **given_settings(ctx)}
         flags |= {"mechanisms": ctx.obj["mechanism"], "split_alpha": split_alpha or None}
         described = job_of(flags, job, wrong)
-        if wakes and sys.modules["torch"].cuda.is_available():
+        if wakes:
             wake_libraries()
         run_or_save(described, given, strict, unlocked, log)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -23,16 +22,20 @@ def wake_driver() -> None:
 
 @cache
 def wake_libraries() -> None:
-    """Have torch load cuDNN, and Triton look at itself, once torch is there."""
-    Thread(target=_convolve, name="ringfence-wake-convolutions").start()
-    Thread(target=_know_triton, name="ringfence-wake-triton").start()
+    """Have torch load cuDNN, and Triton look at itself, where torch has a GPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        Thread(target=_convolve, name="ringfence-wake-convolutions").start()
+        Thread(target=_know_triton, name="ringfence-wake-triton").start()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch work in one thread of the processor: the host's share of work on a GPU is small, and threads that wait
     for each other take longer, the more so where other processes work beside this one."""
-    torch = sys.modules["torch"]
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -66,11 +69,12 @@ def _first() -> tuple[Any, ctypes.c_int] | None:
 
 
 def _convolve() -> None:
-    torch = sys.modules["torch"]
+    import torch
+
     try:
         x = torch.zeros(16, 16, 3, 3, device="cuda")
         torch.nn.functional.conv2d(x, x)
-    except RuntimeError:  # without a GPU, or memory: the run tells
+    except RuntimeError:  # without memory, for example: the run tells
         return
 
 
