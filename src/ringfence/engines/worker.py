@@ -85,8 +85,8 @@ def drawing_kind(work: Work) -> str:
     if work.noise.law.lattice is not None:
         return "exact"
     device, family = pick_device(work.execution.device), work.noise.law.family
-    known = family if family in REFERENCES else next(iter(REFERENCES))
-    return f"{device.type}, {'kernel' if checked_kernel('ringfence.noise.kernel', device, known) else 'torch'}"
+    ours = family in REFERENCES and checked_kernel("ringfence.noise.kernel", device, family) is not None
+    return f"{device.type}, {'kernel' if ours else 'torch'}"
 
 
 @final
