@@ -157,7 +157,7 @@ def _read(
 
 
 def _planted(held: ExitStack, where: o.EngineOptions) -> Stem | None:
-    """What forks the workers of this machine, where processes can be forked and known by more than their number.
+    """What forks the workers of this machine, on Linux: elsewhere no descriptor tells one process from the next.
 
     Asked for before anything heavy is imported here, so that both import at the same time.
     """
