@@ -161,7 +161,16 @@ class Run:
     @cached_property
     def trainings(self) -> list[Training]:
         """What of the zoo stands behind it, in the order of its members, each once."""
-        found = re.findall(r"zoo:([^:,+\s)]+)|([\w.-]+)/final-\d", self.model)
+        return self._behind(self.model)
+
+    @cached_property
+    def selector(self) -> Training | None:
+        """What the network that selects was trained with; None where none does: ACES by entropy, and all other runs."""
+        select = str(self.config.ensemble.get("select", "entropy"))
+        return None if select == "entropy" else next(iter(self._behind(select)), Training(select, {}))
+
+    def _behind(self, model: str) -> list[Training]:
+        found = re.findall(r"zoo:([^:,+\s)]+)|([\w.-]+)/final-\d", model)
         names = dict.fromkeys(spec or f"{self.data}/{folder}" for spec, folder in found)
         return [read_training(self.zoo, name) for name in names]
 

@@ -80,6 +80,7 @@ def told(settings: dict[str, Any]) -> str:
         *([f"averaged weights {job.ema:g}"] if job.ema else []),
         *([f"in {job.accumulate} micro-batches"] if job.accumulate > 1 else []),
         *([f"starts from `{job.init}`"] if job.init else []),
+        *([f"for `{job.classifier}`"] if job.classifier else []),
         f"{job.precision}, {f'seed {job.seed}' if last == job.seed else f'seeds {job.seed} to {last}'}",
     ]
     return "; ".join(parts)

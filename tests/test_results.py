@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from hashlib import sha256
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -216,9 +216,12 @@ def test_what_the_documentation_says_of_drt_is_in_the_table(said: str) -> None:
 def test_what_the_documentation_says_of_aces_is_in_the_tables(said: str) -> None:
     assert "the larger theta, the smaller the natural accuracy and the larger the average radius, as published" in said
     page = (PAPERS / "horvath2022-aces" / "README.md").read_text(encoding="utf-8")
-    for kind in ("gaussian", "consistency"):
-        lines = page.split(f"\n{kind}, ResNet20, sigma 0.25:\n\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert "ACES at sigma .25, with a ResNet-20 and with a ResNet-110" in said
+    alone: dict[tuple[str, str], list[str]] = {}
+    for network, kind in product(("ResNet20", "ResNet110"), ("gaussian", "consistency")):
+        lines = page.split(f"\n{kind}, {network}, sigma 0.25:\n\n")[1].split("\n\n")[0].splitlines()[2:]
         rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
+        alone[network, kind] = [row[2] for row in rows if row[0].removeprefix("paper, ") == "1"]
         for start in ("", "paper, "):
             own = [row for row in rows if row[0].startswith("paper") == bool(start)]
             natural, acr = ([float(row[column]) for row in own] for column in (1, 2))
@@ -226,6 +229,21 @@ def test_what_the_documentation_says_of_aces_is_in_the_tables(said: str) -> None
             assert acr == sorted(acr)
             assert natural[0] > natural[-1]
             assert acr[0] < acr[-1]
+    (gaussian, its), (consistency, other) = alone["ResNet110", "gaussian"], alone["ResNet110", "consistency"]
+    reached = f"average radii of {gaussian} (Gaussian) and {consistency} (consistency), the paper's {its} and {other}"
+    assert reached in said
+
+
+def test_what_the_documentation_says_of_other_noise_is_in_the_table(said: str) -> None:
+    assert "noise levels .25, .5 and 1, a ResNet-110 trained with one of them has its largest average radius at" in said
+    crossed: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows_of("horvath2022-aces"):
+        if len(row) == 13 and "ResNet110" in row[0]:
+            crossed.setdefault((row[0].split(",")[0], row[1]), {})[row[2]] = float(row[4])
+    for who, level in product(("gaussian", "paper"), ("0.25", "0.5", "1")):
+        found = crossed[who, level]
+        assert found.keys() == {"0.25", "0.5", "1"}
+        assert max(found, key=found.__getitem__) == level
 
 
 def test_what_the_documentation_says_of_patches_is_in_the_table(said: str) -> None:
@@ -240,3 +258,11 @@ def test_what_the_documentation_says_of_patches_is_in_the_table(said: str) -> No
     assert any(mode[2] == base[2] for mode in modes), "the same draws"
     assert any(float(mode[3]) == pytest.approx(float(base[3]), rel=0.05) for mode in modes), "the same forwards"
     assert all(float(mode[4]) < float(base[4]) for mode in modes)
+    part = page.split("\n## images: model `zoo:cifar10/consistency-0.25:0`")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line[:2] == "| "]
+    base, *sound = [row for row in rows[1:] if "unsound" not in row[0]]
+    assert base[0] == "base"
+    names = {row[0].split("-")[0] for row in sound}
+    assert names >= {"k4", "k9", "k16", "random", "resize40", "resize48", "resized", "patch", "per"}
+    assert all(float(row[7]) < float(base[7]) for row in sound)
+    assert f"up to {max(float(row[6]) for row in sound) / float(base[6]):.0f} times its forwards" in said

@@ -1,6 +1,7 @@
 """Where the minutes of trainings come from: rows of results/benchmarks/gpu_training.json, times epochs and members.
 
-Rows that were measured with another objective say so by a factor; what stands in no row here is an estimate.
+Rows that were measured with another objective say so by a factor; what stands in no row here is an estimate. Labels
+that a network gives under noise take what as many draws of a certificate do, by results/benchmarks/gpu.json.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 from paper_tables import ROOT
 
 BENCHMARK = ROOT / "results" / "benchmarks" / "gpu_training.json"
+DRAWS = ROOT / "results" / "benchmarks" / "gpu.json"
+LABELLING = "ResNet-110, fused"
+"""The row of draws a second of networks that label."""
 TWO_COPIES = (
     "resnet110, consistency, m = 2: ours, 3 side by side",
     "resnet110, gaussian, m = 1, kernels by Triton: ours, 3 side by side",
@@ -22,18 +26,23 @@ TWO_COPIES = (
 
 @dataclass(frozen=True)
 class Source:
-    """Seconds an epoch and member of a row, times epochs and members, and a factor where another row gives one."""
+    """Seconds an epoch and member of a row, times epochs and members, and a factor where another row gives one.
+
+    labels: draws behind the labels, before the first epoch.
+    """
 
     row: str
     members: int = 1
     epochs: int = 150
     copies: bool = False
     times: float = 1.0
+    labels: int = 0
 
-    def minutes(self, seconds: dict[str, float]) -> float:
-        """Device minutes of one training."""
+    def minutes(self, seconds: dict[str, float], rate: float) -> float:
+        """Device minutes of one training, at so many draws a second."""
         factor = seconds[TWO_COPIES[0]] / seconds[TWO_COPIES[1]] if self.copies else 1.0
-        return seconds[self.row] * self.times * factor * self.epochs * self.members / 60
+        trained = seconds[self.row] * self.times * factor * self.epochs * self.members
+        return (trained + self.labels / rate) / 60
 
 
 GAUSSIAN = Source(TWO_COPIES[1])
@@ -61,6 +70,9 @@ SOURCES: dict[tuple[str, str], tuple[Source, ...]] = {
         Source(SMALL, members=3, copies=True),
         Source(SMALL, members=3, copies=True, times=2),
     ),
+    ("horvath2022-aces/aces.yaml", "select-{eta}-resnet110-0.25"): (
+        Source("resnet110, gaussian, m = 1: ours, alone", labels=50_000 * 1000),
+    ),
     ("yang2022-diversity/cifar10-drt.yaml", "gaussian-two-{sigma}"): (Source(SMALL, members=3, copies=True),),
     ("yang2022-diversity/cifar10-drt.yaml", "drt-full-{sigma}-{rho1}-{rho2}"): (DRT,),
 }
@@ -70,8 +82,16 @@ steps."""
 
 def derived(benchmark: Path = BENCHMARK) -> Iterator[tuple[str, str, float]]:
     """Sweep file, entry, minutes as the rows give them."""
-    table = json.loads(benchmark.read_text(encoding="utf-8"))["tables"][0]
-    name, each = table["columns"].index("step"), table["columns"].index("s an epoch and member")
-    seconds = {row[name]: float(row[each]) for row in table["rows"]}
+    seconds, rate = (
+        _column(benchmark, "step", "s an epoch and member"),
+        _column(DRAWS, "network", "engine/s")[LABELLING],
+    )
     for (file, entry), sources in SOURCES.items():
-        yield file, entry, sum(one.minutes(seconds) for one in sources) / len(sources)
+        yield file, entry, sum(one.minutes(seconds, rate) for one in sources) / len(sources)
+
+
+def _column(benchmark: Path, name: str, column: str) -> dict[str, float]:
+    """Row -> number, of the benchmark's first table."""
+    table = json.loads(benchmark.read_text(encoding="utf-8"))["tables"][0]
+    key, each = table["columns"].index(name), table["columns"].index(column)
+    return {row[key]: float(row[each].replace(",", "")) for row in table["rows"]}

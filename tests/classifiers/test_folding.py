@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import hardtanh
 
-from ringfence.classifiers import SoftVote, fold_batch_norm
+from ringfence.classifiers import Aces, NetworkSelector, SoftVote, fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.folding import _of_a_known_class
 from ringfence.classifiers.joining import Joined, _fits
@@ -41,6 +41,16 @@ def test_members_of_an_ensemble_are_folded_one_by_one() -> None:
     folded = fold_batch_norm(ensemble)
     assert norms(folded) == 0
     torch.testing.assert_close(folded(x), ensemble(x), rtol=1e-3, atol=1e-4)
+
+
+def test_the_network_that_selects_is_folded_too() -> None:
+    x = torch.randn(4, 3, 32, 32)
+    selector = NetworkSelector(nn.Sequential(trained_like(8), nn.Linear(10, 2)), [0.2, 0.5])
+    aces = Aces(trained_like(14), selector, trained_like(8)).eval()
+    folded = fold_batch_norm(aces)
+    assert norms(aces.select) > 0
+    assert norms(folded) == 0
+    torch.testing.assert_close(folded(x), aces(x), rtol=1e-3, atol=1e-4)
 
 
 def test_networks_that_differ_in_weights_alone_are_of_one_class() -> None:

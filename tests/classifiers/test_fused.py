@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
 from torch.nn.utils import parametrizations
 
-from ringfence.classifiers import KConsensus, Normalize, fused
+from ringfence.classifiers import Aces, EntropySelector, KConsensus, NetworkSelector, Normalize, fused
+from ringfence.classifiers.aces import Measured, Selector
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
 from ringfence.classifiers.fused import (
@@ -175,6 +176,30 @@ def test_only_networks_of_that_kind_are_fused() -> None:
     assert count_resnets(KConsensus([LeNet(), resnet(8), resnet(8)], 1)) == 2
     assert count_resnets(LeNet()) == 0
     assert count_resnets(nn.Sequential(resnet(8), nn.ReLU())) == 0  # it may rely on the parts of its own network
+
+
+class OfItsParts(Selector):
+    """A stranger's selector, which asks a network for more than scores."""
+
+    def __init__(self, net: ResNet) -> None:
+        super().__init__([0.5])
+        self.net = net
+
+    def measure(self, x: Tensor, scores: Tensor) -> Measured:
+        return Measured(self.net.conv1(x).flatten(1).mean(1).clamp(0, 1), 1)
+
+
+def test_the_network_that_selects_is_fused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert count_resnets(Aces(resnet(8), EntropySelector([0.5]), LeNet())) == 1
+    assert count_resnets(Aces(resnet(8), OfItsParts(resnet(8)), LeNet())) == 1
+    aces = Aces(resnet(14), NetworkSelector(Normalize(resnet(8, 2), [0.5], [0.5]), [0.5]), LeNet())
+    assert count_resnets(aces) == 2
+    monkeypatch.setattr(fused, "why_not", lambda device: None)
+    made = fuse_resnets(aces, CPU)
+    assert isinstance(made, Aces)
+    assert isinstance(made.select, NetworkSelector)
+    found = [one for one in (made.certify, made.select.net) if isinstance(one, FusedResNet)]
+    assert [(one.blocks, one.classes) for one in found] == [(2, 10), (1, 2)]
 
 
 def test_a_network_that_is_more_than_its_weights_is_not_fused() -> None:

@@ -18,7 +18,7 @@ from torch import nn
 from toys import Buckets
 
 import ringfence as rf
-from ringfence.classifiers import Aces, EntropySelector, KConsensus, Normalize, Scored, SoftVote, score
+from ringfence.classifiers import Aces, EntropySelector, KConsensus, NetworkSelector, Normalize, Scored, SoftVote, score
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import Shortcut
 from ringfence.classifiers.fused import rows_at_a_time, why_not
@@ -301,7 +301,8 @@ def test_compiled_plans_fuse_where_they_can() -> None:
     if (problem := why_not(device)) is not None:
         pytest.skip(problem)
     members = [resnet(8).eval() for _ in range(3)]
-    for classifier in (members[0], KConsensus(members, 2)):
+    aces = Aces(members[0], NetworkSelector(resnet(8, 2).eval(), [0.5]), members[1])
+    for classifier in (members[0], KConsensus(members, 2), aces):
         plan = fastest_plan(classifier, (3, 32, 32), 10, device, "bf16", compile=True)
         assert plan.fused
         assert classifier is members[0] or plan.batch // plan.parts % rows_at_a_time(device) == 0

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm
 
 import ringfence as rf
-from ringfence.classifiers import Denoised, Members, SoftVote
+from ringfence.classifiers import Aces, Denoised, Members, NetworkSelector, SoftVote
 from ringfence.errors import ClassifierError
 from ringfence.sampling import ForwardPlan, forward
 from ringfence.sampling.check import checked_forward
@@ -225,6 +225,15 @@ def test_a_form_that_is_not_the_network_gives_way_to_a_plainer_one_and_the_plan_
         votes(module, wanted)
     with pytest.raises(ClassifierError, match="form in the given plan"):
         checked_forward(module, wanted, CPU, 4, noisy, keep=True)
+
+
+def test_a_form_of_the_network_that_selects_is_compared_too() -> None:
+    torch.manual_seed(5)
+    selector = NetworkSelector(nn.Sequential(Freezes(), nn.Linear(4, 2)), [0.5])
+    found = checked_forward(Aces(network(), selector, network(1)).eval(), ForwardPlan(64, fold=True), CPU, 4, noisy)
+    assert not found.forward.plan.fold
+    (why,) = found.forward.plan.refused
+    assert re.match(r"fold: scores of \d+ in 64 rows are not the plain network's", why)
 
 
 class ErrsInTheMiddle(nn.Module):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import aces_page
 import pytest
 import smooth_reduce_page
 from aces_page import found as aces_runs
-from aces_page import grid
+from aces_page import grid, sections
 from diversity_page import ORDER, row_name
 from histograms import histogram
 from paper_runs import Run, Runs
@@ -127,3 +128,52 @@ def test_networks_at_other_noise_stand_beside_the_papers() -> None:
     assert lines[-3].split(" | ")[8] == f"{100 * alone.certified_accuracy[0.5]:.1f}"
     assert lines[-2].startswith("| *paper, smoothadv, ResNet110, table 15* | *0.25* | *0.25* | *74.0* | *0.546* |")
     assert grid([], numbers) == []
+
+
+def test_a_network_that_selects_has_tables_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tree says of its selector puts a run apart, and no name does."""
+    for name, select in {"a": "entropy", "b": "zoo:mnist/select-0.5-1.25:0"}.items():
+        tree = f"aces(certify=zoo:mnist/gaussian-0.5:0, core=default:1, select={select}, theta=0/0.5/1)"
+        words = [
+            "certify",
+            "--model",
+            tree,
+            "--sigma",
+            "0.25",
+            "--limit",
+            "2",
+            "--n0",
+            "10",
+            "--n",
+            "50",
+            "--batch",
+            "60",
+        ]
+        done = CliRunner().invoke(app, [*words, "--quiet", "--out", str(tmp_path / name)])
+        assert done.exit_code == 0, done.output
+    runs = Runs.under(tmp_path)
+    assert [run.name for run in aces_runs(runs, 50)] == ["a"]
+    assert [run.name for run in aces_runs(runs, 50, by_network=True)] == ["b"]
+    for name, value in {"DRAWS": 50, "DRAWS_OF_GRID": 51, "THETAS": (0.5,)}.items():
+        monkeypatch.setattr(aces_page, name, value)
+    page = "\n".join(sections(runs))
+    eighth, fourteenth = (page.split(f"## Table {number}")[1].split("\n## ")[0] for number in (8, 14))
+    for part, networks, paper in (
+        (eighth, "gaussian, LeNet, sigma 0.25:", "| *paper, 0.5* | *85.4* | *0.397* |"),
+        (
+            fourteenth,
+            "eta 0.5, a LeNet selects for gaussian, LeNet, sigma 0.25:",
+            "| *paper, 0.5* | *77.8* | *0.422* |",
+        ),
+    ):
+        lines = part.splitlines()
+        assert [line for line in lines if line.endswith(", sigma 0.25:")] == [networks]
+        assert len([line for line in lines if line.startswith("| 0.5 |")]) == 1
+        (there,) = [line for line in lines if line.startswith("| *paper")]
+        assert there.startswith(paper)
+    assert "- `mnist/select-0.5-1.25`: 1 lenet; select (base gaussian (copies 2), eta 0.5, n 100); " in page
+    assert "for `default`" in page
+    monkeypatch.setattr(aces_page, "DRAWS_OF_GRID", 50)
+    monkeypatch.setattr(aces_page, "DRAWS", 51)
+    lines = "\n".join(sections(runs)).split("## Tables 15 and 16")[1].split("\n## ")[0].splitlines()
+    assert len([line for line in lines if line.startswith("| gaussian, LeNet |")]) == 1, "entropy's alone"

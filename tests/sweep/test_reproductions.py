@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ringfence.cli.sweep_commands import SweepCommands, job_of
 from ringfence.sweep import read_sweep
+from ringfence.training import TrainingJob
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEPS = sorted([*ROOT.glob("reproduce/*/*.yaml"), *ROOT.glob("examples/*.yaml")])
-NESTEROV = {"cifar10", "mnist-lenet5", "drt"}
+NESTEROV = {"aces", "cifar10", "mnist-lenet5", "drt"}
 """Files whose trainings all have Nesterov's momentum, and say so; others have the plain one, as most sources do."""
 
 
@@ -36,6 +39,18 @@ def test_the_program_takes_every_job(file: Path, tiny: bool) -> None:
     assert all(set(job.needs) <= makers for job in found.jobs)
     used = [job for job in found.jobs if job.command != "train" and "zoo" in " ".join(job.words[:-1])]
     assert all(job.needs or found.given for job in used)
+
+
+def test_networks_that_select_are_trained_as_those_that_certify() -> None:
+    """Horvath et al. 2022, ACES, appendix D.3.2: the same architecture and the same training method."""
+    found = read_sweep(ROOT / "reproduce" / "horvath2022-aces" / "aces.yaml", SweepCommands(), zoos=[ROOT / "zoo"])
+    jobs = [job_of(job.words).job for job in found.jobs if job.command == "train"]
+    assert [(job.objective.eta, job.objective.n) for job in jobs] == [(0.5, 1000), (0.95, 1000)]
+    for job in jobs:
+        settings = (ROOT / "zoo" / job.classifier.split(":")[1] / "config.json").read_text(encoding="utf-8")
+        certifies = TrainingJob.of(json.loads(settings))
+        assert job.objective.base == certifies.objective
+        assert replace(job, objective=certifies.objective, classifier=None) == certifies
 
 
 def test_the_example_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:

@@ -16,10 +16,13 @@ from toys import draws_of
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import LoadedModel
 from ringfence.noise import Gaussian
-from ringfence.training import DeviceData
+from ringfence.sampling import ForwardPlan
+from ringfence.sampling.plan import Precision
+from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.answers import ANSWERS_FILE, LABELLING_STAGE, UNKNOWN, Answers
 from ringfence.training.objectives import Catrs, Select
 from ringfence.training.objectives.base import Questions
+from ringfence.training.run import TrainingRun
 
 SIGMA, CPU = 0.2, torch.device("cpu")
 
@@ -53,9 +56,10 @@ def answers(
     n: int = 250,
     seed: int = 4,
     classes: int | None = 2,
+    precision: Precision = "fp32",
 ) -> Answers:
     classifier = LoadedModel(net or Bright(), classes, "bright", "bright")
-    return Answers(classifier, data or images(), Questions(sigma, n), folder, seed)
+    return Answers(classifier, data or images(), Questions(sigma, n), folder, seed, precision=precision)
 
 
 def hits(found: Answers, data: DeviceData | None = None) -> list[int]:
@@ -148,8 +152,31 @@ def test_counts_of_something_else_are_not_used(tmp_path: Path) -> None:
     other.y[0] = 0
     for changed in (answers(tmp_path, sigma=0.3), answers(tmp_path, n=100), answers(tmp_path, seed=5)):
         assert changed.done == 0
+    assert answers(tmp_path, precision="bf16").done == 0
     assert answers(tmp_path, data=other).done == 0
     assert answers(tmp_path, data=images(30)).done == 0
+
+
+@pytest.mark.parametrize(("precision", "compile"), [("fp32", False), ("bf16", True)])
+def test_labels_are_counted_as_the_training_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision, compile: bool
+) -> None:
+    """A selector of CIFAR-10 asks fifty million times: in half precision, as one kernel, or for ages."""
+    asked = []
+
+    def chosen(*given: object) -> ForwardPlan:
+        asked.append(given[-2:])
+        return ForwardPlan(100)
+
+    monkeypatch.setattr("ringfence.training.answers.fastest_plan", chosen)
+    job = TrainingJob(Select(n=20), members=("lenet",), data="default", classifier="default")
+    run = TrainingRun(replace(job, precision=precision, compile=compile), tmp_path, "cpu")
+    digits = DeviceData(torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2]), 10)
+    found = run.answers(digits)
+    assert found is not None
+    found.count(CPU)
+    assert asked == [(precision, compile)]
+    assert (found.votes.sum(1) == 20).all()
 
 
 def test_what_cannot_be_labelled_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
+from ringfence.classifiers.base import Classifier, Composed, Scored, kinds_of, score
 from ringfence.classifiers.kinds import Kinds, as_logits, log_probabilities, probabilities
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.record import Lane
@@ -57,7 +57,7 @@ class EntropySelector(Selector):
 
 
 @final
-class NetworkSelector(Selector):
+class NetworkSelector(Selector, Composed):
     """A network with two outputs (core, certify); the value is the probability of the core output."""
 
     def __init__(self, net: nn.Module, thetas: float | Sequence[float]) -> None:

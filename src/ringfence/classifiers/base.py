@@ -32,7 +32,11 @@ class Scored(NamedTuple):
     work: Tensor | int
 
 
-class Classifier(nn.Module, ABC):
+class Composed(nn.Module):
+    """What asks the networks inside it for their scores alone: another form of one that has the same ones will do."""
+
+
+class Classifier(Composed, ABC):
     """What wraps networks: subclasses are final and write ``score``; calling one gives the scores alone."""
 
     @abstractmethod
@@ -125,7 +129,7 @@ def with_networks(module: nn.Module, change: Callable[[nn.Module], nn.Module | N
     def changed(part: nn.Module) -> nn.Module:
         if (found := change(part)) is not None:
             return found
-        if isinstance(part, Classifier | nn.ModuleList):
+        if isinstance(part, Composed | nn.ModuleList):
             for name, child in part.named_children():
                 setattr(part, name, changed(child))
         return part

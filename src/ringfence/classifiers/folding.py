@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node, Proxy, Tracer
 from torch.fx.proxy import TraceError
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
+from ringfence.classifiers.base import Composed, runs_its_code_alone, with_networks
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -32,7 +32,7 @@ def fold_batch_norm(module: nn.Module, joined: bool = False) -> nn.Module:
 
 
 def _folded(module: nn.Module, joined: bool) -> nn.Module | None:
-    composed = isinstance(module, Classifier | nn.ModuleList)
+    composed = isinstance(module, Composed | nn.ModuleList)
     if composed or not any(isinstance(part, NORMS) for part in module.modules()) or not runs_its_code_alone(module):
         return None
     try:

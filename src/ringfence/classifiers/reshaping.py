@@ -11,7 +11,7 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from ringfence.classifiers.base import Classifier, runs_its_code_alone, with_networks
+from ringfence.classifiers.base import Composed, runs_its_code_alone, with_networks
 
 FEW = 4
 """Channels of an input for which cuDNN pads: four times as many are a multiple of its sixteen, or nearly."""
@@ -80,7 +80,7 @@ def reshaped(module: nn.Module) -> nn.Module:
     """A copy in which convolutions that cut their input into patches are products, and others of few channels wider."""
 
     def changed(part: nn.Module) -> nn.Module | None:
-        if isinstance(part, Classifier | nn.ModuleList) or not runs_its_code_alone(part):
+        if isinstance(part, Composed | nn.ModuleList) or not runs_its_code_alone(part):
             return None
         for name, child in list(part.named_modules()):
             if type(child) is nn.Conv2d and name and (form := _form_of(child)):

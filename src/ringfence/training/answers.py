@@ -25,7 +25,7 @@ from ringfence.models import LoadedModel
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.sampling import Finished
 from ringfence.sampling.forward import on_device
-from ringfence.sampling.plan import ForwardPlan
+from ringfence.sampling.plan import ForwardPlan, Precision
 from ringfence.sampling.probe import count_classes, fastest_plan
 from ringfence.sampling.readout import Votes
 from ringfence.sampling.sampler import Sampler
@@ -59,6 +59,8 @@ class Answers:
         folder: Path,
         seed: int = 0,
         family: str = Gaussian.name,
+        precision: Precision = "fp32",
+        compile: bool = False,
     ) -> None:
         classes, top = _classes(classifier, data), int(data.y.max())
         if questions.every_class and classes != data.num_classes:
@@ -66,9 +68,9 @@ class Answers:
         if classes <= top:
             _refuse(f"{classes} classes and the label {top}")
         self._classifier, self._data, self._questions, self._seed = classifier, data, questions, seed
-        self._family = family
+        self._family, self._precision, self._compile = family, precision, compile
         self._path, self._classes = folder / ANSWERS_FILE, classes
-        self._key = _identity(classifier, data, questions, seed, family)
+        self._key = _identity(classifier, data, questions, seed, family, precision)
         self.votes: IntArray = self._stored()
 
     @property
@@ -85,7 +87,15 @@ class Answers:
         inputs = ((at, self._data.x[at]) for at in todo)
         noise, draws = noise_with(self._family, self._questions.sigma), self._questions.draws
         counts = vote_counts(
-            self._classifier.at_input, inputs, noise, draws, stage=LABELLING_STAGE, seed=self._seed, device=device
+            self._classifier.at_input,
+            inputs,
+            noise,
+            draws,
+            stage=LABELLING_STAGE,
+            seed=self._seed,
+            device=device,
+            precision=self._precision,
+            compile=self._compile,
         )
         try:
             for number, (at, votes) in enumerate(counts, start=1):
@@ -129,10 +139,13 @@ def _refuse(received: str) -> NoReturn:
     raise ArgumentError("classifier", "must have the data's classes", received, "Use the network for this data.")
 
 
-def _identity(classifier: LoadedModel, data: DeviceData, questions: Questions, seed: int, family: str) -> str:
+def _identity(
+    classifier: LoadedModel, data: DeviceData, questions: Questions, seed: int, family: str, precision: Precision
+) -> str:
     """What the counts depend on, in one word."""
     about = f"{classifier.digest}|{questions.sigma!r}|{questions.draws}|{seed}|{tuple(data.x.shape)}"
     about += "" if family == Gaussian.name else f"|{family}"
+    about += "" if precision == "fp32" else f"|{precision}"
     digest = blake2b(about.encode(), digest_size=16)
     for part in (data.x, data.y):
         digest.update(part.cpu().contiguous().numpy().data)
@@ -149,11 +162,14 @@ def vote_counts(
     seed: int = 0,
     device: torch.device | None = None,
     plan: ForwardPlan | None = None,
+    precision: Precision = "fp32",
+    compile: bool = False,
 ) -> Iterator[tuple[int, IntArray]]:
     """(id, votes (lanes, K+1)) of every input as it is complete; the last cell counts invalid scores.
 
     inputs: ids and tensors (*shape), all of one shape. stage: the stream of the draws, negative, so that what is
-    counted here never takes part in a certificate, whose stages count from 0.
+    counted here never takes part in a certificate, whose stages count from 0. precision, compile: of a plan that is
+    not given.
     """
     if draws < 1:
         raise ArgumentError("draws", "must be at least 1", draws, "Usual values are 10 to 1000.")
@@ -165,7 +181,7 @@ def vote_counts(
     classifier = on_device(classifier, device)
     classes = count_classes(classifier, first[1], device)
     keep = plan is not None
-    plan = plan or fastest_plan(classifier, shape, classes, device)
+    plan = plan or fastest_plan(classifier, shape, classes, device, precision, compile)
     engine = Sampler(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
     ids: dict[int, int] = {}
 

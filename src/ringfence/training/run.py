@@ -116,7 +116,8 @@ class TrainingRun:
         asked = self.job.objective.questions(self.job.sigma)
         if asked is None:
             return None
-        return Answers(load_model(self.job.classifier or ""), data, asked, self.out, self.job.seed, self.job.noise)
+        job, classifier = self.job, load_model(self.job.classifier or "")
+        return Answers(classifier, data, asked, self.out, job.seed, job.noise, job.precision, job.compile)
 
     def labelled_data(self) -> DeviceData:
         """Its data with the labels that its objective wants; answers that are not known yet are counted."""

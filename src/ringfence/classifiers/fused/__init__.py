@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from ringfence.classifiers.architectures.resnet import Block, PadShortcut, ResNet
-from ringfence.classifiers.base import Classifier, has_hooks, runs_its_code_alone, with_networks
+from ringfence.classifiers.base import Composed, has_hooks, runs_its_code_alone, with_networks
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError
 
@@ -237,7 +237,7 @@ def count_resnets(module: nn.Module) -> int:
     """How many networks there are to fuse: a ResNet that is part of another network is none."""
     if _fusable(module):
         return 1
-    composed = isinstance(module, Classifier | nn.ModuleList)
+    composed = isinstance(module, Composed | nn.ModuleList)
     return sum(count_resnets(part) for part in module.children()) if composed else 0
 
 
