@@ -2,12 +2,14 @@
 
 from ringfence.bytecode import keep_bytecode
 from ringfence.signals import leave, leave_at_once_when_stopped
+from ringfence.sources import read_sources
 
 
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
     leave_at_once_when_stopped()
     keep_bytecode()
+    read_sources()
     from ringfence.cli import main as command_line
 
     try:

@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
+from ringfence.sources import read_sources
 from ringfence.surroundings import hear_interrupts, surroundings
 
 NEEDED = ("ringfence.cli", "ringfence.engines.into_folder", "ringfence.job_file", "pyarrow.parquet")
@@ -150,13 +151,12 @@ def _be_worker(told: dict[str, Any], given: list[int], work: Callable[[], None])
         os.environ.update(told["environment"])
         if not may_fork():  # nothing is taken over, then
             os.chdir(told["folder"])
-            os.execv(sys.executable, [sys.executable, "-m", "ringfence.cli.sweep_commands"])
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "ringfence.cli.sweep_commands"])
         if threads := told["environment"].get("OMP_NUM_THREADS"):
             import torch
 
             torch.set_num_threads(int(threads))
         os.chdir(told["folder"])
-        sys.path.insert(0, told["folder"])
         work()
         code = 0
     except SystemExit as left:
@@ -183,6 +183,7 @@ def may_fork() -> bool:
 def main() -> None:
     """Import what workers need, then fork them."""
     asked = socket.socket(fileno=int(sys.argv[1]))
+    read_sources()
     for name in (*NEEDED, *(one for one in USEFUL if find_spec(one))):
         with suppress(Exception):  # a worker that needs it says what is wrong
             import_module(name)
