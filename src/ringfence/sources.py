@@ -64,6 +64,12 @@ def keep_since(before: set[str]) -> None:
     _stays.update(sys.modules.keys() - before)
 
 
+def have_run() -> bool:
+    """Whether code of users, plugins among it, was imported."""
+    loaders = (getattr(getattr(one, "__spec__", None), "loader", None) for one in list(sys.modules.values()))
+    return bool(_stays) or any(isinstance(one, AsItIs) for one in loaders)
+
+
 def _finder(place: str) -> FileFinder:
     if not os.path.isdir(place) or _in_library(place):
         raise ImportError("left to Python", path=place)

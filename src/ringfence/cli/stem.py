@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import select
@@ -92,6 +93,7 @@ class Stem:
             if not received:
                 raise ConnectionError("the stem has ended")
         except BaseException:
+            self._ours.close()  # its answer may still come, and must not be taken for that to another question
             os.close(told)
             os.close(answers)
             raise
@@ -165,6 +167,7 @@ def _be_worker(told: dict[str, Any], given: list[int], work: Callable[[], None])
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(BaseException):
+            gc.collect()  # closes files that modules of users left open
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
