@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import ringfence
+from ringfence import bytecode
 
 PROGRAM = """
 import json, os, sys
@@ -86,3 +88,30 @@ def test_a_home_that_cannot_be_written_to_is_no_mistake(torch: Path, tmp_path: P
     (tmp_path / "file").write_text("")
     found = started(torch, XDG_CACHE_HOME=str(tmp_path / "file"))
     assert (found["prefix"], found["writes"]) == (None, False)
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(torch: Path, tmp_path: Path) -> None:
+    folder = Path(started(torch)["prefix"])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    assert started(torch)["prefix"] is None
+    folder.rename(tmp_path / "theirs")
+    (tmp_path / "theirs").chmod(0o700)
+    folder.symlink_to(tmp_path / "theirs")
+    assert started(torch)["prefix"] is None
+
+
+def test_a_folder_that_somebody_else_made_is_not_used(torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(started(torch)["prefix"])
+    monkeypatch.setattr(bytecode, "_user", lambda: folder.stat().st_uid)
+    assert bytecode._is_mine(folder)
+    theirs = SimpleNamespace(st_mode=folder.stat().st_mode, st_uid=folder.stat().st_uid + 1)
+    monkeypatch.setattr(Path, "lstat", lambda path: theirs)
+    assert not bytecode._is_mine(folder)
+
+
+def test_a_relative_folder_is_the_same_for_children_elsewhere(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Path(started(torch, RINGFENCE_BYTECODE="mine")["children"]).parent == tmp_path / "mine"

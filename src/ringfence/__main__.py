@@ -2,21 +2,24 @@
 
 from ringfence.bytecode import keep_bytecode
 from ringfence.signals import leave, leave_at_once_when_stopped
+from ringfence.sources import have_run, read_sources
 
 
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
     leave_at_once_when_stopped()
     keep_bytecode()
+    read_sources()
     from ringfence.cli import main as command_line
 
     try:
         command_line()
     except SystemExit as over:
-        if over.code is None or isinstance(over.code, int):
+        if not have_run() and (over.code is None or isinstance(over.code, int)):
             leave(over.code or 0)
         raise
-    leave(0)
+    if not have_run():  # whose files may still be open: Python closes them
+        leave(0)
 
 
 if __name__ == "__main__":

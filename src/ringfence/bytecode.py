@@ -7,6 +7,7 @@ heavy is imported here.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from hashlib import blake2b
 from importlib.util import cache_from_source, find_spec
@@ -25,7 +26,10 @@ def keep_bytecode() -> None:
         return
     try:
         folder = _folder(torch)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not _is_mine(folder):
+            return
     except (OSError, RuntimeError):  # a home that cannot be written to, or none at all
         return
     sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
@@ -40,10 +44,21 @@ def _source(library: str) -> Path | None:
 
 
 def _folder(torch: Path) -> Path:
-    """One for every set of installed libraries: Python tells sources apart by their time and size alone, which builds
-    of images may level."""
+    """One for every user and set of installed libraries: Python tells sources apart by their time and size alone, which
+    builds of images may level. Processes in other folders must find it, too."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfence" / "bytecode"
     there = [entry for place in sys.path if os.path.isdir(place) for entry in os.listdir(place)]
     installed = sorted(entry for entry in there if entry.endswith((".dist-info", ".egg-info")))
     told = "\n".join([sys.version, str(torch), (torch.parent / "version.py").read_text("utf-8"), *installed])
-    return Path(os.environ.get(FOLDER) or caches) / blake2b(told.encode(), digest_size=8).hexdigest()
+    place = Path(os.environ.get(FOLDER) or caches).absolute()
+    return place / blake2b(f"{_user()}\n{told}".encode(), digest_size=8).hexdigest()
+
+
+def _is_mine(folder: Path) -> bool:
+    """Whether nobody else can put bytecode there, which would run here: a cache may lie where all may write."""
+    told = folder.lstat()
+    return stat.S_ISDIR(told.st_mode) and told.st_uid in (_user(), 0) and not told.st_mode & 0o022
+
+
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else 0

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, Final, TypeVar, final
 
 from ringfence.errors import ArgumentError, RingfenceError
+from ringfence.sources import AsItIs, keep_since
 
 Part = TypeVar("Part")
 
@@ -121,6 +121,7 @@ def _declared(path: tuple[str, ...]) -> tuple[str, ...]:
 @cache
 def _imported(name: str) -> None:
     """Import once; whatever goes wrong is told as a mistake of the plugin."""
+    before = set(sys.modules)
     try:
         if name.endswith(".py"):
             import_file(Path(name), "ringfence_plugin")
@@ -133,22 +134,13 @@ def _imported(name: str) -> None:
         raise ArgumentError(
             "plugin", "must be a file.py or a module that can be imported", told, "Correct it."
         ) from error
-
-
-@final
-class _AsItIs(SourceFileLoader):
-    """What a file holds now: kept bytecode passes for it where it was changed within a second to the same length."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        """Compiled anew."""
-        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
-        return code
+    keep_since(before)
 
 
 def import_file(path: Path, prefix: str) -> ModuleType:
     """The module that a file is, known to Python by the prefix and the file's name."""
     name = f"{prefix}_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path, loader=_AsItIs(name, str(path)))
+    found = importlib.util.spec_from_file_location(name, path, loader=AsItIs(name, str(path)))
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +43,10 @@ def test_commands_end_as_before(words: list[str], code: int, told: str) -> None:
     done = ran("-m", "ringfence", *words)
     assert done.returncode == code
     assert told in done.stdout + done.stderr
+
+
+def test_files_that_users_code_left_open_are_whole(tmp_path: Path) -> None:
+    (tmp_path / "left_open.py").write_text(f"file = open({str(tmp_path / 'file')!r}, 'w')\nfile.write('all of it')\n")
+    done = ran("-m", "ringfence", "--plugin", str(tmp_path / "left_open.py"), "info", str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert (tmp_path / "file").read_text() == "all of it"

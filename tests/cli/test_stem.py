@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -78,6 +79,35 @@ def test_without_a_stem_workers_start_by_themselves(tmp_path: Path) -> None:
     assert ran(worker, tmp_path, "--no-such-option") == 2
     assert isinstance(worker._process, subprocess.Popen)
     worker.end()
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    mine = Stem()
+    worker = Worker(PROGRAM, 1, mine)
+    assert ran(worker, tmp_path, "--no-such-option") == 2
+    with monkeypatch.context() as changed:
+        changed.setattr(socket, "recv_fds", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            mine.worker(tmp_path, {})
+    assert worker.end() == 1, "nobody knows how it ended"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        mine.worker(tmp_path, {})
+    mine.close()
+
+
+def test_files_that_a_network_left_open_are_whole(stem: Stem, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "file = open('file', 'w')\nfile.write('all of it')\ndef make(): raise ValueError\n"
+    )
+    worker = Worker(PROGRAM, 1, stem)
+    assert ran(worker, tmp_path, "--model", "net.py:make", "--out", "run") != 0
+    worker.end()
+    assert (tmp_path / "file").read_text() == "all of it"
 
 
 def test_they_find_what_others_find(stem: Stem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from ringfence.errors import DataError
 from ringfence.store import RunFolder
+from ringfence.store.guarded import Guarded
+from ringfence.store.manifest import ABSENT, SEAL, Entry, digest_of
 from ringfence.sweep import Job, Limits, Packing, Sweep, SweepFolder, packing, unpack
 from ringfence.verification import verify
 
@@ -143,6 +145,46 @@ def test_archives_that_are_none_are_refused(sweep: Read, tmp_path: Path) -> None
     with pytest.raises(DataError, match="Copy it anew"):
         unpack(tmp_path, jobs)
     assert not (tmp_path / "escaped").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sweep/here/net.py", "sweep/data/a.npz", "sweep/jobs/../here/net.py", "sweep/jobs", "sweep/zoo/z/../../here/n"],
+)
+def test_archives_change_nothing_but_what_jobs_make(sweep: Read, tmp_path: Path, name: str) -> None:
+    """Links of a work folder lead to the user's code and data."""
+    jobs = sweep(SWEEP).jobs
+    for link in ("here", "data"):
+        put(tmp_path / "own" / link / "kept")
+        jobs[0].work.path.mkdir(exist_ok=True)
+        (jobs[0].work.path / link).symlink_to(tmp_path / "own" / link)
+    (tmp_path / "out").mkdir()
+    with tarfile.open(tmp_path / "out" / "work-1.tgz", "w:gz") as tar:
+        tar.add(put(tmp_path / "file"), arcname=name)
+    with pytest.raises(DataError, match="which no job makes"):
+        unpack(tmp_path / "out", jobs)
+    assert {one.name for one in (tmp_path / "own").rglob("*")} == {"here", "data", "kept"}
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [("zoo/a", ".."), ("jobs/a", "."), ("jobs/a.log", "../b.log"), ("jobs/a.log", ".."), ("runs/a", "b.log")],
+)
+def test_links_in_archives_lead_to_logs_alone(sweep: Read, tmp_path: Path, name: str, to: str) -> None:
+    with tarfile.open(tmp_path / "work-1.tgz", "w:gz") as tar:
+        entry = tarfile.TarInfo(f"sweep/{name}")
+        entry.type, entry.linkname = tarfile.SYMTYPE, to
+        tar.addfile(entry)
+    with pytest.raises(DataError, match="which no job makes"):
+        unpack(tmp_path, sweep(SWEEP).jobs)
+
+
+@pytest.mark.parametrize("told", ["null", "3", "[1]", '{"sweep/jobs/train-two.json": "x"}', "[" * 100_000, "{"])
+def test_archives_with_nonsense_in_their_header_are_refused(sweep: Read, tmp_path: Path, told: str) -> None:
+    with tarfile.open(tmp_path / "work-1.tgz", "w:gz", pax_headers={packing.COUNTS: told}) as tar:
+        tar.add(put(tmp_path / "file"), arcname="sweep/zoo/z/two/config.json")
+    with pytest.raises(DataError, match="Copy it anew"):
+        unpack(tmp_path, sweep(SWEEP).jobs)
 
 
 def test_what_finds_no_room_is_told_and_what_is_done_goes_first(sweep: Read, tmp_path: Path) -> None:
@@ -297,6 +339,37 @@ def test_a_damaged_run_travels_with_its_pictures(
     (job,) = sweep("certify: [{name: run}]").jobs
     made = fake_run(job.work.path / job.out)
     (made.path / damaged).write_bytes(b"nonsense")
+    before = {one.name: one.read_bytes() for one in made.path.glob("*.*")}
+    Packing([job], [job], tmp_path / "out", pictures=False).pack()
+    (there,) = sweep("certify: [{name: run}]", work=tmp_path / "there").jobs
+    assert unpack(tmp_path / "out", [there]) == []
+    assert {one.name: one.read_bytes() for one in (there.work.path / there.out).glob("*.*")} == before
+
+
+def test_what_a_kill_left_does_not_travel_without_the_manifest_that_knows_it(
+    sweep: Read, tmp_path: Path, fake_run: Callable[..., RunFolder]
+) -> None:
+    """A run may be packed while its parts are being put together."""
+    (job,) = sweep("certify: [{name: run}]").jobs
+    run = fake_run(job.work.path / job.out)
+    content = (run.path / "parts" / "part-000000.parquet").read_bytes()
+    files = Guarded(run.path)
+    name = files._next(files.manifest())
+    files.manifest().with_file(name, Entry(blake2b=digest_of(content), earlier=ABSENT)).save(run.path)
+    files._create(name, content)
+    assert verify(run) == []
+    (job.work.path / "jobs").mkdir()
+    job.work.end(job, 1.0)
+    Packing([job], [job], tmp_path / "out", pictures=False).pack()
+    (there,) = sweep("certify: [{name: run}]", work=tmp_path / "there").jobs
+    assert unpack(tmp_path / "out", [there]) == []
+    assert verify(RunFolder.open(there.work.path / there.out)) == []
+
+
+def test_a_sealed_run_travels_as_it_was_sealed(sweep: Read, tmp_path: Path, fake_run: Callable[..., RunFolder]) -> None:
+    (job,) = sweep("certify: [{name: run}]").jobs
+    made = fake_run(job.work.path / job.out)
+    (made.path / SEAL).write_text("{}")
     before = {one.name: one.read_bytes() for one in made.path.glob("*.*")}
     Packing([job], [job], tmp_path / "out", pictures=False).pack()
     (there,) = sweep("certify: [{name: run}]", work=tmp_path / "there").jobs

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, final
 
 from ringfence.signals import leave
+from ringfence.sources import flush_files, read_sources
 from ringfence.surroundings import hear_interrupts, surroundings
 
 NEEDED = ("ringfence.cli.sweep_commands", "ringfence.engines.into_folder", "ringfence.job_file", "pyarrow.parquet")
@@ -87,6 +88,7 @@ class Stem:
             if not received:
                 raise ConnectionError("the stem has ended")
         except BaseException:
+            self._ours.close()  # its answer may still come, and must not be taken for that to another question
             os.close(told)
             os.close(answers)
             raise
@@ -156,7 +158,6 @@ def _be_worker(told: dict[str, Any], given: list[int]) -> None:
 
             torch.set_num_threads(int(threads))
         os.chdir(told["folder"])
-        sys.path.insert(0, told["folder"])
         work()
         code = 0
     except SystemExit as left:
@@ -165,6 +166,7 @@ def _be_worker(told: dict[str, Any], given: list[int]) -> None:
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(BaseException):
+            flush_files()
             leave(code)
         os._exit(code)
 
@@ -181,6 +183,7 @@ def may_fork() -> bool:
 def main() -> None:
     """Import what workers need, then fork them."""
     asked = socket.socket(fileno=int(sys.argv[1]))
+    read_sources()
     for name in (*NEEDED, *(one for one in USEFUL if find_spec(one))):
         with suppress(Exception):  # a worker that needs it says what is wrong
             import_module(name)

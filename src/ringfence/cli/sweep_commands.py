@@ -15,12 +15,13 @@ import typer
 from ringfence.cli.console import INTERRUPTED, TERMINATED, friendly, only_checked
 from ringfence.cli.progress import show_training
 from ringfence.errors import ArgumentError
+from ringfence.sources import flush_files, forget_sources, read_sources
 from ringfence.sweep.job import Checked
 from ringfence.sweep.worker import answer_work
 
 ClickException: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What a wrong command line raises: of the click that typer uses, which may be its own."""
-PROGRAM = (sys.executable, "-m", "ringfence.cli.sweep_commands")
+PROGRAM = (sys.executable, "-P", "-m", "ringfence.cli.sweep_commands")
 BEGINS = {"train": 1.0, "certify": 0.25}
 """Minutes of a GPU before the first step of a command that is compiled or recorded."""
 SUMMARY = "summary.json"
@@ -59,6 +60,8 @@ def run(commands: list[list[str]]) -> int:
     finally:
         if (compiler := sys.modules.get("torch._dynamo")) is not None:
             compiler.reset()  # what one command compiled would be tried, and refused, by all that follow
+        flush_files()
+        forget_sources()
 
 
 def train_together(commands: list[list[str]]) -> int:
@@ -172,6 +175,7 @@ def _options(command: str) -> dict[str, Any]:
 
 def work() -> None:
     """Be a worker."""
+    read_sources()
     answer_work(answered, (INTERRUPTED, TERMINATED))
 
 

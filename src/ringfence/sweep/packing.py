@@ -18,7 +18,7 @@ from typing import final
 from ringfence.errors import DataError, StoreError
 from ringfence.store import RunFolder
 from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, writing_errors
-from ringfence.store.manifest import INPUTS
+from ringfence.store.manifest import INPUTS, SEAL
 from ringfence.sweep.job import MARKS, Job, done_elsewhere
 
 ENTRY = 1536
@@ -31,6 +31,8 @@ UNPACKED = "unpacked.txt"
 """Which archives a work folder has taken in."""
 COUNTS = "RINGFENCE.files"
 """Header of every archive: how many files each job has in all of them, so that half a job is known for one."""
+ROOMS = (MARKS.parts, ("zoo",), ("runs",))
+"""Folders of a work folder in which jobs make files."""
 Contents = dict[str, bytes | Path]
 """Name in an archive -> bytes, or what a link leads to."""
 
@@ -173,7 +175,8 @@ def _snapshot(job: Job) -> Contents | None:
             before = {file: file.lstat() for file in _files(job)}
             found: Contents = {}
             for file in before:
-                found[_name(job, file)] = file.readlink() if file.is_symlink() else file.read_bytes()
+                log = file.is_symlink() and file.parent.name == MARKS.name
+                found[_name(job, file)] = file.readlink() if log else file.read_bytes()
             after = {file: file.lstat() for file in _files(job)}
         except (FileNotFoundError, ValueError):  # it was replaced, or its config is being written
             continue
@@ -185,20 +188,21 @@ def _snapshot(job: Job) -> Contents | None:
 
 
 def _without_pictures(job: Job, contents: Contents) -> Contents:
-    """The files of a run whose inputs have names and labels alone; as they are where they cannot be read as a run."""
+    """The files of a run whose inputs have names and labels alone; as they are where they cannot be read as a run, or
+    are sealed."""
     run = f"{job.work.name}/{job.out.as_posix()}/"
-    if f"{run}{INPUTS}" not in contents:
+    if f"{run}{INPUTS}" not in contents or f"{run}{SEAL}" in contents:
         return contents
+    inside = {name: one for name, one in contents.items() if name.startswith(run) and isinstance(one, bytes)}
     with TemporaryDirectory(prefix=TEMPORARY_PREFIX) as place:
-        for name, one in contents.items():
-            if name.startswith(run) and isinstance(one, bytes):
-                file = Path(place, name)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(one)
+        for name, one in inside.items():
+            file = Path(place, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(one)
         with suppress(StoreError):  # of one damaged run the others must not suffer
-            RunFolder.open(Path(place, run)).drop_pictures()
-        changed = {name: Path(place, name).read_bytes() for name in contents if Path(place, name).is_file()}
-    return {**contents, **changed}
+            RunFolder.open(Path(place, run)).drop_pictures()  # removes what a kill left, too
+        changed = {name: Path(place, name).read_bytes() for name in inside if Path(place, name).is_file()}
+    return {**{name: one for name, one in contents.items() if name not in inside}, **changed}
 
 
 def _name(job: Job, file: Path) -> str:
@@ -289,9 +293,21 @@ def _extract(archive: Path, folder: Path) -> dict[str, int]:
     """Unpack an archive; how many files jobs have in it and in those beside it."""
     try:
         with tarfile.open(archive) as tar:
+            if stray := next((one.name for one in tar if not _belongs(one)), None):
+                raise ValueError(f"{stray}, which no job makes")
+            counts = json.loads(tar.pax_headers.get(COUNTS, "{}"))
+            if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
+                raise ValueError(f"{COUNTS} that are no numbers of files")
             tar.extractall(folder, filter="data")
-            counts: dict[str, int] = json.loads(tar.pax_headers.get(COUNTS, "{}"))
             return counts
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, RecursionError) as error:
         rule = "must be a whole archive that a sweep packed"
         raise DataError(str(archive), rule, error, "Copy it anew.") from error
+
+
+def _belongs(entry: tarfile.TarInfo) -> bool:
+    """Whether it goes where jobs make files. Links in a work folder lead to the data and to the sweep file, which are
+    nobody's to change; those that jobs make, to the log of another."""
+    place, link = Path(entry.name), Path(entry.linkname)
+    beside = entry.issym() and link.name == entry.linkname and link.suffix != "" and place.parts[1:2] == MARKS.parts
+    return (entry.isreg() or beside) and place.parts[1:2] in ROOMS and len(place.parts) > 2 and ".." not in place.parts

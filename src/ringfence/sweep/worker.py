@@ -13,8 +13,9 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -143,11 +144,26 @@ def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int]) ->
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.close(log)
-            code = run(told["commands"])
+            with _searched(told["folder"]):
+                code = run(told["commands"])
             busy.clear()
             print(code, file=answers, flush=True)
             if code in ends:
                 return
+
+
+@contextlib.contextmanager
+def _searched(folder: str) -> Iterator[None]:
+    """Have modules searched for in the folder of this piece of work alone, unless Python is to search none."""
+    if os.environ.get("PYTHONSAFEPATH"):
+        yield
+        return
+    before = list(sys.path)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _listen(work: SimpleQueue[bytes | None], busy: threading.Event) -> None:
