@@ -102,4 +102,4 @@ def pages() -> dict[Path, str]:
     numbers, crossed = published(HERE), found(runs, 10_000)
     lines = [*table_8(runs, numbers), *grid(crossed, numbers), *all_not_run(HERE)]
     lines += how_trained(one for run in (*found(runs, 100_000), *crossed) for one in run.trainings)
-    return {HERE / "README.md": HEAD + "\n" + "\n".join(lines)}
+    return {HERE / "README.md": HEAD + "\n\n" + "\n".join(lines)}
