@@ -242,7 +242,7 @@ def pages() -> dict[Path, str]:
     lines = [*table_2(runs, published(HERE)), *how_trained(one for run in shown for one in run.trainings)]
     page = DOCS / "simplex.md"
     parts = {name: "\n".join(make()) for name, make in TABLES.items()}
-    return {HERE / "README.md": HEAD + "\n" + "\n".join(lines), page: filled(page, parts)}
+    return {HERE / "README.md": HEAD + "\n\n" + "\n".join(lines), page: filled(page, parts)}
 
 
 def figures() -> None:

@@ -126,7 +126,7 @@ def grid(runs: Sequence[Run], numbers: Any) -> list[str]:
 def pages() -> dict[Path, str]:
     """This folder's page."""
     runs = Runs.under(ROOT / "results" / "cifar10")
-    return {HERE / "README.md": HEAD + "\n" + "\n".join(sections(runs))}
+    return {HERE / "README.md": HEAD + "\n\n" + "\n".join(sections(runs))}
 
 
 def sections(runs: Runs) -> list[str]:

@@ -352,7 +352,7 @@ def page(runs: Runs, numbers: Any) -> str:
     own = [run for run in runs if run.plain and run.kind in kinds and (run.inputs, run.n) in PROTOCOLS]
     lines += [*differences(found), *all_not_run(HERE, runs), *intervals(own)]
     lines += how_trained(one for run in runs if run.plain for one in run.trainings if one.kind in kinds)
-    return HEAD + "\n" + "\n".join(lines)
+    return HEAD + "\n\n" + "\n".join(lines)
 
 
 def pages() -> dict[Path, str]:

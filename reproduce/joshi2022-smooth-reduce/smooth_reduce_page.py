@@ -27,7 +27,13 @@ from ringfence.operators import Crops
 HERE = Path(__file__).resolve().parent
 RESULTS, IMAGES = ROOT / "results" / "smooth_reduce", ROOT / "docs" / "img"
 STUDY_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
-QUESTIONS = {"k": "number of patches", "resize": "resize", "random": "random patches", "paper": "paper form"}
+QUESTIONS = {
+    "k": "number of patches",
+    "resized": "noise mode",
+    "resize": "resize",
+    "random": "random patches",
+    "paper": "paper form",
+}
 """What a run asks, by the beginning of its name in patches.yaml; else the noise mode."""
 HEAD = f"""# Joshi et al. 2022: Smooth-Reduce, and what is left of the gain
 
@@ -237,7 +243,7 @@ def pages() -> dict[Path, str]:
     used = [read_training(ZOO, name) for name in zoo]
     lines += how_trained([*used, *(one for run in reduced(images) for one in run.trainings)])
     lines += [*OTHERS, ""]
-    return {HERE / "README.md": HEAD + "\n" + "\n".join(lines)}
+    return {HERE / "README.md": HEAD + "\n\n" + "\n".join(lines)}
 
 
 def linear_example(mode: str) -> tuple[float, float, float]:

@@ -131,6 +131,8 @@ def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp
         ("n{n}", 2, None),
         ("broken", 1, None),
     ]
+    assert plan["minutes"] is None, "one of unknown length is not one of none"
+    assert call("sweep", small, "--out", out, "--plan").stdout.splitlines()[-1].split() == ["all", "3", "0", "?", "?"]
     assert not out.exists()
     found = call("sweep", small, "--out", out, "--side-by-side", 2, "--json", "--pack", tmp_path / "packed", code=1)
     answer = json.loads(found.stdout)

@@ -128,10 +128,13 @@ def test_networks_that_several_jobs_need_travel_once(sweep: Read, data: Path, zo
     found = sweep(SWEEP, zoos=[zoo])
     found.work.prepare(tmp_path, data, (), ())
     (found.work.path / found.jobs[0].out).mkdir(parents=True)
-    (found.work.path / found.jobs[0].out / "config.json").touch()
+    for name in ("config.json", "lock", "final-0.safetensors", "member-0/epoch-00001.safetensors", "member-0/log.csv"):
+        put(found.work.path / found.jobs[0].out / name)
     found.work.end(found.jobs[0], 1.0)
     (part,) = carry(found, data, zoo, tmp_path / "carry")
-    assert (part.path / "zoo" / "sweep" / "net" / "config.json").is_file()
+    trained = part.path / "zoo" / "sweep" / "net"
+    carried = {one.relative_to(trained).as_posix() for one in trained.rglob("*") if one.is_file()}
+    assert carried == {"config.json", "final-0.safetensors", "member-0/log.csv"}, "no checkpoint of what is finished"
     assert not list(part.path.glob("*.tgz"))
     there = sweep(SWEEP, zoos=[part.path / "zoo"], work=tmp_path / "there")
     there.work.prepare(tmp_path, data, (), ())
@@ -191,6 +194,8 @@ def test_data_and_libraries_that_are_missing_are_told(sweep: Read, data: Path, z
         data_files(jobs, data)
     with pytest.raises(ArgumentError, match="libraries: must be installed here"):
         copy_library("no-such-library", tmp_path / "lib")
+    with pytest.raises(ArgumentError, match="libraries: must be a wheel"):
+        copy_library(str(tmp_path / "absent.whl"), tmp_path / "lib")
     wheel = tmp_path / "a.whl"
     with zipfile.ZipFile(wheel, "w") as made:
         made.writestr("a/core.so", "compiled")
@@ -198,3 +203,15 @@ def test_data_and_libraries_that_are_missing_are_told(sweep: Read, data: Path, z
     assert (tmp_path / "lib" / "a" / "core.so").is_file(), "whoever chose a wheel chose its machine"
     copy_library("numpy", tmp_path / "lib")
     assert not list((tmp_path / "lib" / "numpy").rglob("*.so"))
+
+
+def test_an_editable_install_does_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed of it is a path of this machine."""
+    made = tmp_path / "site" / "mine-1.dist-info"
+    made.mkdir(parents=True)
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (made / "direct_url.json").write_text('{"url": "file:///mine", "dir_info": {"editable": true}}')
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    with pytest.raises(ArgumentError, match=r"must not be an editable install.*got mine"):
+        copy_library("mine", tmp_path / "lib")
+    assert not (tmp_path / "lib").exists()

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import ArgumentError, DataError
+from ringfence.store.atomic import write_json
 from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
+from ringfence.sweep.job import done_elsewhere
 from ringfence.sweep.worker import Worker
 
 Read = Callable[..., Sweep]
@@ -170,11 +172,17 @@ def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: R
     ).jobs
     assert [Estimates(found).of(job) for job in found] == [5, 5, None, None]
     assert Estimates(found).total(found) is None
+    assert [row["left"] for row in Estimates(found).rows(found)] == [10.0, None]
     work.end(found[0], 1.0)
     work.end(found[2], 3.0)
     after = Estimates(found)
     assert [after.of(job) for job in found] == [1.0, 5, 3.0, 3.0]
     assert after.total(found) == 12.0
+    unknown = sweep("certify: [{name: a1}]", work=tmp_path / "other").jobs
+    unknown[0].work.note_of(unknown[0]).parent.mkdir(parents=True)
+    write_json(unknown[0].work.note_of(unknown[0]), done_elsewhere(unknown[0]))
+    (row,) = Estimates(unknown).rows(unknown)
+    assert (row["done"], row["minutes"], row["left"]) == (1, None, 0.0), "nothing is left of what is done"
 
 
 def test_the_work_folder_leads_to_the_data_and_holds_trainings_made_elsewhere(tmp_path: Path) -> None:

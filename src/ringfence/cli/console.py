@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from textwrap import TextWrapper
-from typing import Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -32,12 +34,17 @@ class PlainConsole(Console):
         """Every string on its way to the terminal comes by here, those in the cells of tables too."""
         return super().render_str(printable(text), **options)
 
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on, as behind ``| head``: rich would leave as code does that calls sys.exit."""
+        leave_unread(self.file)
+
 
 T = TypeVar("T")
 results = PlainConsole()
 remarks = PlainConsole(stderr=True)
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED, UNREAD, TERMINATED = 130, 141, 143
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _asked: ContextVar[list[Any] | None] = ContextVar("asked", default=None)
 
 
@@ -70,6 +77,43 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
+def leave_unread(stream: IO[str]) -> NoReturn:
+    """End where nobody reads a stream any more, with the exit code of a program that SIGPIPE ended."""
+    _drop(stream)
+    raise typer.Exit(UNREAD)
+
+
+@contextmanager
+def to_a_reader() -> Iterator[None]:
+    """For what is written to standard output by others than the consoles here."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_unread(sys.stdout)
+
+
+@contextmanager
+def told_when_full() -> Iterator[None]:
+    """Where what is printed finds no room, say so; 1 is what commands answer about a run, never about the disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _drop(sys.stdout)
+        what = "standard output" if error.filename is None else str(error.filename)
+        with suppress(OSError):  # that may lead to the same disk
+            _marked("error", "bold red", f"{what}: must be written; got {error.strerror}. Make room and run it again.")
+        raise SystemExit(2) from None
+
+
+def _drop(stream: IO[str]) -> None:
+    """Let a stream lead nowhere: what is in its buffer would fail again at the end of the program."""
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
 def remark(message: str) -> None:
     """A line on standard error."""
     remarks.print(_broken(_indented(message)), soft_wrap=True)
@@ -82,7 +126,9 @@ def relay(message: str) -> None:
 
 def print_json(content: Any) -> None:
     """The result as one JSON object: NaN is none, and what JSON does not know is written as text."""
-    typer.echo(json.dumps(content, indent=2, allow_nan=False, default=str))
+    text = json.dumps(content, indent=2, allow_nan=False, default=str)
+    with to_a_reader():
+        typer.echo(text)
 
 
 def say(line: str) -> None:

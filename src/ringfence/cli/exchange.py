@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark
+from ringfence.cli.console import friendly, remark, to_a_reader
 from ringfence.cli.help import HelpfulCommand
 
 import_app = typer.Typer(help="Make a run folder from somebody else's log.", no_args_is_help=True)
@@ -43,7 +43,8 @@ def export_cohen_command(
     with friendly():
         from ringfence.store import RunFolder, export_cohen
 
-        written = export_cohen(RunFolder.open(run), sys.stdout if out is None else out, lane)
+        with to_a_reader():
+            written = export_cohen(RunFolder.open(run), sys.stdout if out is None else out, lane)
         if written not in (None, out):
             remark(f"{run} has no proven guarantee, so its log is {written}")
 
@@ -58,7 +59,8 @@ def export_csv_command(
         from ringfence.analysis.columns import export_csv
         from ringfence.store import RunFolder
 
-        export_csv(RunFolder.open(run), sys.stdout if out is None else out)
+        with to_a_reader():
+            export_csv(RunFolder.open(run), sys.stdout if out is None else out)
 
 
 @import_app.callback()

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import zipfile
@@ -21,7 +22,7 @@ from ringfence.data.load import files_of
 from ringfence.errors import ArgumentError
 from ringfence.store.atomic import writing_errors
 from ringfence.sweep.job import Job, copy_training, found_in
-from ringfence.sweep.packing import Limits, Packing
+from ringfence.sweep.packing import Limits, Packing, needless
 from ringfence.sweep.strips import SUFFIX, restore, shrink
 
 _DATA = re.compile(r"(?:([\w-]+):)?(?<![\w./-])data(?![\w.-])(?:/([\w./+-]+))?")
@@ -66,7 +67,7 @@ def make_carry(
         needed = {key for job in left for key in job.needs}
         for job in [one for one in every if one.key in needed and one.command == "train" and one.done]:
             if not (first / job.out).exists():
-                copy_training(job.work.path / job.out, first / job.out)
+                copy_training(job.work.path / job.out, first / job.out, needless)
         Packing(chosen, every, first, Limits(mib), light=True).pack()
         holds = {first: [(one.name, _mib(one)) for one in sorted(first.iterdir()) if one.name != "data"]}
         room = {first: mib - sum(size for _, size in holds[first])}
@@ -151,14 +152,23 @@ def _drop_others(to: Path, wanted: dict[Path, list[str]]) -> None:
 def copy_library(name: str, to: Path) -> None:
     """A wheel, or what is installed here under that name: Python alone, for the machine may run another version."""
     if name.endswith(".whl"):
-        with zipfile.ZipFile(name) as wheel:
-            wheel.extractall(to)
+        try:
+            with zipfile.ZipFile(name) as wheel:
+                wheel.extractall(to)
+        except (FileNotFoundError, zipfile.BadZipFile) as error:
+            raise ArgumentError("libraries", "must be a wheel", f"{name} ({error})", "See pip download.") from None
         return
     try:
-        files = distribution(name).files or ()
+        found = distribution(name)
     except PackageNotFoundError:
         raise ArgumentError("libraries", "must be installed here, or be a wheel", name, "See pip download.") from None
-    for file in files:
+    if json.loads(found.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable"):
+        rule, remedy = (
+            "must not be an editable install, whose files lie elsewhere",
+            "Give its wheel: pip wheel --no-deps.",
+        )
+        raise ArgumentError("libraries", rule, name, remedy)
+    for file in found.files or ():
         if ".." in file.parts or "__pycache__" in file.parts or file.suffix in COMPILED:
             continue
         target = to / file

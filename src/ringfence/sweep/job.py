@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,8 @@ from ringfence.store.atomic import write_json, writing_errors
 
 MARKS = Path("jobs")
 """Folder of a note and a log for each job."""
+Ignored = Callable[[str, list[str]], list[str]]
+"""Of a folder and the names in it, those that a copy leaves out."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +242,11 @@ def done_elsewhere(job: Job) -> dict[str, Any]:
     return {"words": list(job.words), "elsewhere": True}
 
 
-def copy_training(source: Path | None, target: Path) -> None:
-    """A training's folder, or a lone file of weights, as found_in found it; whole or not at all."""
+def copy_training(source: Path | None, target: Path, ignore: Ignored | None = None) -> None:
+    """A training's folder, or a lone file of weights, as found_in found it; whole or not at all.
+
+    ignore: says what of each folder stays behind.
+    """
     if source is None:  # it was there when the file was read
         return
     target = target if source.is_dir() else target.parent / source.name
@@ -249,7 +254,7 @@ def copy_training(source: Path | None, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.rmtree(beside, ignore_errors=True)
-        shutil.copytree(source, beside)
+        shutil.copytree(source, beside, ignore=ignore)
         target.unlink() if target.is_symlink() else shutil.rmtree(target, ignore_errors=True)
     else:
         shutil.copy(source, beside)

@@ -221,6 +221,13 @@ def _files(job: Job) -> Iterator[Path]:
             yield file
 
 
+def needless(folder: str, names: list[str]) -> list[str]:
+    """What copytree leaves out of a training's folder: its lock, and checkpoints of members that are finished."""
+    inner = Path(folder)
+    over = (inner.name == "joint" or inner.name.startswith("member-")) and _finished(inner)
+    return [name for name in names if name == LOCK or (over and name != "log.csv")]
+
+
 def _finished(folder: Path) -> bool:
     """Whether the weights of ``member-<i>``, or of all that are trained together in ``joint``, were exported."""
     training = folder.parent
@@ -275,7 +282,7 @@ def _take_in(fresh: Path, path: Path, own: Sequence[Job], counts: Mapping[str, i
         there = fresh / job.work.name / job.out
         came = [one for one in (note, log, *there.rglob("*")) if one.is_symlink() or one.is_file()]
         if len(came) < counts.get(_name(job, job.work.note_of(job)), 0):
-            halves.append(f"{job.key}: an archive is missing that holds a part of it")
+            halves.append(f"{job.key}: an archive is missing that holds a part of it; bring that too, and unpack again")
             for file in came:
                 file.unlink()
             shutil.rmtree(there, ignore_errors=True)

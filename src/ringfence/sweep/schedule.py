@@ -75,7 +75,8 @@ class Estimates:
             row["jobs"] += 1
             row["done"] += done
             row["minutes"] = None if None in (minutes, row["minutes"]) else row["minutes"] + minutes
-            row["left"] = None if None in (minutes, row["left"]) else row["left"] + (0.0 if done else minutes)
+            if not done:
+                row["left"] = None if None in (minutes, row["left"]) else row["left"] + minutes
         return list(found.values())
 
 

@@ -35,7 +35,7 @@ function chartConfig(width) {
     background: "transparent",
     font: getComputedStyle(document.body).fontFamily,
     axis: { labelColor: soft, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
-    legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, columns: width < 420 ? 1 : 3 },
+    legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, columns: width < 420 ? 1 : width < 640 ? 2 : 3 },
     view: { stroke: null },
   };
 }
