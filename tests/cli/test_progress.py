@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from ringfence import contradictions
 from ringfence.cli import progress
@@ -170,3 +173,18 @@ def test_a_map_of_the_simplex_tells_the_time_left(
     call("simplex", "map", "--step", 0.05, "--out", tmp_path / "map.svg")
     assert any(line.startswith("comparing mechanisms: 50%") for line in lines)
     assert any(line.startswith("drawing: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "quiet", "told"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_terminal_is_told_that_libraries_are_loaded(
+    terminal: bool, quiet: bool, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "is_terminal", lambda: terminal)
+    monkeypatch.setattr(progress, "is_quiet", lambda: quiet)
+    written = StringIO()
+    monkeypatch.setattr(progress, "remarks", Console(file=written, force_terminal=True, width=80))
+    with progress.show_importing():
+        time.sleep(0.3)  # a spinner turns
+    assert ("loading libraries" in written.getvalue()) == told

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ from ringfence.cli.console import (
     written_numbers,
 )
 from ringfence.cli.derived import given_settings, grouped
-from ringfence.cli.progress import show_progress
+from ringfence.cli.progress import show_importing, show_progress
 from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
 from ringfence.cli.waking import FIRST, one_thread, wake_driver, wake_libraries
 from ringfence.errors import ArgumentError, Collected
@@ -122,6 +123,7 @@ def certify_command(
     with friendly("Run the same command again to continue."):
         if wakes := job is None and given.works_here and not is_check():
             wake_driver()
+        _import_libraries()
         name = ctx.obj["procedure"]
         wrong, after = Collected(), (name or "").replace("_", "-") == "after-smoothing"
         flags = given.described(wrong, after)
@@ -137,9 +139,16 @@ def certify_command(
 def predict_command(ctx: typer.Context, job: JobFile = None, given: JobOptions = JobOptions()) -> None:
     """Predict with the smoothed classifier, without radii: wrong with probability at most alpha per input."""
     with friendly("Run the same command again to continue."):
+        _import_libraries()
         wrong = Collected()
         flags = {**given.described(wrong), "procedure": {"name": "predict", **given_settings(ctx)}}
         run_or_save(job_of(flags, job, wrong), given)
+
+
+def _import_libraries() -> None:
+    """All that a job needs, torch with it, before anything else of it asks for a part."""
+    with show_importing():
+        import_module("ringfence.job_file")
 
 
 def job_of(flags: dict[str, Any], file: Path | None, wrong: Collected) -> Job:

@@ -172,7 +172,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
-            with show_loops(_is_quiet()):
+            with show_loops(is_quiet()):
                 yield
         except RingfenceError as error:
             if is_check():
@@ -213,7 +213,8 @@ def _context() -> Any:
     return (home.get("get_current_context") or home["click"].get_current_context)(silent=True)
 
 
-def _is_quiet() -> bool:
+def is_quiet() -> bool:
+    """Whether the command that runs was asked to tell nothing on its way."""
     context = _context()
     return bool(context and context.params.get("quiet"))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from ringfence.cli.console import is_terminal, remark, remarks
+from ringfence.cli.console import is_check, is_quiet, is_terminal, remark, remarks
 from ringfence.progress import listening
 
 if TYPE_CHECKING:
@@ -45,6 +45,16 @@ def _meter(quiet: bool) -> Iterator[Meter]:
         yield from _bars()
     else:
         yield _Lines()
+
+
+@contextmanager
+def show_importing() -> Iterator[None]:
+    """Say on a terminal that libraries are loaded, which takes seconds before there is anything else to tell."""
+    if is_quiet() or is_check() or not is_terminal():
+        yield
+        return
+    with remarks.status("loading libraries"):
+        yield
 
 
 @contextmanager
