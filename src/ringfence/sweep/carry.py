@@ -165,7 +165,7 @@ def copy_library(name: str, to: Path) -> None:
     if json.loads(found.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable"):
         rule, remedy = (
             "must not be an editable install, whose files lie elsewhere",
-            "Give its wheel: pip wheel --no-deps.",
+            "Give its wheel, which pip wheel makes.",
         )
         raise ArgumentError("libraries", rule, name, remedy)
     for file in found.files or ():
