@@ -6,6 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ from torch.nn.functional import conv2d, relu
 
 from ringfence.classifiers.architectures import resnet
 from ringfence.classifiers.architectures.resnet import ResNet, Shortcut
-from ringfence.classifiers.fused import SHARED_BYTES, THREADS, FusedResNet, _folded, convolutions, source, starts_of
+from ringfence.classifiers.fused import (
+    SHARED_BYTES,
+    THREADS,
+    FusedResNet,
+    _folded,
+    convolutions,
+    on_host,
+    source,
+    starts_of,
+)
 from ringfence.classifiers.fused.gradient import FusedGradients, sign_words
 
 pytestmark = [
@@ -161,7 +171,8 @@ def rounded(values: torch.Tensor) -> torch.Tensor:
 
 def in_half_precision(network: ResNet, x: torch.Tensor) -> torch.Tensor:
     """Scores as the kernel computes them: which activations are positive depends on its rounding."""
-    layers = [(rounded(weight), bias.view(-1, 1, 1)) for weight, bias in convolutions(network, _folded)]
+    folded = convolutions(network, partial(_folded, on_host(network)))
+    layers = [(rounded(weight), bias.view(-1, 1, 1)) for weight, bias in folded]
 
     def convolve(x: torch.Tensor, stride: int = 1) -> torch.Tensor:
         weight, bias = layers.pop(0)
