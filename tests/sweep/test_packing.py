@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -376,3 +377,21 @@ def test_a_sealed_run_travels_as_it_was_sealed(sweep: Read, tmp_path: Path, fake
     (there,) = sweep("certify: [{name: run}]", work=tmp_path / "there").jobs
     assert unpack(tmp_path / "out", [there]) == []
     assert {one.name: one.read_bytes() for one in (there.work.path / there.out).glob("*.*")} == before
+
+
+def test_what_is_done_is_read_once(sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = sweep("certify: [{name: done}, {name: half}]").jobs
+    for job in jobs:
+        put(job.work.path / job.out / "part")
+    (jobs[0].work.path / "jobs").mkdir()
+    jobs[0].work.end(jobs[0], 1.0)
+    read: list[str] = []
+
+    def snapshot(job: Job, plainly: Callable[[Job], Any] = packing._snapshot) -> Any:
+        read.append(job.name)
+        return plainly(job)
+
+    monkeypatch.setattr(packing, "_snapshot", snapshot)
+    made = Packing(jobs, jobs, tmp_path / "out")
+    assert names(made.pack().archives) == names(made.pack().archives)
+    assert read == ["done", "half", "half"]

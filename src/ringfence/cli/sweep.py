@@ -204,11 +204,11 @@ def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
 
 def _print_plan(sweeps: Sequence[Sweep], chosen: Sequence[str], as_json: bool) -> None:
     """Device minutes of the jobs with these keys, entry by entry; those of jobs that are done were measured."""
-    from ringfence.sweep import Estimates
+    from ringfence.sweep import Estimates, known_sum
 
     every = {job.key: job for sweep in sweeps for job in sweep.jobs}
     rows = Estimates(list(every.values())).rows([every[key] for key in chosen])
-    sums = {key: _sum([row[key] for row in rows]) for key in ("jobs", "done", "minutes", "left")}
+    sums = {key: known_sum([row[key] for row in rows]) for key in ("jobs", "done", "minutes", "left")}
     if as_json:
         about = "\n".join(sweep.about for sweep in sweeps)
         print_json({"sweep": _names(sweeps), "about": about, "rows": rows, **sums})
@@ -220,11 +220,6 @@ def _print_plan(sweeps: Sequence[Sweep], chosen: Sequence[str], as_json: bool) -
     headings = ("command", "name", "jobs", "done", "minutes", "left")
     whole = (*rows, {"command": "all", "name": "", **sums})
     results.print(table(headings, [[told(row[key]) for key in headings] for row in whole], ("command", "name")))
-
-
-def _sum(numbers: Sequence[float | None]) -> float | None:
-    """None where one of them is not known."""
-    return None if None in numbers else sum(one for one in numbers if one is not None)
 
 
 def _import_drawing() -> None:

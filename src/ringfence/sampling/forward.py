@@ -132,21 +132,20 @@ def _after_one_row(run: Run, fast: Run) -> Run:
 RECOMPILATIONS = 64
 
 
-def compiled(run: Any, mode: str | None = None, options: dict[str, Any] | None = None) -> Any:
-    """A function or a network, compiled for fixed shapes; mode or options: of torch.compile.
+def compiled(run: Any, mode: str | None = None, **more: Any) -> Any:
+    """A function or a network, compiled for fixed shapes; mode and more: of torch.compile.
 
     torch's compiler is loaded here and no earlier: that takes longer than all the rest.
     """
     prepare_compiler()
-    return torch.compile(run, dynamic=False, mode=mode, options=options)
+    return torch.compile(run, dynamic=False, mode=mode, **more)
 
 
 def _exchanged(run: Run, mode: str | None) -> Run:
     """Compiled, with layers of transformers in forms for GPUs."""
     from ringfence.classifiers.exchanging import exchanging  # has operators, which other runs need not wait for
 
-    prepare_compiler()
-    found: Run = torch.compile(run, dynamic=False, backend=exchanging(mode))
+    found: Run = compiled(run, backend=exchanging(mode))
     return found
 
 

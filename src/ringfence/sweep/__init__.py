@@ -3,7 +3,7 @@
 from ringfence.sweep.job import Checked, Commands, Job, SweepFolder
 from ringfence.sweep.packing import Limits, Packed, Packing, unpack
 from ringfence.sweep.read import Sweep, asked_for, read_sweep
-from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, seconds_of
+from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, known_sum, seconds_of
 from ringfence.sweep.worker import Worker
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Watch",
     "Worker",
     "asked_for",
+    "known_sum",
     "read_sweep",
     "seconds_of",
     "unpack",

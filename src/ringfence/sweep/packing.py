@@ -70,6 +70,7 @@ class Packing:
     light: bool = False
     pictures: bool = True
     _last: dict[str, Contents] = field(default_factory=dict)
+    _whole: set[str] = field(default_factory=set)  # jobs that were done when they were read last, and change no more
 
     def pack(self) -> Packed:
         """Write all archives anew, then put them in the place of those before. What is done goes first."""
@@ -101,10 +102,15 @@ class Packing:
             return {_name(job, job.work.note_of(job)): json.dumps(done_elsewhere(job)).encode()}
         if job.done and (job.command == "train" if self.light else job.work.adopted(job)):
             return {}
+        done = job.done
+        if done and job.key in self._whole:
+            return self._last[job.key]
         found = _snapshot(job)
         if found is not None and not self.pictures:
             found = _without_pictures(job, found)
         self._last[job.key] = self._last.get(job.key, {}) if found is None else found
+        if done and found is not None:
+            self._whole.add(job.key)
         return self._last[job.key]
 
     @contextmanager

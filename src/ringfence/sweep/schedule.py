@@ -62,8 +62,7 @@ class Estimates:
 
     def total(self, jobs: Sequence[Job]) -> float | None:
         """The minutes of all; None where those of one are not known."""
-        found = [self.of(job) for job in jobs]
-        return None if None in found else sum(one for one in found if one is not None)
+        return known_sum([self.of(job) for job in jobs])
 
     def rows(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         """Entry by entry: how many jobs, how many of them are done, the minutes of all and of those left."""
@@ -78,6 +77,11 @@ class Estimates:
             if not done:
                 row["left"] = None if None in (minutes, row["left"]) else row["left"] + minutes
         return list(found.values())
+
+
+def known_sum(numbers: Sequence[float | None]) -> float | None:
+    """Of all of them; None where one is not known."""
+    return None if None in numbers else sum(one for one in numbers if one is not None)
 
 
 def seconds_of(budget: str | None) -> float | None:
