@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import subprocess
 import sys
 import time
@@ -69,6 +70,23 @@ def test_the_next_command_of_a_worker_has_modules_of_its_own(tmp_path: Path, mod
     worker.end()
     assert [run.records()["prediction"].to_pylist() for run in found] == [[3], [4]]
     assert len({run.config.classifier.digest for run in found}) == 2
+
+
+def test_a_module_without_source_is_not_left_to_the_next_command(tmp_path: Path) -> None:
+    worker, found = Worker(PROGRAM), []
+    for answer in (3, 4):
+        folder = tmp_path / str(answer)
+        folder.mkdir()
+        (tmp_path / "source.py").write_text(NETWORK.format(answer=answer))
+        py_compile.compile(str(tmp_path / "source.py"), cfile=str(folder / "layers.pyc"), doraise=True)
+        (folder / "made.py").write_text("from layers import Always as make\n")
+        worker.begin([[*CERTIFY, "--model", "made.py:make", "--out", "run"]], folder, Path("log"))
+        while (code := worker.code()) is None:
+            time.sleep(0.02)
+        assert code == 0, (folder / "log").read_text()
+        found.append(RunFolder.open(folder / "run"))
+    assert worker.end() == 0
+    assert [run.records()["prediction"].to_pylist() for run in found] == [[3], [4]]
 
 
 def test_modules_are_searched_for_in_the_folder_of_a_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,16 @@ class AsItIs(SourceFileLoader):
         return code
 
 
+@final
+class Compiled(ExtensionFileLoader):
+    """Loads a user's compiled module, which stays as long as the process."""
+
+
+@final
+class Sourceless(SourcelessFileLoader):
+    """Loads a user's bytecode that has no source."""
+
+
 def read_sources() -> None:
     """From now on, in this process."""
     if _finder not in sys.path_hooks:
@@ -49,9 +59,10 @@ def read_sources() -> None:
         sys.path_importer_cache.clear()
 
 
-def forget_sources() -> None:
+def forget_sources() -> bool:
     """Have the next command of a process import its own: a module of the same name may lie in its folder, or have been
-    changed. What registered parts stays, and packages with compiled parts, which cannot be imported twice."""
+    changed. What registered parts stays. False: so do modules without source, compiled ones among them, which no
+    process imports twice; the next command needs another process."""
     told = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items())}
     loaders = {name: getattr(one, "loader", None) for name, one in told.items()}
     compiled = {name.partition(".")[0] for name, one in loaders.items() if isinstance(one, ExtensionFileLoader)}
@@ -61,6 +72,7 @@ def forget_sources() -> None:
     for name in own - _stays:
         if name.partition(".")[0] not in compiled:
             del sys.modules[name]
+    return not any(isinstance(one, Compiled | Sourceless) for one in loaders.values())
 
 
 def flush_files() -> None:
@@ -82,14 +94,14 @@ def keep_since(before: set[str]) -> None:
 def have_run() -> bool:
     """Whether code of users, plugins among it, was imported."""
     loaders = (getattr(getattr(one, "__spec__", None), "loader", None) for one in list(sys.modules.values()))
-    return bool(_stays) or any(isinstance(one, AsItIs) for one in loaders)
+    return bool(_stays) or any(isinstance(one, AsItIs | Compiled | Sourceless) for one in loaders)
 
 
 def _finder(place: str) -> FileFinder:
     if not os.path.isdir(place) or _in_library(place):
         raise ImportError("left to Python", path=place)
-    kinds = (ExtensionFileLoader, EXTENSION_SUFFIXES), (AsItIs, SOURCE_SUFFIXES)
-    return FileFinder(place, *kinds, (SourcelessFileLoader, BYTECODE_SUFFIXES))
+    kinds = (Compiled, EXTENSION_SUFFIXES), (AsItIs, SOURCE_SUFFIXES), (Sourceless, BYTECODE_SUFFIXES)
+    return FileFinder(place, *kinds)
 
 
 def _is_library(namespace: str) -> bool:

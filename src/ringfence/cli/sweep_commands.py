@@ -61,7 +61,6 @@ def run(commands: list[list[str]]) -> int:
         if (compiler := sys.modules.get("torch._dynamo")) is not None:
             compiler.reset()  # what one command compiled would be tried, and refused, by all that follow
         flush_files()
-        forget_sources()
 
 
 def train_together(commands: list[list[str]]) -> int:
@@ -176,7 +175,7 @@ def _options(command: str) -> dict[str, Any]:
 def work() -> None:
     """Be a worker."""
     read_sources()
-    answer_work(answered, (INTERRUPTED, TERMINATED))
+    answer_work(answered, (INTERRUPTED, TERMINATED), again=forget_sources)
 
 
 if __name__ == "__main__":

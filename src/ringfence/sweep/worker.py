@@ -1,8 +1,9 @@
 """A worker of a sweep, seen from both sides: the schedule that gives it work, and the program that does it.
 
 The program reads a line for each piece of work, {"commands": [[word, ...], ...], "folder": DIR, "log": FILE in it}, and
-answers each with a line that holds the exit code: libraries, device and compiler are loaded once for each of them. When
-nobody speaks to it any more it stops what it is doing, as by Ctrl-C: so it ends when the sweep ends, however that ends.
+answers each with a line that holds the exit code, and END where it takes no more work: libraries, device and compiler
+are loaded once for each of them. When nobody speaks to it any more it stops what it is doing, as by Ctrl-C: so it ends
+when the sweep ends, however that ends.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any, Protocol
 from ringfence.signals import stopped_cleanly
 from ringfence.surroundings import hear_interrupts, surroundings
 
+END = "END"
+"""What a worker says behind its last answer."""
 GRACE = 60.0
 """Seconds that an interrupted command may take to end."""
 
@@ -88,8 +91,10 @@ class Worker:
         assert self._process is not None
         if not select.select([self._process.stdout], [], [], 0)[0]:
             return None
-        if line := self._process.stdout.readline().strip():
-            return int(line)
+        if line := self._process.stdout.readline().split():
+            if END in line:
+                self.end()
+            return int(line[0])
         return self.end() or 1  # nothing more will come: it is gone
 
     def ask_to_end(self) -> None:
@@ -130,8 +135,8 @@ class Worker:
         )
 
 
-def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int]) -> None:
-    """Be the program: do pieces of work as they are told, until nobody speaks or a code ends it."""
+def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int], again: Callable[[], bool]) -> None:
+    """Be the program: do pieces of work as they are told, until nobody speaks, a code ends it or none may follow."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     work, busy = SimpleQueue[bytes | None](), threading.Event()
     with stopped_cleanly():
@@ -147,8 +152,9 @@ def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int]) ->
             with _searched(told["folder"]):
                 code = run(told["commands"])
             busy.clear()
-            print(code, file=answers, flush=True)
-            if code in ends:
+            last = not again()
+            print(*([code, END] if last else [code]), file=answers, flush=True)
+            if last or code in ends:
                 return
 
 
