@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,10 @@ import pytest
 import torch
 from torch import nn
 
+from ringfence.classifiers import Aces, Normalize, SoftVote
+from ringfence.classifiers.aces import NetworkSelector
+from ringfence.classifiers.architectures.lenet import LeNet
+from ringfence.classifiers.architectures.resnet import resnet
 from ringfence.digests import changes, difference, joined, read_digest
 from ringfence.models import code as code_module
 from ringfence.models import load_model, model_digest
@@ -102,6 +107,19 @@ def test_our_own_networks_count_by_name_and_version_never_by_source(monkeypatch:
     assert "code" not in (read_digest(before) or {})
     monkeypatch.setattr(code_module, "OURS", "another")
     assert changes(load_model("default").digest, before) == "Ringfence's own networks (another kind or version)"
+
+
+@pytest.mark.parametrize(
+    ("made", "ours"),
+    [
+        (LeNet, "9c7baf523c54a500fdb75d818b9a5f23"),
+        (lambda: Normalize(resnet(8), (0.0,) * 3, (1.0,) * 3), "e7d3924f121cc83c4d71b03bd156827c"),
+        (lambda: SoftVote([LeNet(), LeNet()]), "c69492c609c1e7a49563a61dc4fe64d3"),
+        (lambda: Aces(LeNet(), LeNet(), NetworkSelector(LeNet(2), 0.5)), "8a8a2c564550377125dba8d260b99501"),
+    ],
+)
+def test_a_change_of_how_our_classes_are_built_leaves_runs_that_exist(made: Callable[[], nn.Module], ours: str) -> None:
+    assert (read_digest(model_digest(made())) or {})["ours"] == ours
 
 
 def test_a_program_is_its_file(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ class EntropySelector(Selector):
 
 
 @final
-class NetworkSelector(Selector, Composed):
+@Composed.register
+class NetworkSelector(Selector):
     """A network with two outputs (core, certify); the value is the probability of the core output."""
 
     def __init__(self, net: nn.Module, thetas: float | Sequence[float]) -> None:

@@ -32,11 +32,15 @@ class Scored(NamedTuple):
     work: Tensor | int
 
 
-class Composed(nn.Module):
-    """What asks the networks inside it for their scores alone: another form of one that has the same ones will do."""
+class Composed(ABC):  # noqa: B024
+    """What asks the networks inside it for their scores alone: another form of one that has the same ones will do.
+
+    Kinds are registered, and do not inherit: their bases are part of digests, and runs that exist must stay theirs.
+    """
 
 
-class Classifier(Composed, ABC):
+@Composed.register
+class Classifier(nn.Module, ABC):
     """What wraps networks: subclasses are final and write ``score``; calling one gives the scores alone."""
 
     @abstractmethod
