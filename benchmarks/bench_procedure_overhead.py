@@ -134,7 +134,7 @@ def main() -> int:
     ]
     grid = Grid(
         f"Milliseconds per batch, {ROWS} inputs with one finished request each",
-        ["procedure", "update + request", "whole desk"],
+        ["procedure", "update + request", "with book-keeping"],
         rows,
     )
     bars = [

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,6 +109,43 @@ def test_a_folder_that_somebody_else_made_is_not_used(torch: Path, monkeypatch: 
     theirs = SimpleNamespace(st_mode=folder.stat().st_mode, st_uid=folder.stat().st_uid + 1)
     monkeypatch.setattr(Path, "lstat", lambda path: theirs)
     assert not bytecode._is_mine(folder)
+
+
+def test_folders_that_nobody_used_for_long_are_deleted_when_a_new_one_is_made(torch: Path, tmp_path: Path) -> None:
+    """Those of ours alone: not what links lead to, what has another name, or what holds more than bytecode."""
+    place, before = torch.parents[1] / "cache" / "ringfence" / "bytecode", time.time() - 31 * 24 * 3600
+    used = Path(started(torch)["prefix"])
+    names = ("0123456789abcdef", "fedcba9876543210", "00000000000000aa", "of a user", "00000000000000bb")
+    old, recent, theirs, named, link = (place / name for name in names)
+    for folder in (old, recent, theirs, named, tmp_path / "elsewhere"):
+        (folder / "library").mkdir(parents=True)
+        (folder / "library" / "module.cpython-311.pyc").write_text("")
+    (theirs / "library" / "notes.txt").write_text("")
+    link.symlink_to(tmp_path / "elsewhere")
+    (old / "link.pyc").symlink_to(recent / "library" / "module.cpython-311.pyc")
+    (old / "links").symlink_to(tmp_path / "elsewhere")
+    for folder in (used, old, theirs, named, tmp_path / "elsewhere"):
+        os.utime(folder, (before, before))
+    os.utime(link, (before, before), follow_symlinks=False)
+    assert started(torch)["prefix"] == str(used)
+    assert old.exists(), "none was made"
+    (torch / "version.py").write_text("2")
+    made = Path(started(torch)["prefix"])
+    assert set(place.iterdir()) == {used, made, recent, theirs, named, link}, "one that was used again stays"
+    left = [recent, theirs, named, tmp_path / "elsewhere"]
+    assert all((folder / "library" / "module.cpython-311.pyc").exists() for folder in left)
+
+
+def test_folders_of_somebody_else_are_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "0123456789abcdef"
+    folder.mkdir()
+    os.utime(folder, (0, 0))
+    monkeypatch.setattr(bytecode, "_user", lambda: folder.stat().st_uid + 1)
+    bytecode._drop_unused(tmp_path)
+    assert folder.exists()
+    monkeypatch.undo()
+    bytecode._drop_unused(tmp_path)
+    assert not folder.exists()
 
 
 def test_a_relative_folder_is_the_same_for_children_elsewhere(

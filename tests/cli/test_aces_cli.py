@@ -134,6 +134,15 @@ def test_the_frontier(call: Call, runs: dict[str, Path], tmp_path: Path) -> None
     assert found["baseline"][0]["acr"] == pytest.approx(found["thetas"][-1]["acr"], rel=1e-6)
 
 
+def test_without_a_folder_for_pictures_the_frontier_is_printed_alone(call: Call, runs: dict[str, Path]) -> None:
+    """A run folder is evidence: nothing is put into it that nobody asked for."""
+    before = sorted(runs["grid"].rglob("*"))
+    told = call("aces", "frontier", runs["grid"], "--accuracy", "0.5")
+    assert "natural accuracy >= 0.5: theta" in told.stdout
+    assert "written" not in told.stderr
+    assert sorted(runs["grid"].rglob("*")) == before
+
+
 def test_runs_verify_continue_and_know_their_radius(call: Call, runs: dict[str, Path]) -> None:
     for name in ("grid", "known"):
         assert "every claim follows" in call("verify", runs[name]).output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,34 @@ import pytest
 PROGRAM = (sys.executable, "-m", "ringfence")
 FULL = Path("/dev/full")
 COMMANDS = (("metrics",), ("metrics", "--json"), ("verify",), ("export", "csv"))
+HELPS = ((), ("--help",), ("--version",), ("zoo", "--help"), ("certify", "--help"), ("certify", "--help-all"))
+
+
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """A pipe that nobody reads, as behind ``| head``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_nobody_reads_on(finished: dict[str, Path], words: tuple[str, ...]) -> None:
-    """As behind ``| head``: no error, and an exit code of its own, for 1 and 2 speak of the run."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        ended = subprocess.run([*PROGRAM, *words, str(finished["fixed"])], stdout=writing, stderr=subprocess.PIPE)
-    finally:
-        os.close(writing)
+def test_nobody_reads_on(finished: dict[str, Path], words: tuple[str, ...], unread: int) -> None:
+    """No error, and an exit code of its own, for 1 and 2 speak of the run."""
+    ended = subprocess.run([*PROGRAM, *words, str(finished["fixed"])], stdout=unread, stderr=subprocess.PIPE)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_nobody_reads_a_help(words: tuple[str, ...], unread: int) -> None:
+    ended = subprocess.run([*PROGRAM, *words], stdout=unread, stderr=subprocess.PIPE)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_nobody_reads_what_is_wrong(unread: int) -> None:
+    ended = subprocess.run([*PROGRAM, "nonsense"], stdout=subprocess.PIPE, stderr=unread)
+    assert (ended.returncode, ended.stdout) == (141, b"")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")

@@ -15,8 +15,10 @@ from rich.console import Console
 from ringfence import contradictions
 from ringfence.cli import progress
 from ringfence.cli.progress import show_training
+from ringfence.cli.sweep import Shown
 from ringfence.driver import Progress
 from ringfence.progress import followed
+from ringfence.sweep.job import SweepFolder, speaks_as
 from ringfence.training.checkpoints import Status
 
 
@@ -94,6 +96,34 @@ def test_the_time_left_is_that_of_all_members_trained_in_turn(lines: list[str]) 
     with show_training(training_of(3), quiet=False, at_once=3) as report:
         report(0, status(3))
     assert lines[0].endswith("about 6 s left"), "side by side they share the time"
+
+
+def test_trainings_in_one_process_have_their_own_words_each(lines: list[str], tmp_path: Path) -> None:
+    """They print into one log, whose last line is that of only one of them."""
+    work = SweepFolder(tmp_path / "work")
+    jobs: list[Any] = [
+        SimpleNamespace(work=work, command="train", name=name, key=f"train {name}", out=Path("zoo/z", name))
+        for name in ("first", "second", "silent")
+    ]
+    (work.path / "jobs").mkdir(parents=True)
+    log = work.path / work.begin_log(jobs)
+    for job, epoch in zip(jobs, (3, 4), strict=False):
+        with show_training(training_of(1), quiet=False, named=speaks_as(job.out)) as report:
+            report(0, status(epoch))
+    log.write_text("\n".join(lines))
+    told: dict[str, str] = {}
+    schedule: Any = SimpleNamespace(states={}, waiting=tuple)
+    shown = Shown(schedule, lambda name, done, total, words, *_, **__: told.update({name: words}), quiet=True)
+    shown.begin(jobs)
+    shown.look(jobs, None)
+    assert {key: words.partition(" step")[0] for key, words in told.items() if key != "sweep"} == {
+        "train first": "member 0: epoch 3/9",
+        "train second": "member 0: epoch 4/9",
+        "train silent": "",
+    }
+    shown.begin(jobs[1:2])
+    shown.look(jobs[1:2], None)
+    assert told["train second"].startswith("second, member 0: epoch 4/9"), "a log of its own is shown as it is"
 
 
 def test_quiet_tells_nothing(lines: list[str]) -> None:

@@ -46,18 +46,6 @@ def test_the_driver_is_asked_for_the_first_device(monkeypatch: pytest.MonkeyPatc
     assert waking.memory_of_first() == 5
 
 
-def test_threads_are_as_many_as_before_whatever_happens() -> None:
-    def fail() -> None:
-        with waking.one_thread():
-            assert torch.get_num_threads() == 1
-            raise RuntimeError
-
-    before = torch.get_num_threads()
-    with pytest.raises(RuntimeError):
-        fail()
-    assert torch.get_num_threads() == before
-
-
 @pytest.mark.parametrize(
     ("there", "memory", "commands", "workers"),
     [

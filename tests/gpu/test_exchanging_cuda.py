@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from invalid_rows import assert_only_its_row_is_invalid
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -91,10 +92,4 @@ def test_exchanged_transformers_are_the_transformers() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_an_invalid_row_of_an_exchanged_transformer_is_invalid_and_alone(bad: float) -> None:
     x = torch.rand(96, 3, 224, 224, device=DEVICE)
-    forward = Forward(Transformer().eval(), PLAN, DEVICE, 10)
-    before = forward(x).scores
-    x[50, 1, 7, 30] = bad
-    after = forward(x).scores
-    valid = torch.isfinite(after).all(-1).squeeze(1)
-    assert (~valid).nonzero().flatten().tolist() == [50]
-    assert torch.equal(after[valid], before[valid])
+    assert_only_its_row_is_invalid(Forward(Transformer().eval(), PLAN, DEVICE, 10), x, 50, bad)

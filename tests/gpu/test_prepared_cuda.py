@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from invalid_rows import assert_only_its_row_is_invalid
 from torch import Tensor, nn
 from toys import Buckets
 
@@ -137,13 +138,7 @@ def test_an_invalid_row_of_a_form_is_invalid_and_alone(bad: float, form: str) ->
         pytest.skip(problem)
     network, x = trained_like(8) if form == "fused" else like_imagenets(), torch.rand(257, 3, 32, 32, device=DEVICE)
     plan = ForwardPlan(257, "bf16", channels_last=True, fold=True, **{form: True})  # type: ignore[arg-type]
-    forward = Forward(network, plan, device, 10)
-    before = forward(x).scores
-    x[100, 1, 7, 30] = bad
-    after = forward(x).scores
-    valid = torch.isfinite(after).all(-1).squeeze(1)
-    assert (~valid).nonzero().flatten().tolist() == [100]
-    assert torch.equal(after[valid], before[valid])
+    assert_only_its_row_is_invalid(Forward(network, plan, device, 10), x, 100, bad)
 
 
 @needs_kernel

@@ -354,3 +354,21 @@ def test_clips_are_shown_as_strips_of_frames(browser: Any, clips: Path) -> None:
     })"""
     assert opened.page.evaluate(moved) == [4, 4, 4], "every frame differs from the others"
     opened.page.context.close()
+
+
+OVERLAPS = """() => [...document.querySelectorAll('.chart')].flatMap((chart) => {
+  const texts = [...chart.querySelectorAll('.role-axis-label text')];
+  const shown = texts.filter((one) => one.getAttribute('opacity') !== '0');
+  const labels = shown.map((one) => [one.textContent, one.getBoundingClientRect()]);
+  return labels.flatMap(([name, one], at) => labels.slice(at + 1)
+    .filter(([, two]) => one.left < two.right && two.left < one.right && one.top < two.bottom && two.top < one.bottom)
+    .map(([other]) => `${chart.id}: ${name} on ${other}`));
+})"""
+
+
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_labels_of_axes_do_not_lie_on_each_other(browser: Any, report: Path, width: int) -> None:
+    made = Opened(browser, report, viewport={"width": width, "height": 900})
+    assert made.page.locator(".chart .role-axis-label text").count() > 50
+    assert made.page.evaluate(OVERLAPS) == []
+    made.page.context.close()

@@ -10,7 +10,7 @@ from toys import Buckets, LittleMemory
 from ringfence.classifiers import KConsensus
 from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError, ClassifierError
-from ringfence.sampling import Forward, ForwardPlan, fastest_plan, pick_device, probe
+from ringfence.sampling import Forward, ForwardPlan, fastest_plan, probe
 from ringfence.sampling.plan import out_of_memory, smaller
 from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, LONG_PARTS, LONG_RUN, consensus_parts
 
@@ -75,16 +75,6 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
 
 def test_a_smaller_plan_keeps_the_rest() -> None:
     assert smaller(ForwardPlan(101, "bf16", True, True)) == ForwardPlan(50, "bf16", True, True)
-
-
-def test_devices() -> None:
-    assert pick_device("cpu") == CPU
-    assert pick_device("auto").type in ("cpu", "cuda")
-    with pytest.raises(ArgumentError, match="device: must be auto, cpu"):
-        pick_device("toaster")
-    if not torch.cuda.is_available():
-        with pytest.raises(ArgumentError, match="device: needs a CUDA device"):
-            pick_device("cuda")
 
 
 @pytest.mark.parametrize(("draws", "tuned"), [(0, False), (59_000, False), (61_000, True)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packed_files import put
 
 from ringfence.errors import ArgumentError
 from ringfence.sweep import Checked, Sweep, SweepFolder, read_sweep
@@ -94,3 +96,20 @@ def sweep(tmp_path: Path) -> Callable[..., Sweep]:
         return read_sweep(file, FakeCommands(), tiny, zoos, SweepFolder(work, more.get("sweep", "sweep")), **more)
 
     return read
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> SweepFolder:
+    """Two independent members, one finished; a finished pair trained together, and one that is half exported; a run."""
+    root = tmp_path / "work"
+    zoo = root / "zoo" / "z"
+    for training in ("two", "pair", "half", "other"):
+        put(zoo / training / "config.json").write_text(json.dumps({"members": 2}))
+        put(zoo / training / "final-0.safetensors")
+    put(zoo / "pair" / "final-1.safetensors")
+    for folder in ("two/member-0", "two/member-1", "pair/joint", "half/joint"):
+        for name in ("log.csv", "last.json", "epoch-00003.safetensors", ".writing-epoch-00004"):
+            put(zoo / folder / name)
+    for name in ("parts/part-1", "lock", "summary.json"):
+        put(root / "runs" / "run" / name)
+    return SweepFolder(root)

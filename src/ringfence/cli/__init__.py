@@ -10,7 +10,7 @@ from ringfence.cli.aces import aces_app
 from ringfence.cli.attack import AttackCommand, attack_command
 from ringfence.cli.certify import certify_command, predict_command
 from ringfence.cli.compare import compare_command
-from ringfence.cli.console import friendly, told_when_full
+from ringfence.cli.console import friendly, quiet_when_unread, told_when_full
 from ringfence.cli.derived import PredictCommand, ProcedureCommand
 from ringfence.cli.exchange import export_app, import_app
 from ringfence.cli.help import HelpfulCommand
@@ -89,5 +89,5 @@ app.add_typer(export_app, name="export")
 
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
-    with stopped_cleanly(), told_when_full():
+    with stopped_cleanly(), told_when_full(), quiet_when_unread():
         app()

@@ -53,12 +53,12 @@ def frontier_command(
         float | None, typer.Option("--acr", help="The theta of largest natural accuracy at this ACR.")
     ] = None,
     baseline: Annotated[
-        list[Path] | None, typer.Option(help="Ordinary runs, e.g. at other sigmas, drawn in the same plot.")
+        list[Path] | None, typer.Option(help="Ordinary runs, e.g. at other sigmas, told and drawn beside it.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the pictures (default: figures/ in the run).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the pictures; without it none are drawn.")] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Natural accuracy against ACR and certified accuracy over all thresholds: table and pictures."""
+    """Natural accuracy against ACR and certified accuracy over all thresholds: a table, and with --out pictures."""
     with friendly():
         from ringfence.analysis.aces import best_theta, measured
         from ringfence.analysis.aces_runs import AcesRun
@@ -77,7 +77,7 @@ def frontier_command(
             "accuracy": None if accuracy is None else best_theta(points, accuracy=accuracy),
             "acr": None if acr is None else best_theta(points, acr=acr),
         }
-        pictures = save_pictures(found, points, others, asked, out or run / "figures")
+        pictures = [] if out is None else save_pictures(found, points, others, asked, out)
         if as_json:
             best = {name: point.to_dict() if point else None for name, point in chosen.items()}
             alone = [one.to_dict() for one in others]
@@ -94,7 +94,8 @@ def frontier_command(
                 results.print(f"{asked_for[name]}: {found_it}")
         for one in others:
             results.print(f"baseline: {_place(one, 'sigma')}")
-        remark(f"written: {', '.join(map(str, pictures))}")
+        if pictures:
+            remark(f"written: {', '.join(map(str, pictures))}")
 
 
 def _place(point: ThetaMetrics, name: str = "theta") -> str:

@@ -28,7 +28,7 @@ from ringfence.cli.console import (
 from ringfence.cli.derived import given_settings, grouped
 from ringfence.cli.progress import show_importing, show_progress
 from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
-from ringfence.cli.waking import FIRST, one_thread, wake_driver, wake_libraries
+from ringfence.cli.waking import FIRST, wake_driver, wake_libraries
 from ringfence.errors import ArgumentError, Collected
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def certify_folder(
     job: Job, out: Path, quiet: bool, unlocked: bool = False, loggers: Sequence[Logger] = ()
 ) -> RunFolder:
     """Certify into the folder with progress."""
-    from ringfence.sampling import pick_device
+    from ringfence.sampling import one_thread, pick_device
 
     with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
         return _certified(job, out, quiet, unlocked, loggers)

@@ -94,6 +94,17 @@ def to_a_reader() -> Iterator[None]:
 
 
 @contextmanager
+def quiet_when_unread() -> Iterator[None]:
+    """For the whole program: where nobody reads helps and wrong words, typer and rich would leave with 1."""
+    try:
+        yield
+    except SystemExit as over:
+        if isinstance(over.__context__, BrokenPipeError):
+            raise SystemExit(UNREAD) from None
+        raise
+
+
+@contextmanager
 def told_when_full() -> Iterator[None]:
     """Where what is printed finds no room, say so; 1 is what commands answer about a run, never about the disk."""
     try:

@@ -140,15 +140,17 @@ def show_progress(
 def show_training(
     run: TrainingRun, quiet: bool, at_once: int = 1, named: str = ""
 ) -> Iterator[Callable[[int, Status], None]]:
-    """A callback for run_training: the number of a training and how far it is; the time left is that of all of them."""
+    """A callback for run_training: the number of a training and how far it is; the time left is that of all of them.
+
+    named: what their names begin with, where other trainings are told of in the same place.
+    """
     begun: set[int] = set()
     takes = 0.0
     with meter(quiet) as show:
 
         def report(training: int, status: Status) -> None:
             nonlocal takes
-            name = "ensemble" if run.job.objective.grouping == "together" else f"member {training}"
-            name = f"{named}, {name}" if named else name
+            name = named + ("ensemble" if run.job.objective.grouping == "together" else f"member {training}")
             # The first and the last line of a training are always told.
             now = training not in begun or status.epoch == status.epochs
             begun.add(training)

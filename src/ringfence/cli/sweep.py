@@ -275,9 +275,11 @@ class Shown:
 
     def __init__(self, schedule: Schedule, show: Meter, quiet: bool) -> None:
         self._schedule, self._show, self._quiet = schedule, show, quiet
+        self._together: dict[str, bool] = {}
 
     def begin(self, jobs: Sequence[Job]) -> None:
         """These start now."""
+        self._together |= {job.key: len(jobs) > 1 for job in jobs}
         together = " (together in one process)" if len(jobs) > 1 else ""
         self._say(f"begins: {', '.join(job.key for job in jobs)}{together}")
 
@@ -297,7 +299,7 @@ class Shown:
             None if left is None else 60 * left,
         )
         for job in running:
-            self._show(job.key, 0, 1, one_line(job.work.last_words(job)))
+            self._show(job.key, 0, 1, one_line(job.work.last_words(job, shared=self._together.get(job.key, False))))
 
     def _done(self) -> str:
         states = self._schedule.states.values()

@@ -16,7 +16,7 @@ from ringfence.cli.console import INTERRUPTED, TERMINATED, friendly, only_checke
 from ringfence.cli.progress import show_training
 from ringfence.errors import ArgumentError
 from ringfence.sources import flush_files, forget_sources, read_sources
-from ringfence.sweep.job import Checked
+from ringfence.sweep.job import Checked, speaks_as
 from ringfence.sweep.worker import answer_work
 
 ClickException: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
@@ -69,7 +69,9 @@ def train_together(commands: list[list[str]]) -> int:
 
     with friendly(), ExitStack() as shown:
         runs = [job_of(words) for words in commands]
-        report = {run.out: shown.enter_context(show_training(run, quiet=False, named=run.out.name)) for run in runs}
+        report = {
+            run.out: shown.enter_context(show_training(run, quiet=False, named=speaks_as(run.out))) for run in runs
+        }
         run_together(runs, lambda run, training, status: report[run.out](training, status))
     return 0
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from threading import Thread
@@ -28,20 +27,6 @@ def wake_libraries() -> None:
     if torch.cuda.is_available():
         Thread(target=_convolve, name="ringfence-wake-convolutions").start()
         Thread(target=_know_triton, name="ringfence-wake-triton").start()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch work in one thread of the processor: the host's share of work on a GPU is small, and threads that wait
-    for each other take longer, the more so where other processes work beside this one."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def memory_of_first() -> int:

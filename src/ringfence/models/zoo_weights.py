@@ -15,6 +15,7 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from ringfence.caches import cache_folder
 from ringfence.errors import ModelError
 
 CACHE = "RINGFENCE_WEIGHTS"
@@ -25,9 +26,7 @@ _DAMAGED = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile,
 
 def weights_folder() -> Path:
     """Where added weights are kept."""
-    if named := os.environ.get(CACHE):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringfence" / "weights"
+    return cache_folder(CACHE, "weights")
 
 
 def kept_weights(digest: str) -> Path | None:

@@ -16,6 +16,9 @@ _GREENS = ("#1f7a45", "#2e9e5b", "#57b37c", "#86c9a1")
 _UNCERTIFIED = ("#3b82c4", "#8a929c", "#d64545")
 """Of inputs right without a radius, withheld and wrong."""
 
+BELOW = 7
+"""Pixels between a horizontal axis and its labels: the first must not lie on the lowest one of the vertical axis."""
+
 Style = Mapping[str, Any]
 
 
@@ -27,7 +30,8 @@ def marks(alt: Any, rows: Sequence[Row], mark: str, style: Style | None = None, 
 
 def axis(alt: Any, channel: str, field: str, title: str, form: Style | None = None, **scale: Any) -> Any:
     """A numeric axis: what it shows, its words, its ticks and its scale; a share shows percents."""
-    ticks = alt.Axis(**(form or {}))
+    apart = {"labelPadding": BELOW} if channel == "X" else {}
+    ticks = alt.Axis(**{**apart, **(form or {})})
     return getattr(alt, channel)(f"{field}:Q", title=title, scale=alt.Scale(**scale), axis=ticks)
 
 

@@ -15,6 +15,7 @@ from ringfence.classifiers import KConsensus, Members, score
 from ringfence.classifiers.base import is_classifier
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
 from ringfence.errors import ArgumentError, ClassifierError, RingfenceError
+from ringfence.sampling.devices import in_front
 from ringfence.sampling.forward import Forward, left_early, on_device
 from ringfence.sampling.plan import (
     BATCHES_IN_MEMORY,
@@ -25,7 +26,6 @@ from ringfence.sampling.plan import (
     out_of_memory,
     smaller,
 )
-from ringfence.sampling.remembered import in_front
 
 CPU_BATCHES = (20, 100, 200, 400)
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
@@ -53,19 +53,6 @@ _PICTURES = re.compile(r"channels, but got|input to conv2d|expected 4D input")
 _FEATURES = re.compile(r"cannot be multiplied \(\d+x(?P<given>\d+) and (?P<wanted>\d+)x\d+\)")
 _BATCH = re.compile(r"[Ee]xpected more than 1 (value|spatial)")
 """What convolutions, norms and linear layers of torch say of inputs they cannot take."""
-
-
-def pick_device(name: str) -> torch.device:
-    """``auto`` takes CUDA where there is one; anything else is torch's own name for a device."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ArgumentError("device", "must be auto, cpu, cuda or cuda:N", name, "Use auto.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError("device", "needs a CUDA device", name, "No CUDA device is visible here; use cpu or auto.")
-    return device
 
 
 @torch.inference_mode()

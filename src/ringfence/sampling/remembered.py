@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from ringfence.classifiers import Classifier
 from ringfence.data import Input
 from ringfence.errors import ClassifierError
 from ringfence.sampling.agreement import Tolerance, tolerance
+from ringfence.sampling.devices import beside_batches
 from ringfence.sampling.draws import PADDING
 from ringfence.sampling.forward import left_early
 
@@ -224,27 +225,3 @@ class Facts:
             except (SystemExit, GeneratorExit) as error:
                 raise left_early(error) from error
             return scores[: len(inputs)].unsqueeze(1).float().cpu()
-
-
-@contextmanager
-def in_front(device: torch.device) -> Iterator[None]:
-    """Where the many small kernels before a run go ahead of what other processes have queued, if a server shares the
-    device among them (MPS): on CUDA a stream of high priority, which what follows waits for."""
-    if device.type != "cuda":
-        yield
-        return
-    current = torch.cuda.current_stream(device)
-    with beside_batches(device):
-        try:
-            yield
-        finally:
-            current.wait_stream(torch.cuda.current_stream(device))
-
-
-def beside_batches(device: torch.device) -> AbstractContextManager[Any]:
-    """Where small work is done without waiting for the batches in flight: on CUDA a stream of high priority."""
-    if device.type != "cuda":
-        return nullcontext()
-    stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))  # what was made before must be there
-    return torch.cuda.stream(stream)

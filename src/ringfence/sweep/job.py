@@ -16,6 +16,8 @@ from ringfence.store.atomic import write_json, writing_errors
 
 MARKS = Path("jobs")
 """Folder of a note and a log for each job."""
+LOG_END = 2**14
+"""Bytes of a log that are read for its last words: some lines of each of many trainings that share it."""
 Ignored = Callable[[str, list[str]], list[str]]
 """Of a folder and the names in it, those that a copy leaves out."""
 
@@ -206,15 +208,17 @@ class SweepFolder:
         """Note that it ended well."""
         write_json(self.note_of(job), {"words": list(job.words), "minutes": minutes})
 
-    def last_words(self, job: Job, lines: int = 1) -> str:
-        """The end of its log."""
+    def last_words(self, job: Job, lines: int = 1, shared: bool = False) -> str:
+        """The end of its log; shared: of what it said itself in one that it shares, without its name."""
         try:
             with (self.path / self.log_of(job)).open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END))
                 text = file.read().decode(errors="replace")
         except OSError:
             return ""
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+        own = speaks_as(job.out) if shared else ""
+        said = [line.removeprefix(own) for line in text.splitlines() if line.strip() and line.startswith(own)]
+        return "\n".join(said[-lines:])
 
     def _note(self, job: Job) -> dict[str, Any]:
         try:
@@ -222,6 +226,11 @@ class SweepFolder:
         except (OSError, ValueError):  # half a note is none: the command itself finds out what is left to do
             return {}
         return note if isinstance(note, dict) else {}
+
+
+def speaks_as(out: Path) -> str:
+    """Begins the lines of a training in a log that it shares."""
+    return f"{out.name}, "
 
 
 def found_in(zoos: Iterable[Path], name: Path, holds: str = "*.safetensors") -> Path | None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import final
 
-from ringfence.errors import DataError, StoreError
+from ringfence.errors import StoreError
 from ringfence.store import RunFolder
-from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, writing_errors
+from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX
 from ringfence.store.manifest import INPUTS, SEAL
 from ringfence.sweep.job import MARKS, Job, done_elsewhere
 
@@ -27,12 +26,10 @@ TRIES = 5
 """Times that a job's files are read until none of them changed meanwhile."""
 PAUSE = 60.0
 """Seconds between two packings of what is being made."""
-UNPACKED = "unpacked.txt"
-"""Which archives a work folder has taken in."""
 COUNTS = "RINGFENCE.files"
 """Header of every archive: how many files each job has in all of them, so that half a job is known for one."""
-ROOMS = (MARKS.parts, ("zoo",), ("runs",))
-"""Folders of a work folder in which jobs make files."""
+TOGETHER = "RINGFENCE.packing"
+"""Header of every archive: the name of its packing, so that archives of two of them are never taken for one."""
 Contents = dict[str, bytes | Path]
 """Name in an archive -> bytes, or what a link leads to."""
 
@@ -82,14 +79,15 @@ class Packing:
             if not boxes.put(contents):
                 left_out.append(job.key)
             elif contents:
-                counts[_name(job, job.work.note_of(job))] = len(contents)
+                counts[name_in_archive(job, job.work.note_of(job))] = len(contents)
         self.out.mkdir(parents=True, exist_ok=True)
         beside = self.out.resolve().parent  # half an archive must not travel
         same = beside.stat().st_dev == self.out.stat().st_dev
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=beside if same else self.out) as fresh:
             names = [f"work-{number}.tgz" for number in range(1, len(boxes.boxes) + 1)]
+            headers = {COUNTS: json.dumps(counts), TOGETHER: token_hex(8)}
             for name, box in zip(names, boxes.boxes, strict=True):
-                _write(Path(fresh, name), box, counts)
+                _write(Path(fresh, name), box, headers)
             for name in names:
                 Path(fresh, name).replace(self.out / name)
         for old in self.out.glob("work-*.tgz"):
@@ -99,7 +97,7 @@ class Packing:
 
     def _contents(self, job: Job, needed: bool) -> Contents:
         if job.done and self.light and not needed:
-            return {_name(job, job.work.note_of(job)): json.dumps(done_elsewhere(job)).encode()}
+            return {name_in_archive(job, job.work.note_of(job)): json.dumps(done_elsewhere(job)).encode()}
         if job.done and (job.command == "train" if self.light else job.work.adopted(job)):
             return {}
         done = job.done
@@ -160,9 +158,8 @@ class _Boxes:
         return True
 
 
-def _write(archive: Path, contents: Contents, counts: Mapping[str, int]) -> None:
-    told = {COUNTS: json.dumps(counts)}
-    with tarfile.open(archive, "w:gz", compresslevel=1, pax_headers=told) as tar:  # weights hardly get smaller
+def _write(archive: Path, contents: Contents, headers: Mapping[str, str]) -> None:
+    with tarfile.open(archive, "w:gz", compresslevel=1, pax_headers=headers) as tar:  # weights hardly get smaller
         for name, one in contents.items():
             entry = tarfile.TarInfo(name)
             entry.mode = 0o644
@@ -182,7 +179,7 @@ def _snapshot(job: Job) -> Contents | None:
             found: Contents = {}
             for file in before:
                 log = file.is_symlink() and file.parent.name == MARKS.name
-                found[_name(job, file)] = file.readlink() if log else file.read_bytes()
+                found[name_in_archive(job, file)] = file.readlink() if log else file.read_bytes()
             after = {file: file.lstat() for file in _files(job)}
         except (FileNotFoundError, ValueError):  # it was replaced, or its config is being written
             continue
@@ -211,7 +208,8 @@ def _without_pictures(job: Job, contents: Contents) -> Contents:
     return {**{name: one for name, one in contents.items() if name not in inside}, **changed}
 
 
-def _name(job: Job, file: Path) -> str:
+def name_in_archive(job: Job, file: Path) -> str:
+    """What a file of a job is called there."""
     return f"{job.work.name}/{file.relative_to(job.work.path).as_posix()}"
 
 
@@ -241,86 +239,3 @@ def _finished(folder: Path) -> bool:
         return (training / f"final-{folder.name.removeprefix('member-')}.safetensors").exists()
     members = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
     return all((training / f"final-{i}.safetensors").exists() for i in range(members))
-
-
-def unpack(place: Path, every: Iterable[Job]) -> list[str]:
-    """Every archive of a folder into the jobs' work folders; what was not taken in, and why.
-
-    That is what belongs to sweeps that no job is of, and jobs of which an archive is missing. What a job has there is
-    replaced as a whole: records of an older state are none of the new one's. The same archives are taken in once, so
-    that they never undo what was done since. Where one is broken nothing is touched.
-    """
-    archives = sorted(place.glob("*.tgz"))
-    if not archives:
-        raise DataError(str(place), "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
-    these = sha256(b"".join(sha256(archive.read_bytes()).digest() for archive in archives)).hexdigest()
-    jobs: dict[Path, list[Job]] = {}
-    for job in every:
-        jobs.setdefault(job.work.path, []).append(job)
-    disks: dict[int, list[Path]] = {}
-    for path in jobs:
-        known = path / MARKS / UNPACKED
-        if known.is_file() and these in known.read_text(encoding="ascii").split():
-            continue
-        with writing_errors(path):
-            known.parent.mkdir(parents=True, exist_ok=True)
-            disks.setdefault(path.stat().st_dev, []).append(path)
-    strangers, halves = set[str](), list[str]()
-    for paths in disks.values():  # files are renamed into their places, which no other disk allows
-        with writing_errors(paths[0]), TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=paths[0]) as fresh:
-            counts: dict[str, int] = {}
-            for archive in archives:
-                counts |= _extract(archive, Path(fresh))
-            strangers |= {one.name for one in Path(fresh).iterdir()}
-            for path in paths:
-                halves += _take_in(Path(fresh), path, jobs[path], counts)
-                with (path / MARKS / UNPACKED).open("a", encoding="ascii") as file:
-                    file.write(f"{these}\n")
-    others = sorted(strangers - {own[0].work.name for own in jobs.values()})
-    return [*(f"{name}: name its file, too" for name in others), *halves]
-
-
-def _take_in(fresh: Path, path: Path, own: Sequence[Job], counts: Mapping[str, int]) -> list[str]:
-    """Put files where they belong; jobs of which some did not come are left as they are, and told."""
-    halves = list[str]()
-    for job in own:
-        note, log = (fresh / _name(job, file) for file in (job.work.note_of(job), path / job.work.log_of(job)))
-        there = fresh / job.work.name / job.out
-        came = [one for one in (note, log, *there.rglob("*")) if one.is_symlink() or one.is_file()]
-        if len(came) < counts.get(_name(job, job.work.note_of(job)), 0):
-            halves.append(f"{job.key}: an archive is missing that holds a part of it; bring that too, and unpack again")
-            for file in came:
-                file.unlink()
-            shutil.rmtree(there, ignore_errors=True)
-        elif there.exists():
-            shutil.rmtree(path / job.out, ignore_errors=True)
-    mine = fresh / own[0].work.name
-    for file in [one for one in mine.rglob("*") if one.is_symlink() or not one.is_dir()]:
-        target = path / file.relative_to(mine)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file.replace(target)
-    return halves
-
-
-def _extract(archive: Path, folder: Path) -> dict[str, int]:
-    """Unpack an archive; how many files jobs have in it and in those beside it."""
-    try:
-        with tarfile.open(archive) as tar:
-            if stray := next((one.name for one in tar if not _belongs(one)), None):
-                raise ValueError(f"{stray}, which no job makes")
-            counts = json.loads(tar.pax_headers.get(COUNTS, "{}"))
-            if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
-                raise ValueError(f"{COUNTS} that are no numbers of files")
-            tar.extractall(folder, filter="data")
-            return counts
-    except (tarfile.TarError, OSError, EOFError, ValueError, RecursionError) as error:
-        rule = "must be a whole archive that a sweep packed"
-        raise DataError(str(archive), rule, error, "Copy it anew.") from error
-
-
-def _belongs(entry: tarfile.TarInfo) -> bool:
-    """Whether it goes where jobs make files. Links in a work folder lead to the data and to the sweep file, which are
-    nobody's to change; those that jobs make, to the log of another."""
-    place, link = Path(entry.name), Path(entry.linkname)
-    beside = entry.issym() and link.name == entry.linkname and link.suffix != "" and place.parts[1:2] == MARKS.parts
-    return (entry.isreg() or beside) and place.parts[1:2] in ROOMS and len(place.parts) > 2 and ".." not in place.parts
