@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, votes_of
 
 from ringfence import Gaussian
+from ringfence.classifiers import KConsensus
 from ringfence.sampling import CHUNK, ForwardPlan, Sampler, Votes
+from ringfence.sampling.supply import Supply
 from ringfence.types import IntArray
 
 SHAPE = (3,)
@@ -187,3 +190,42 @@ def test_time_is_shared_out_between_the_inputs() -> None:
         running.submit(two, 0, 0, 100)
         collect(running)
         assert running.seconds[one] > running.seconds[two] > 0
+
+
+class Opinion(nn.Module):
+    """The class of one coordinate's bucket: members of several coordinates often differ."""
+
+    def __init__(self, coordinate: int) -> None:
+        super().__init__()
+        self.coordinate = coordinate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.eye(4)[(2 * x[:, self.coordinate] + 1).long().clamp(0, 3)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_consensus_leaves_its_waiting_to_the_next_batch(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where batches are drawn ahead: in the middle of a forward, and if that runs out of memory, later."""
+    module, prepare, told = KConsensus([Opinion(k) for k in (0, 1, 2)], 2), Supply.prepare, list[str]()
+
+    def prepared(self: Supply, *given: Any) -> Any:
+        told.append("drawn")
+        if fails and told.count("drawn") == 2:
+            raise torch.OutOfMemoryError("the next batch")
+        return prepare(self, *given)
+
+    monkeypatch.setattr(Supply, "ahead", property(lambda self: True))
+    with engine(module, 100) as running:
+        monkeypatch.setattr(Supply, "prepare", prepared)
+        first = running._forward._waits[0].first.members[0]
+        for one, name in ((first, "first"), (running._forward._waits[0].rest.members[0], "rest")):
+            one.register_forward_hook(lambda *_, name=name: told.append(name))
+        slots = [running.admit(10 + k, x) for k, x in enumerate(X)]
+        for slot in slots:
+            running.submit(slot, 0, 0, 250)
+        found = collect(running)
+    assert told[:4] == ["drawn", "first", "drawn", "drawn" if fails else "rest"]
+    assert (running.drawn, running.plan.batch) == (1000, 50 if fails else 100)
+    for number, slot in enumerate(slots):
+        (counts,) = found[slot]
+        assert counts[0].tolist() == by_hand(module, X[number], 10 + number, 0, 0, 250).tolist()

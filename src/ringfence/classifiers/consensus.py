@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -46,6 +46,8 @@ class KConsensus(Classifier):
     The undecided rows of all slices then fill a micro-batch, while every forward keeps the size that is fastest.
     ``wave``, likewise: with fused members, how many rows the device takes at a time. They need no compilation for a
     shape, and a row's scores are the same in each to the bit: all undecided rows go at once, padded to whole waves.
+    ``meanwhile``, set by who asks for batches: what is left to the host to do while the device works on the first
+    members, where it would wait for them otherwise.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class KConsensus(Classifier):
         self.undecided = undecided
         self.parts = 1
         self.wave = 0
+        self.meanwhile: Callable[[], None] | None = None
 
     @property
     def kinds(self) -> Kinds:
@@ -98,6 +101,8 @@ class KConsensus(Classifier):
         size = self.micro_batch or usual
         step = self.wave or size
         rows = torch.empty(0, dtype=torch.int64, device=x.device)
+        if self.meanwhile is not None:
+            self.meanwhile()
         for half in left:  # while the device works on what comes after it: nothing waits for the host
             rows = torch.cat([rows, _rows(half)])
             ready = len(rows) if half is left[-1] else len(rows) // step * step

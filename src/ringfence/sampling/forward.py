@@ -28,8 +28,9 @@ from ringfence.sampling.plan import ForwardPlan, out_of_memory
 Run = Callable[[Tensor], Scored]
 
 
-def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> Run:
-    """The classifier in the plan's form: a batch of the plan's precision and layout -> scores and work."""
+def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> tuple[nn.Module, Run]:
+    """The classifier in the plan's form, and how it runs: a batch of the plan's precision and layout -> scores and
+    work."""
     module = fuse_resnets(classifier, device) if plan.fused else classifier
     joined = False
     if plan.joined:
@@ -51,10 +52,11 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
 
     # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
     if not plan.compile or isinstance(module, FusedResNet) or waves:
-        return run
+        return module, run
     mode = "max-autotune-no-cudagraphs" if plan.autotune else None
     fast: Run = _exchanged(run, mode) if plan.exchanged else compiled(run, mode)
-    return _after_one_row(run, fast) if any(isinstance(part, Patches) for part in module.modules()) else fast
+    patched = any(isinstance(part, Patches) for part in module.modules())
+    return module, _after_one_row(run, fast) if patched else fast
 
 
 def on_device(
@@ -173,8 +175,15 @@ class Forward:
         self.plan, self.device, self.num_classes, self.dtype = plan, device, num_classes, plan.dtype
         self.lanes: int | None = None
         with arithmetic(device, tf32=False):
-            self._run = prepared(classifier, plan, device)
+            module, self._run = prepared(classifier, plan, device)
+        self._waits = [one for one in module.modules() if isinstance(one, KConsensus)]
         self._merge = None if plan.compile else _merge
+
+    def meanwhile(self, work: Callable[[], None]) -> bool:
+        """Have this done in every forward while the host waits for the device; False where it does not wait."""
+        for one in self._waits:
+            one.meanwhile = work
+        return bool(self._waits)
 
     def _layout_of(self, dimensions: int) -> torch.memory_format:
         """Of a batch; only images (4) can have their channels last."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ringfence.classifiers.base import APART
 from ringfence.errors import ClassifierError
 from ringfence.noise import Noise
 from ringfence.sampling.check import Checked, checked_forward
@@ -61,6 +62,7 @@ class Sampler:
         self._samples = list(samples) or [torch.full(shape, 0.5)]
         checked = self._checked(plan, keep)
         self._forward = checked.forward
+        self._waits = self._supply.ahead and self._forward.meanwhile(self._look_ahead)
         steady = checked.steady
         if not bool(steady.any()):
             rule, remedy = "must answer some noisy inputs with finite, repeatable scores", "Use fp32, or another model."
@@ -165,10 +167,14 @@ class Sampler:
 
     def _next_batch(self, ask: bool) -> list[Segment]:
         prepared, self._ahead = self._ahead or self._prepare(ask), None
-        # Only full batches ahead of time: padding is work thrown away.
-        if self._supply.ahead and self._packer.pending >= self.plan.batch:
-            self._ahead = self._prepare()
+        if not self._waits:
+            self._look_ahead()
         return self._run_batch(prepared)
+
+    def _look_ahead(self) -> None:
+        """Start drawing the batch after this one. Only full ones ahead of time: padding is work thrown away."""
+        if self._supply.ahead and self._ahead is None and self._packer.pending >= self.plan.batch:
+            self._ahead = self._prepare()
 
     def _run_batch(self, prepared: Prepared) -> list[Segment]:
         try:
@@ -190,7 +196,12 @@ class Sampler:
 
     def _prepare(self, now: bool = False) -> Prepared:
         filling = self._remembered.next(self.plan.batch, now)
-        return self._supply.prepare(self._packer.take(self.plan.batch - filling.asked), self._forward, filling)
+        segments = self._packer.take(self.plan.batch - filling.asked)
+        try:
+            return self._supply.prepare(segments, self._forward, filling)
+        except BaseException:  # out of memory, say: in smaller batches they are still to be drawn
+            self._packer.put_back(segments)
+            raise
 
     # Housekeeping ------------------------------------------------------------------------------------------
 
@@ -214,6 +225,7 @@ class Sampler:
         self._remembered.forget_later()
         before = self._forward
         self._forward = self._checked(self._shrunk(self.plan), keep=True).forward
+        self._waits = self._supply.ahead and self._forward.meanwhile(self._look_ahead)
         if self._forward.lanes != before.lanes:
             received = f"{before.lanes}, then {self._forward.lanes}"
             raise ClassifierError("classifier", "must return as many lanes in every batch", received, "Fix the number.")
@@ -232,3 +244,7 @@ class Sampler:
         total = sum(segment.rows for segment in segments)
         for segment in segments:
             self.seconds[segment.slot] += seconds * segment.rows / total
+
+
+# A K-consensus calls it between what is compiled.
+APART.append((Sampler, "_look_ahead", True))
