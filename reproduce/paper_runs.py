@@ -99,6 +99,11 @@ class Run:
         return self.config.data.source.partition(":")[0]
 
     @property
+    def split(self) -> str:
+        """Which part of the data."""
+        return self.config.data.split
+
+    @property
     def members(self) -> list[str]:
         """The networks that vote, as written; one where nothing votes."""
         ensemble = self.config.ensemble

@@ -6,7 +6,7 @@
 --unpack takes in the archives that another machine packed (docs/sweep.md). What a job of the files made goes to the
 repository once, in the place of what was there under its name: never a copy that jobs were given, nor a second time.
 Trainings go to zoo/, without checkpoints: weights of those that a job needs which no folder of results/ has yet, of the
-others hashes alone; --members keeps the first so many of one. Runs are verified and go to results/, without pictures of
+others hashes alone, and what was measured on inputs that were held out; --members keeps the first so many of one. Runs are verified and go to results/, without pictures of
 the inputs unless asked for. What is unfinished stays in runs/.
 
 --drop takes weights out of zoo/ that nothing needs any more: no job that is left of any sweep file in reproduce/, no
@@ -64,6 +64,9 @@ def keep_training(training: Path, place: Path, members: int | None) -> None:
     if settings.get("init"):  # where those weights are kept, not where the training found them
         settings["init"] = (Path(place.parents[1].name) / place.parent.name / Path(settings["init"]).name).as_posix()
     (place / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    if settings.get("holdout"):  # what a choice rests on
+        for log in sorted(training.glob("*/log.csv")):
+            shutil.copy(log, place / f"{log.parent.name}.csv")
     if members is not None and members < len(every):
         keep_hashes(place, [place / file.name for file in every[members:]])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from drt_ablations import ablations, is_ablation
+from learning_rates import chosen_rates
 from paper_intervals import intervals
 from paper_runs import Run, Runs
 from paper_sweeps import all_not_run
@@ -312,9 +313,10 @@ def _printed_row(
 
 def page(digits: Runs, images: Runs, numbers: Any) -> str:
     """The whole page."""
+    tuning, digits = digits.of(split="train"), Runs(tuple(digits.of(split="test")))
     lines, known = list(lines_of(digits)), numbers["certified_accuracy"]
     usual = [one for one in lines if not is_ablation(one.training, one.sigma, known)]
-    text = [*(mnist(usual, numbers) if usual else []), *ablations(lines, digits, known)]
+    text = [*(mnist(usual, numbers) if usual else []), *chosen_rates(tuning), *ablations(lines, digits, known)]
     text += [*jeong(digits, numbers["jeong"]), *cifar(images, numbers)]
     shown = [*digits, *threes(images)]
     text += [*all_not_run(HERE, Runs((*digits, *images))), *intervals(shown)]

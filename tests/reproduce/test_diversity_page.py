@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from diversity_page import cifar, jeong, page
+from learning_rates import chosen_rates
 from paper_runs import Runs
 from paper_tables import published
 
@@ -104,3 +105,20 @@ def test_ablations_stand_apart_from_the_papers_settings(put: Put, tmp_path: Path
         assert apart.count(row) == 1
     for form in ("pairwise", "summed"):
         assert apart.count(f"| drt+max-margin(gaussian) | 0.5 | 2 | {form} |") == 1
+
+
+def test_rates_are_told_with_what_they_reached_on_images_held_out(put: Put, tmp_path: Path) -> None:
+    for rate, loss in ((0.01, 3.0), (0.0001, -22.0)):
+        put(f"mnist/{rate}", "lenet-wide", drt(10.0, 2.5), [])
+        config = tmp_path / "zoo" / "mnist" / str(rate) / "config.json"
+        settings = json.loads(config.read_text())
+        plan = {**settings["plan"], "sigma": 0.5, "schedule": {"lr": rate}}
+        config.write_text(json.dumps({**settings, "plan": plan}))
+        rows = [f"1,-14.04,0.9,0.9,{rate}", f"2,{loss},0.5,0.7345,{rate}"]
+        config.with_name("joint.csv").write_text(
+            "\n".join(["epoch,loss,noisy_accuracy,held_out_accuracy,lr", *rows]) + "\n"
+        )
+    *_, high, low, _ = chosen_rates([], tmp_path / "zoo")
+    assert high == "| 0.01 | 0.5, 10, 2.5 | 7 | -14.0 | 3.0 | 50.0 | 73.5 | - |"
+    assert low == "| 0.0001 | 0.5, 10, 2.5 | 7 | -14.0 | -22.0 | 50.0 | 73.5 | - |"
+    assert chosen_rates([], tmp_path / "nowhere") == []

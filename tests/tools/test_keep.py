@@ -102,6 +102,16 @@ def test_what_is_finished_is_kept(keep: ModuleType, sweep: Sweep, finish: Finish
     assert [job.name for job in sweep.jobs if not job.done] == ["given"]
 
 
+@pytest.mark.parametrize("held", [0, 16])
+def test_what_was_measured_on_inputs_held_out_is_kept(keep: ModuleType, tmp_path: Path, held: int) -> None:
+    put_training(tmp_path / "run", b"new")
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"members": 1, "holdout": held}))
+    (tmp_path / "run" / "joint").mkdir()
+    (tmp_path / "run" / "joint" / "log.csv").write_text("epoch,held_out_accuracy\n")
+    keep.keep_training(tmp_path / "run", tmp_path / "zoo" / "z" / "kept", None)
+    assert (tmp_path / "zoo" / "z" / "kept" / "joint.csv").exists() == bool(held)
+
+
 def test_the_zoo_gets_no_copy_back(keep: ModuleType, sweep: Sweep, finish: Finish, tmp_path: Path) -> None:
     """Jobs work on copies of the zoo's networks; a zoo that changed meanwhile must not get the old ones back."""
     zoo = tmp_path / "zoo"
