@@ -7,6 +7,7 @@ resnet50, vit-b-16: forwards a second at 224 pixels, bf16 and compiled, in a for
 a certification in that form, noise and counting included. start: seconds from the command `ringfence certify` to its
 first batch, compilers' caches filled by a first one. sweep: six small certifications by `ringfence sweep`, six at a
 time, beside one with as many draws; small: the like in one process. layers: convolutions with a shortcut by themselves.
+lenet: small networks, whose first layers are one kernel, and as torch compiles them, alone and voting (gpu_small.py).
 rooms: the fused kernel on multiprocessors with as much shared memory as smaller GPUs have. Weights are random. What is
 measured is written after every case; --only takes a name or its beginning.
 """
@@ -35,6 +36,7 @@ from common import finish, options_parser
 from gpu_defaults import NETWORKS
 from gpu_limits_report import report
 from gpu_rates import network, wait
+from gpu_small import small_networks
 from gpu_starts import COMMAND
 from gpu_training_steps import Size, kernels
 from torch import Tensor, nn
@@ -307,6 +309,8 @@ def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse
         measured["rooms"] = rooms()
     elif name == "layers":
         measured["layers"] = layers(options)
+    elif name == "lenet":
+        measured["lenet"] = {**small_networks(options.device, options.quick, timed), **today}
     elif name == "small":
         measured["small"] = {**small(options), **today}
     elif name == "sweep":
@@ -333,6 +337,7 @@ CASES = [
     *STARTS,
     "sweep",
     "small",
+    "lenet",
     "layers",
     "rooms",
 ]

@@ -71,6 +71,25 @@ def of_small(found: dict[str, Any]) -> Shown:
     return [Grid(title, ["way", "s", "draws a second"], rows)], []
 
 
+def of_lenet(found: dict[str, Any]) -> Shown:
+    """Small networks by form, over what torch compiles in the same run."""
+    rows, bars = [], []
+    for name in dict.fromkeys(one["network"] for one in found["rows"]):
+        plain, *others = [one for one in found["rows"] if one["network"] == name]
+        for one in (plain, *others):
+            times = [f"{one[key] / plain[key]:.2f}" for key in ("rate", "certified")]
+            numbers = [f"{one['rate']:,.0f}", times[0], f"{one['certified']:,.0f}", times[1]]
+            off = f"{one['off']:.4f}, {one['off_plain']:.4f}"
+            rows.append([f"{name}, {one['form']}", *numbers, off, found["date"]])
+        bars += [
+            Bar(f"{name}, {one['form']}: forwards over compiled ones", "at least", 3, one["rate"] / plain["rate"])
+            for one in others
+        ]
+    columns = ["network", "forwards/s", "over compiled", "certified draws/s", "over compiled"]
+    title = f"Small networks, batch {found['batch']:,}, bf16"
+    return [Grid(title, [*columns, "off float32, plain in bf16", "measured"], rows)], bars
+
+
 def of_starts(found: list[dict[str, Any]]) -> Shown:
     """Stamps of commands; the second of a kind finds caches filled."""
     # Commands measured since torch is imported by the command itself have no stamp of it.
@@ -137,6 +156,7 @@ TABLES = {
     "members": of_members,
     "consensus": of_consensus,
     "small": of_small,
+    "lenet": of_lenet,
     "starts": of_starts,
     "sweep": of_sweep,
     "layers": of_layers,

@@ -214,3 +214,13 @@ def test_what_exact_noise_costs_is_measured_without_a_gpu_too(tmp_path: Path) ->
     rates = json.loads((tmp_path / "exact_cost.json").read_text())["measurements"]["rates"]
     assert {name: set(forms) for name, forms in rates.items()} == {"LeNet": {"float", "exact"}}
     assert all(len(each) == 1 and each[0] > 0 for each in rates["LeNet"].values())
+
+
+@pytest.mark.slow
+def test_small_networks_are_measured_in_both_forms(tmp_path: Path) -> None:
+    script, words = ROOT / "benchmarks" / "gpu_limits.py", ["--quick", "--device", "cpu", "--only", "lenet"]
+    done = run(script, *words, "--out", str(tmp_path))
+    found = json.loads((tmp_path / "gpu_limits.json").read_text())["measurements"]["lenet"]["rows"]
+    assert len(found) == 4, done.stderr
+    assert [one["form"] for one in found] == 2 * ["compiled", "first layers one kernel"]
+    assert all(min(one["rate"], one["certified"]) > 0 and one["off"] < 0.05 for one in found)

@@ -1,6 +1,6 @@
-// Enough of CUDA for fused/resnet.cu, gradient.cu and training/narrow.cu to run on a CPU: a block's threads take turns,
-// each until a barrier stops it, and a warp's instructions happen at a barrier of its 32. Meanings of ldmatrix and mma
-// are those of NVIDIA's PTX manual.
+// Enough of CUDA for fused/resnet.cu, gradient.cu, pooled.cu and training/narrow.cu to run on a CPU: a block's threads
+// take turns, each until a barrier stops it, and a warp's instructions happen at a barrier of its 32. Meanings of ldmatrix
+// and mma are those of NVIDIA's PTX manual.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ template <class T> static inline T __ldg(const T* at) { return *at; }
 
 static const int BLOCK = THREADS_OF_BLOCK;
 alignas(128) static char shared_memory[BYTES_OF_BLOCK];
-static Index threadIdx, blockIdx;
+static Index threadIdx, blockIdx, gridDim;
 static ucontext_t scheduler, contexts[BLOCK];
 static bool ended[BLOCK];
 static int held[BLOCK];  // by which turn of the whole block's barrier, -1: by none
@@ -43,6 +43,7 @@ void Barrier::arrive_and_wait() {
 static std::vector<Barrier> warps;
 
 static inline void __syncthreads() { whole.arrive_and_wait(); }
+static inline void __syncwarp() { warps[threadIdx.x / 32].arrive_and_wait(); }
 static inline u32 __cvta_generic_to_shared(const void* at) { return (u32)((const char*)at - shared_memory); }
 
 static inline u32 rounded(float value) {
@@ -55,6 +56,8 @@ template <bool RELU = false> static inline u32 pack(float low, float high) {
   if (RELU) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // cvt.rn.relu keeps NaN too
   return rounded(low) | rounded(high) << 16;
 }
+static inline u32 rectified(float low, float high) { return pack<true>(low, high); }
+static inline float larger(float one, float other) { return one != one || one > other ? one : other; }  // as max.NaN.f32
 static inline u32 spread(u32 word, int place) {
   return (word >> place & 1 ? 0xffffu : 0) | (word >> (16 + place) & 1 ? 0xffff0000u : 0);
 }
@@ -69,15 +72,16 @@ static inline void ldmatrix(u32 (&r)[4], u32 address) {
   warps[threadIdx.x / 32].arrive_and_wait();
 }
 
-// Rows that are not 16 bytes of the block's memory at a multiple of 16, and eight that do not lie in different banks.
-static int astray;
+// Rows that are not 16 bytes of the block's memory at a multiple of 16; and those of eight that lie in the same banks.
+static int astray, crowded;
 
 template <bool TURNED> static inline void ldmatrix(u32 (&r)[4], u32 address) {
   const int lane = threadIdx.x & 31, first = threadIdx.x - lane;
   told[threadIdx.x][0] = address;
   astray += address % 16 || address + 16 > BYTES_OF_BLOCK;
   warps[threadIdx.x / 32].arrive_and_wait();
-  for (int other = lane & 24; other < lane; other++) astray += told[first + other][0] / 16 % 8 == address / 16 % 8;
+  for (int other = lane & 24; other < lane; other++)
+    crowded += told[first + other][0] != address && told[first + other][0] / 16 % 8 == address / 16 % 8;
   for (int matrix = 0; matrix < 4; matrix++)
     for (int half = 0; half < 2; half++) {
       const int row = TURNED ? lane % 4 * 2 + half : lane / 4, column = TURNED ? lane / 4 : lane % 4 * 2 + half;
@@ -108,7 +112,7 @@ static inline void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 
 // Copies to shared memory arrive at once or, as late as they may, when they are waited for.
 static bool at_once;
-struct Copy { char* to; const char* from; };
+struct Copy { char* to; const char* from; int bytes = 16; };
 static std::deque<std::vector<Copy>> travelling_of[BLOCK];
 #define travelling travelling_of[threadIdx.x]
 
@@ -121,7 +125,7 @@ static inline void fetch(char* to, const char*& packed, int bytes) {
 }
 template <int TIMES> static inline void arrived() {
   for (; travelling.size() > TIMES; travelling.pop_front())
-    for (auto& one : travelling.front()) std::memcpy(one.to, one.from, 16);
+    for (auto& one : travelling.front()) std::memcpy(one.to, one.from, one.bytes);
 }
 
 // cp.async of 16 bytes, or of zeros; from is not read then.
@@ -133,11 +137,17 @@ static inline void bring(u32 to, const char* from, bool there) {
   else travelling.back().push_back({shared_memory + to, there ? from : zeros});
 }
 static inline void land() { arrived<0>(); }
+template <int BYTES> static inline void bring(u32 to, const char* from) {
+  astray += to % BYTES || to + BYTES > BYTES_OF_BLOCK || (size_t)from % BYTES;
+  if (travelling.empty()) travelling.emplace_back();
+  if (at_once) std::memcpy(shared_memory + to, from, BYTES);
+  else travelling.back().push_back({shared_memory + to, from, BYTES});
+}
 
 // Every block by itself; late: copies arrive late, and the last warps go first. What was astray meanwhile.
 template <class Kernel> static int launch(int blocks, bool late, Kernel kernel) {
   static std::vector<char> stacks(BLOCK << 16);
-  at_once = !late, astray = 0, body = kernel;
+  at_once = !late, astray = crowded = 0, body = kernel, gridDim.x = blocks;
   for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
     std::memset(shared_memory, 0xff, sizeof shared_memory);  // NaN: nothing may rely on what was there
     whole = {BLOCK}, warps.assign(BLOCK / 32, {32});
@@ -162,5 +172,5 @@ template <class Kernel> static int launch(int blocks, bool late, Kernel kernel) 
     }
     astray += BLOCK - std::count(ended, ended + BLOCK, true);  // still wait for others that have ended
   }
-  return astray;
+  return astray + crowded;
 }

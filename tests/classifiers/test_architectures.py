@@ -138,7 +138,7 @@ def test_convolution_on_blocks_equals_convolution_and_pooling(channels, outputs,
     torch.manual_seed(0)
     conv = nn.Conv2d(channels, outputs, size, padding=padding).double()
     x = torch.randn(4, channels, 14, 14, dtype=torch.float64, requires_grad=True)
-    plain, blocks = nn.functional.max_pool2d(conv(x).relu(), 2), convolve_and_pool(x, conv)
+    plain, blocks = nn.functional.max_pool2d(conv(x).relu(), 2), convolve_and_pool(x, conv.weight, conv.bias, padding)
     assert torch.allclose(plain, blocks, atol=1e-12)
     weight = torch.randn_like(plain)
     wanted = [x, *conv.parameters()]

@@ -1,9 +1,9 @@
-"""Layers of transformers in forms for GPUs, exchanged in graphs that are about to be compiled.
+"""Layers in forms for GPUs, exchanged in graphs that are about to be compiled.
 
 The exact GELU reads and writes a transformer's largest activations, and its erf takes longer than that: by powers of
-two it does not. On Hopper attention to few keys is a kernel of ours (attention.py). Both are found in the graph that
-torch.compile has traced, whatever modules they come from. Sums are rounded at other places: another form of the
-network, checked as all are.
+two it does not. On Hopper attention to few keys is a kernel of ours (attention.py), and so is what small convolutional
+networks begin with (pooling.py). All are found in the graph that torch.compile has traced, whatever modules they come
+from. Sums are rounded at other places: another form of the network, checked as all are.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from ringfence.classifiers.attention import SCALE, fits
 from ringfence.classifiers.fused import is_hopper, why_not
+from ringfence.classifiers.pooling import PAIR, pair_ending
 
 POWERS = (
     -1.0000669956207275,
@@ -75,6 +76,14 @@ def exchange(graph: Graph) -> None:
             with graph.inserting_before(node):
                 found = graph.call_function(torch.ops.ringfence.attention.default, given)
             _replace(graph, node, found)
+        elif (pair := pair_ending(node)) and _has_kernels(value.device):
+            first, second = pair
+            weights = (first.weight, first.bias, second.weight, second.bias)
+            with graph.inserting_before(node):
+                found = graph.call_function(PAIR, (first.x, *weights, first.edge, second.edge))
+            _replace(graph, node, found)
+            for old in reversed((*first.nodes, *second.nodes[:-1])):
+                graph.erase_node(old)
 
 
 def _alone(node: Node) -> tuple[Any, ...] | None:
@@ -99,4 +108,8 @@ def _placed(value: Tensor) -> bool:
 
 
 def _has_hopper(device: torch.device) -> bool:
-    return is_hopper(device) and why_not(device) is None
+    return is_hopper(device) and _has_kernels(device)
+
+
+def _has_kernels(device: torch.device) -> bool:
+    return why_not(device) is None

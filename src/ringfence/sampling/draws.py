@@ -10,6 +10,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from ringfence.errors import ArgumentError
 
@@ -45,9 +46,11 @@ class Request:
     last: bool = True
 
 
-@dataclass(frozen=True)
-class Segment:
-    """rows consecutive draws of one chunk, beginning at its row first; last: they complete their request."""
+class Segment(NamedTuple):
+    """rows consecutive draws of one chunk, beginning at its row first; last: they complete their request.
+
+    A tuple, because a large batch has hundreds.
+    """
 
     slot: int
     input_id: int
@@ -81,13 +84,15 @@ class Packer:
         room = batch
         while room and self._queue:
             r = self._queue.popleft()
-            chunk, first = divmod(r.start, CHUNK)
-            rows = min(CHUNK - first, r.draws, room)
-            rest = r.draws - rows
-            taken.append(Segment(r.slot, r.input_id, r.stage, chunk, first, rows, r.last and not rest))
-            if rest:
-                self._queue.appendleft(Request(r.slot, r.input_id, r.stage, r.start + rows, rest, r.last))
-            room -= rows
+            at, end, stop = r.start, r.start + r.draws, r.start + min(r.draws, room)
+            room -= stop - at
+            while at < stop:
+                chunk, first = divmod(at, CHUNK)
+                rows = min(CHUNK - first, stop - at)
+                at += rows
+                taken.append(Segment(r.slot, r.input_id, r.stage, chunk, first, rows, r.last and at == end))
+            if stop < end:
+                self._queue.appendleft(Request(r.slot, r.input_id, r.stage, stop, end - stop, r.last))
         self.pending -= batch - room
         return taken
 

@@ -144,7 +144,7 @@ def compiled(run: Any, mode: str | None = None, **more: Any) -> Any:
 
 
 def _exchanged(run: Run, mode: str | None) -> Run:
-    """Compiled, with layers of transformers in forms for GPUs."""
+    """Compiled, with layers in forms for GPUs."""
     from ringfence.classifiers.exchanging import exchanging  # has operators, which other runs need not wait for
 
     found: Run = compiled(run, backend=exchanging(mode))

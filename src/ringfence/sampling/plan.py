@@ -28,7 +28,7 @@ class ForwardPlan:
     parts: slices of the batch that the first members of a K-consensus see one after the other.
     fused: CIFAR ResNets run as one kernel each, whose activations stay on the chip (bf16).
     joined: layers in forms for GPUs, and joined with what follows them (classifiers/reshaping.py, joining.py).
-    exchanged: layers of transformers in forms for GPUs, exchanged in what is compiled (classifiers/exchanging.py).
+    exchanged: layers in forms for GPUs, exchanged in what is compiled (classifiers/exchanging.py).
     refused: the forms that were wanted and did not compute the classifier, each with the reason.
     """
 
