@@ -6,8 +6,8 @@
 --unpack takes in the archives that another machine packed (docs/sweep.md). What a job of the files made goes to the
 repository once, in the place of what was there under its name: never a copy that jobs were given, nor a second time.
 Trainings go to zoo/, without checkpoints: weights of those that a job needs which no folder of results/ has yet, of the
-others hashes alone, and what was measured on inputs that were held out; --members keeps the first so many of one. Runs are verified and go to results/, without pictures of
-the inputs unless asked for. What is unfinished stays in runs/.
+others hashes alone, and what was measured on inputs that were held out; --members keeps the first so many of one. Runs
+are verified and go to results/, without pictures of the inputs unless asked for. What is unfinished stays in runs/.
 
 --drop takes weights out of zoo/ that nothing needs any more: no job that is left of any sweep file in reproduce/, no
 example, test, page or program. Hashes, settings and so the command stay; zoo/README.md is written anew.

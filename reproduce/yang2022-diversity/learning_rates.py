@@ -12,10 +12,10 @@ from paper_trainings import ZOO, Training, read_training
 
 ABOUT = (
     "The paper tunes the learning rate of the fine-tuning and does not print it. Each of these trainings held 5,000",
-    "training images out; the rate with the largest average radius on every fifth of them (mean softmax, n = 10,000) is",
-    "taken for all. Loss: cross-entropy and both terms of DRT, over the first and the last epoch; accuracies under the",
-    "noise of the training, of a member on training images and of the mean softmax on those held out. Where the loss",
-    "grows, the steps were too large: the members lost what they had learned. A dash: not certified.",
+    "training images out; the rate with the largest average radius on every fifth of them (mean softmax, n = 10,000)",
+    "is taken for all. Loss: cross-entropy and both terms of DRT, over the first and the last epoch; accuracies under",
+    "the noise of the training, of a member on training images and of the mean softmax on those held out. Where the",
+    "loss grows, the steps were too large: the members lost what they had learned. A dash: not certified.",
 )
 
 
