@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+from hashlib import blake2b
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.sampling import CHUNK
-from ringfence.sampling.draws import Packer, Request, Segment
+from ringfence.sampling.draws import Packer, Request, Segment, pieces
 
 requests = st.lists(
     st.builds(
@@ -23,7 +26,7 @@ requests = st.lists(
 
 def expanded(segments: list[Segment]) -> list[tuple[int, int, int, int]]:
     """(slot, id, stage, draw index) of every row."""
-    return [(s.slot, s.input_id, s.stage, s.chunk * CHUNK + s.first + row) for s in segments for row in range(s.rows)]
+    return [(s.slot, s.input_id, s.stage, s.start + row) for s in segments for row in range(s.rows)]
 
 
 def wanted(asked: list[Request]) -> list[tuple[int, int, int, int]]:
@@ -46,13 +49,42 @@ def test_batches_are_full_and_cover_every_draw_once_in_order(asked: list[Request
     assert sum(sizes) == total
     segments = [segment for one in batches for segment in one]
     assert expanded(segments) == wanted(asked)
-    for segment in segments:
-        assert segment.first >= 0
-        assert 1 <= segment.rows <= CHUNK - segment.first
-        assert segment.whole == (segment.rows == CHUNK)
+    assert all(segment.rows >= 1 for segment in segments)
     # Exactly the row that completes a request says so.
-    ends = [(s.slot, s.chunk * CHUNK + s.first + s.rows) for s in segments if s.last]
+    ends = [(s.slot, s.start + s.rows) for s in segments if s.last]
     assert ends == [(r.slot, r.start + r.draws) for r in asked]
+
+
+@given(requests, st.integers(1, 300), st.integers(-(2**63), 2**63 - 1))
+def test_pieces_have_every_draw_at_its_place_under_the_key_of_its_chunk(
+    asked: list[Request], batch: int, seed: int
+) -> None:
+    """The keys as they are defined, one by one."""
+    packer = Packer()
+    for request in asked:
+        packer.add(request)
+    while packer.pending:
+        segments = packer.take(batch)
+        found = pieces(seed, segments)
+        assert all(1 <= rows <= CHUNK - first for first, rows in zip(found.first, found.rows, strict=True))
+        rows = [
+            (slot, key, first + row)
+            for slot, key, first, count in zip(*(one.tolist() for one in found), strict=True)
+            for row in range(count)
+        ]
+        assert rows == [
+            (slot, defined(seed, input_id, stage, draw // CHUNK), draw % CHUNK)
+            for slot, input_id, stage, draw in expanded(segments)
+        ]
+
+
+def defined(seed: int, input_id: int, stage: int, chunk: int) -> int:
+    packed = struct.pack("<4q", seed, input_id, stage, chunk)
+    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+
+
+def test_no_segments_are_no_pieces() -> None:
+    assert [len(one) for one in pieces(0, [])] == [0, 0, 0, 0]
 
 
 @given(requests, st.integers(1, 300), st.integers(1, 300), st.integers(1, 3))

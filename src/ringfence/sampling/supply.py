@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ringfence.noise import Noise
 from ringfence.noise.exact import in_steps
-from ringfence.sampling.draws import CHUNK, PADDING, Segment, chunk_key
+from ringfence.sampling.draws import CHUNK, PADDING, Pieces, Segment, chunk_key, pieces
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.remembered import Filling
 
@@ -63,6 +63,7 @@ class Supply:
         self._room: Tensor | None = None
         self._kept: tuple[int, Tensor] | None = None
         self._queued: deque[torch.cuda.Event] = deque()
+        self._tables = Tables()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         with self._aside():
             self._clean = torch.zeros(slots + PADDING, *shape, device=device)
@@ -117,10 +118,11 @@ class Supply:
         drawn = sum(one.rows for one in segments)
         while len(self._queued) >= QUEUED:
             self._queued.popleft().synchronize()
+        cut = pieces(self._seed, segments)
         with self._aside():
             self._place_coming()
-            table = self._table(segments, forward.plan.batch, filling)
-            noisy = self._draw(segments, table, forward, self._clean)
+            table = self._table(cut, forward.plan.batch, filling)
+            noisy = self._draw(cut, table, forward, self._clean)
             if filling.kept is not None:  # here, where it was drawn: nothing has to wait for anything
                 self._clean[self._slots + filling.kept] = self._again(noisy[drawn - 1])
             ready = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
@@ -145,21 +147,20 @@ class Supply:
         return value.pin_memory().to(self._device, non_blocking=True)
 
     @torch.inference_mode()
-    def _draw(self, segments: list[Segment], table: Tensor, forward: Forward, clean: Tensor) -> Tensor:
-        """clean[slots] + e (B, *shape), ready for the network; rows beyond the segments get no noise."""
+    def _draw(self, cut: Pieces, table: Tensor, forward: Forward, clean: Tensor) -> Tensor:
+        """clean[slots] + e (B, *shape), ready for the network; rows beyond the pieces get no noise."""
         if self.ahead and self._noise.add(out := forward.room(self._shape), clean, table):
             return out
         noise = self._buffer(forward.plan.batch)
         at = 0
-        for segment in segments:
-            key = chunk_key(self._seed, segment.input_id, segment.stage, segment.chunk)
-            out = noise[at : at + segment.rows]
-            if segment.whole:
+        for key, first, rows in zip(cut.keys.tolist(), cut.first.tolist(), cut.rows.tolist(), strict=True):
+            out = noise[at : at + rows]
+            if rows == CHUNK:
                 self._noise.fill_steps(out, key)
             else:
                 # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
-                out.copy_(self._chunk(key)[segment.first : segment.first + segment.rows])
-            at += segment.rows
+                out.copy_(self._chunk(key)[first : first + rows])
+            at += rows
         noise[at:] = 0
         return forward.merge(noise, clean, table[0], self._lattice)
 
@@ -190,20 +191,47 @@ class Supply:
         drawn.add_(clean[torch.arange(rows, device=self._device) % len(inputs)])
         return drawn if self._lattice is None else drawn.mul_(1 / self._lattice)
 
-    def _table(self, segments: list[Segment], batch: int, filling: Filling) -> Tensor:
+    def _table(self, cut: Pieces, batch: int, filling: Filling) -> Tensor:
         """Slot, key and place in its chunk of every row (3, B); where a batch is short: padding slots, no place.
 
-        On the CPU the slots alone (1, B): there noise is drawn segment by segment.
+        On the CPU the slots alone (1, B): there noise is drawn piece by piece.
         """
-        counts = np.array([segment.rows for segment in segments], np.int64)
-        total = int(counts.sum())
-        table = np.empty((3 if self.ahead else 1, batch), np.int64)
-        table[0, :total] = np.repeat(np.array([one.slot for one in segments], np.int64), counts)
+        total = int(cut.rows.sum())
+        room = torch.empty(1, batch, dtype=torch.int64) if self._stream is None else self._tables.room(batch)
+        table = room.numpy()
+        table[0, :total] = np.repeat(cut.slots, cut.rows)
         table[0, total:] = np.resize(self._slots + np.array(filling.places), batch - total)
-        if not self.ahead:
-            return torch.from_numpy(table)
-        keys = [chunk_key(self._seed, one.input_id, one.stage, one.chunk) for one in segments]
-        starts = np.array([one.first for one in segments], np.int64) - (np.cumsum(counts) - counts)
-        table[1, :total], table[1, total:] = np.repeat(np.array(keys, np.uint64).view(np.int64), counts), 0
-        table[2, :total], table[2, total:] = np.arange(total) + np.repeat(starts, counts), -1
-        return self._sent(torch.from_numpy(table))
+        if self._stream is None:
+            return room
+        table[1, :total], table[1, total:] = np.repeat(cut.keys.view(np.int64), cut.rows), 0
+        starts = cut.first - (np.cumsum(cut.rows) - cut.rows)
+        np.add(np.repeat(starts, cut.rows), np.arange(total), out=table[2, :total])
+        table[2, total:] = -1
+        sent = room.to(self._device, non_blocking=True)
+        self._tables.sent(room, self._stream.record_event())
+        return sent
+
+
+def _pinned(batch: int) -> Tensor:
+    return torch.empty(3, batch, dtype=torch.int64, pin_memory=True)
+
+
+@final
+class Tables:
+    """Pinned rooms for tables (3, B), each used again once it was copied: pinning takes longer than all else."""
+
+    def __init__(self) -> None:
+        self._sent: deque[tuple[Tensor, torch.cuda.Event]] = deque()
+
+    def room(self, batch: int) -> Tensor:
+        """One that nobody reads any more."""
+        while len(self._sent) > QUEUED:
+            room, copied = self._sent.popleft()
+            copied.synchronize()
+            if room.shape[1] == batch:
+                return room
+        return _pinned(batch)
+
+    def sent(self, room: Tensor, copied: torch.cuda.Event) -> None:
+        """A copy of it is on its way, until this event."""
+        self._sent.append((room, copied))
