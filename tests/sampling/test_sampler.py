@@ -17,7 +17,8 @@ from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, vote
 
 from ringfence import Gaussian
 from ringfence.classifiers import KConsensus
-from ringfence.sampling import CHUNK, ForwardPlan, Sampler, Votes
+from ringfence.sampling import CHUNK, ForwardPlan, Readout, Sampler, Votes
+from ringfence.sampling.readout import Scores
 from ringfence.sampling.supply import Supply
 from ringfence.types import IntArray
 
@@ -273,3 +274,15 @@ def test_draws_are_taken_once_however_many_threads_look_ahead(monkeypatch: pytes
         running.submit(slot, 0, 0, 1000)
         (counts,) = collect(running)[slot]
     assert counts[0].tolist() == by_hand(module, X[0], 3, 0, 0, 1000).tolist()
+
+
+@pytest.mark.parametrize("readout", [Votes(), Scores()])
+def test_a_count_of_other_draws_than_were_asked_for_ends_the_run(readout: Readout) -> None:
+    """Whatever lost them: here a batch of the queue."""
+    device = torch.device("cpu")
+    running = Sampler(Buckets(), NOISE, (readout,), 4, ForwardPlan(100), device, SHAPE, SEED)
+    slot = running.admit(0, X[0])
+    running.submit(slot, 0, 0, 250)
+    running._packer.take(100)
+    with pytest.raises(RuntimeError, match=r"slots \[\d+\] hold other numbers of draws than \[250\]"):
+        list(iter(running.step, None))
