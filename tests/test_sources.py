@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 import ringfence
-from ringfence import sources
 from ringfence.cli.sweep_commands import PROGRAM
 from ringfence.store import RunFolder
 from ringfence.sweep.worker import Worker, _searched
@@ -89,6 +89,53 @@ def test_a_module_without_source_is_not_left_to_the_next_command(tmp_path: Path)
     assert [run.records()["prediction"].to_pylist() for run in found] == [[3], [4]]
 
 
+PLAINLY = "from layers import Always as make\n"
+CHANGES_TORCH = """
+import torch
+before = torch.nn.functional.one_hot
+torch.nn.functional.one_hot = lambda classes, number: before(classes, number).roll(2, -1)
+"""
+BY_HAND = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+if "by_hand" not in sys.modules:
+    found = spec_from_file_location("by_hand", "layers.py")
+    sys.modules["by_hand"] = module_from_spec(found)
+    found.loader.exec_module(sys.modules["by_hand"])
+from by_hand import Always as make
+"""
+ZIPPED = """
+import sys, zipfile
+with zipfile.ZipFile("layers.zip", "w") as archive:
+    archive.write("layers.py", "zipped.py")
+sys.path.insert(0, "layers.zip")
+from zipped import Always as make
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "answers"),
+    [(CHANGES_TORCH + PLAINLY, PLAINLY, [[5], [4]]), (BY_HAND, BY_HAND, [[3], [4]]), (ZIPPED, ZIPPED, [[3], [4]])],
+    ids=["a library changed", "a module loaded by hand", "a module of an archive"],
+)
+def test_what_code_of_a_user_leaves_behind_is_not_the_next_commands(
+    tmp_path: Path, first: str, then: str, answers: list[list[int]]
+) -> None:
+    worker, found = Worker(PROGRAM), []
+    for answer, made in ((3, first), (4, then)):
+        folder = tmp_path / str(answer)
+        folder.mkdir()
+        (folder / "layers.py").write_text(NETWORK.format(answer=answer))
+        (folder / "made.py").write_text(made)
+        worker.begin([[*CERTIFY, "--model", "made.py:make", "--out", "run"]], folder, Path("log"))
+        while (code := worker.code()) is None:
+            time.sleep(0.02)
+        assert code == 0, (folder / "log").read_text()
+        found.append(RunFolder.open(folder / "run"))
+    assert worker.end() == 0
+    assert [run.records()["prediction"].to_pylist() for run in found] == answers
+
+
 def test_modules_are_searched_for_in_the_folder_of_a_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     before = list(sys.path)
@@ -100,19 +147,23 @@ def test_modules_are_searched_for_in_the_folder_of_a_job_alone(monkeypatch: pyte
         assert sys.path == before
 
 
-def test_what_registered_parts_and_what_is_compiled_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
-    monkeypatch.setattr(sources, "_stays", set())
-    for name in ("stays", "goes", "half"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("")
-    sources.read_sources()
-    before = set(sys.modules)
-    __import__("stays")
-    sources.keep_since(before)
-    __import__("goes")
-    __import__("half")
-    monkeypatch.setitem(sys.modules, "half.fast", sys.modules["_json"])
-    sources.forget_sources()
-    assert [name in sys.modules for name in ("stays", "goes", "half", "os", "torch")] == [True, False, True, True, True]
+@pytest.mark.parametrize("kind", ["library", "here", "source", "bytecode", "archive", "plugin"])
+def test_a_process_knows_whether_it_ran_code_of_users(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mine.py").write_text("")
+    place = tmp_path
+    if kind in ("library", "here", "plugin"):
+        (tmp_path / "a-1.dist-info").mkdir()
+    if kind == "bytecode":
+        py_compile.compile(str(tmp_path / "mine.py"), cfile=str(tmp_path / "mine.pyc"), doraise=True)
+        (tmp_path / "mine.py").unlink()
+    if kind == "archive":
+        place = tmp_path / "mine.zip"
+        with ZipFile(place, "w") as archive:
+            archive.write(tmp_path / "mine.py", "mine.py")
+    imports = "import ringfence; ringfence.load_plugins(['mine'])" if kind == "plugin" else "import mine"
+    program = f"from ringfence.sources import *; read_sources(); {imports}; print(have_run())"
+    paths = os.pathsep.join(map(str, (place, Path(ringfence.__file__).parents[1])))
+    words = [sys.executable, "-P", "-c", program]
+    environment, here = {**os.environ, "PYTHONPATH": paths}, tmp_path if kind == "here" else None
+    told = subprocess.run(words, env=environment, cwd=here, check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == str(kind != "library")

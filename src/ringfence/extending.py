@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar, final
 
 from ringfence.errors import ArgumentError, RingfenceError
-from ringfence.sources import AsItIs, keep_since
+from ringfence.sources import AsItIs, note_plugins
 
 Part = TypeVar("Part")
 
@@ -134,7 +134,7 @@ def _imported(name: str) -> None:
         raise ArgumentError(
             "plugin", "must be a file.py or a module that can be imported", told, "Correct it."
         ) from error
-    keep_since(before)
+    note_plugins(before)
 
 
 def import_file(path: Path, prefix: str) -> ModuleType:

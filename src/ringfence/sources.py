@@ -19,17 +19,17 @@ from importlib.machinery import (
     SOURCE_SUFFIXES,
     ExtensionFileLoader,
     FileFinder,
-    NamespaceLoader,
     SourceFileLoader,
     SourcelessFileLoader,
 )
 from types import CodeType
 from typing import final
+from zipimport import zipimporter
 
 OURS = (os.path.dirname(os.__file__), os.path.dirname(__file__))
 """Folders of Python's own library and of Ringfence."""
 BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-_stays: set[str] = set()
+_plugins: set[str] = set()
 
 
 @final
@@ -44,7 +44,7 @@ class AsItIs(SourceFileLoader):
 
 @final
 class Compiled(ExtensionFileLoader):
-    """Loads a user's compiled module, which stays as long as the process."""
+    """Loads a user's compiled module."""
 
 
 @final
@@ -59,22 +59,6 @@ def read_sources() -> None:
         sys.path_importer_cache.clear()
 
 
-def forget_sources() -> bool:
-    """Have the next command of a process import its own: a module of the same name may lie in its folder, or have been
-    changed. What registered parts stays. False: so do modules without source, compiled ones among them, which no
-    process imports twice; the next command needs another process."""
-    told = {name: getattr(module, "__spec__", None) for name, module in list(sys.modules.items())}
-    loaders = {name: getattr(one, "loader", None) for name, one in told.items()}
-    compiled = {name.partition(".")[0] for name, one in loaders.items() if isinstance(one, ExtensionFileLoader)}
-    own = {name for name, one in loaders.items() if isinstance(one, AsItIs)}
-    spaces = {name for name, one in loaders.items() if isinstance(one, NamespaceLoader)}
-    own |= {name for name in spaces if any(one.startswith(f"{name}.") for one in own) and not _is_library(name)}
-    for name in own - _stays:
-        if name.partition(".")[0] not in compiled:
-            del sys.modules[name]
-    return not any(isinstance(one, Compiled | Sourceless) for one in loaders.values())
-
-
 def flush_files() -> None:
     """Write out what users' code has in files that it left open: garbage collection may close one before its buffer is
     written, and a process that leaves at once closes none."""
@@ -86,15 +70,16 @@ def flush_files() -> None:
             one.flush()
 
 
-def keep_since(before: set[str]) -> None:
-    """What was imported since then stays."""
-    _stays.update(sys.modules.keys() - before)
+def note_plugins(before: set[str]) -> None:
+    """What was imported since then is code of plugins, installed ones too."""
+    _plugins.update(sys.modules.keys() - before)
 
 
 def have_run() -> bool:
-    """Whether code of users, plugins among it, was imported."""
+    """Whether code of users, plugins among it, was imported. It may have left anything behind: modules under names that
+    others have too, libraries that it changed. What another command computes in this process may not be its own."""
     loaders = (getattr(getattr(one, "__spec__", None), "loader", None) for one in list(sys.modules.values()))
-    return bool(_stays) or any(isinstance(one, AsItIs | Compiled | Sourceless) for one in loaders)
+    return bool(_plugins) or any(isinstance(one, AsItIs | Compiled | Sourceless | zipimporter) for one in loaders)
 
 
 def _finder(place: str) -> FileFinder:
@@ -104,17 +89,14 @@ def _finder(place: str) -> FileFinder:
     return FileFinder(place, *kinds)
 
 
-def _is_library(namespace: str) -> bool:
-    return any(map(_in_library, sys.modules[namespace].__path__))
-
-
 def _in_library(place: str) -> bool:
-    """Whether a folder is one of Python's, Ringfence's or an installed package's, which say their versions."""
+    """Whether a folder is one of Python's, Ringfence's or an installed package's, which say their versions; the one a
+    command works in is a user's, though packages may be installed there too."""
     path = os.path.abspath(place)
-    return any(path == home or path.startswith(home + os.sep) for home in _libraries(tuple(sys.path)))
+    return any(path == home or path.startswith(home + os.sep) for home in _libraries(tuple(sys.path), os.getcwd()))
 
 
 @lru_cache(maxsize=8)
-def _libraries(path: tuple[str, ...]) -> list[str]:
-    folders = [os.path.abspath(one) for one in path if os.path.isdir(one)]
+def _libraries(path: tuple[str, ...], here: str) -> list[str]:
+    folders = [os.path.abspath(one) for one in path if os.path.isdir(one) and not os.path.samefile(one, here)]
     return [*OURS, *(one for one in folders if any(name.endswith(".dist-info") for name in os.listdir(one)))]

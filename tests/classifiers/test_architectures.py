@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.nn.functional import pad
 
-from ringfence.classifiers import Normalize, fold_batch_norm
+from ringfence.classifiers import Members, Normalize, fold_batch_norm
 from ringfence.classifiers.architectures import ARCHITECTURES, EfficientNetLite0, LeNet, build_architecture, resnet
 from ringfence.classifiers.architectures.efficientnet import same_padding
 from ringfence.classifiers.architectures.lenet import convolve_and_pool, wide_lenet
@@ -162,3 +165,56 @@ def test_lenet_in_blocks_has_the_same_features(network: LeNet) -> None:
     torch.manual_seed(0)
     x = torch.rand(3, 1, 28, 28)
     assert torch.allclose(network.features(x), network.in_blocks(x), atol=1e-5)
+
+
+def compiled(network: nn.Module, x: Tensor) -> tuple[list[str], Tensor]:
+    """What is in the graph that torch traces, and what it computes."""
+    called: list[str] = []
+
+    def noted(traced: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        called.extend(str(node.target) for node in traced.graph.nodes)
+        return traced.forward
+
+    torch._dynamo.reset()
+    with torch.inference_mode():
+        return called, torch.compile(network, backend=noted, dynamic=False)(x)
+
+
+CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
+    "nothing": lambda features: None,
+    "a hook": lambda features: features[1].register_forward_hook(lambda layer, given, found: found.clamp(max=0.1)),
+    "a hook before": lambda features: features[3].register_forward_pre_hook(lambda layer, given: (given[0] / 2,)),
+    "a hook on all": lambda features: features.register_forward_hook(lambda layer, given, found: -found),
+    "another function": lambda features: features.__setitem__(1, nn.Hardtanh(0.0, 0.1)),
+    "another forward": lambda features: setattr(features[4], "forward", torch.abs),
+    "a mean": lambda features: features.__setitem__(2, nn.AvgPool2d(2)),
+    "windows that overlap": lambda features: features.__setitem__(5, nn.MaxPool2d(3, 2, padding=1)),
+    "edges that go round": lambda features: features.__setitem__(
+        0, nn.Conv2d(1, 6, 5, padding=2, padding_mode="circular")
+    ),
+    "taps apart": lambda features: features.__setitem__(0, nn.Conv2d(1, 6, 3, padding=2, dilation=2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_compiled_lenet_is_the_one_that_its_user_made_of_it(change: str) -> None:
+    """A rare difference would pass the check: what is compiled must be the network by construction."""
+    torch.manual_seed(0)
+    network, x = LeNet().eval(), torch.rand(3, 1, 28, 28)
+    CHANGES[change](network.features)
+    called, found = compiled(network, x)
+    assert sum("convolve_and_pool" in one for one in called) == (2 if change == "nothing" else 0)
+    torch.testing.assert_close(found, network(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
+def test_lenets_in_one_stack_run_in_blocks_all_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    members, x = Members([LeNet(), LeNet()]).eval(), torch.rand(3, 1, 28, 28)
+    wanted = members(x)
+    members.use_stack(True)
+    called, found = compiled(members, x)
+    torch.testing.assert_close(found, wanted)
+    assert any("convolve_and_pool" in one for one in called)
+    assert "batching rule" not in capfd.readouterr().err  # torch would say that it takes them one by one

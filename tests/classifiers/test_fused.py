@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -215,3 +216,27 @@ def test_a_network_that_is_more_than_its_weights_is_not_fused() -> None:
     assert isinstance(_fused(normalised, CPU), FusedResNet)
     normalised.register_forward_hook(lambda module, inputs, out: -out)
     assert _fused(normalised, CPU) is None
+
+
+class Limited(nn.Linear):
+    """Differs in the few rows whose scores are large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).clamp(max=50)
+
+
+LAYERS: dict[str, Callable[[ResNet], object]] = {
+    "the last layer": lambda network: setattr(network, "linear", Limited(64, 10)),
+    "a shortcut": lambda network: setattr(network.layer1[0], "shortcut", nn.Hardtanh(-50, 50)),
+    "a convolution": lambda network: setattr(
+        network, "conv1", nn.Conv2d(3, 16, 3, padding=1, bias=False, padding_mode="reflect")
+    ),
+}
+
+
+@pytest.mark.parametrize("which", LAYERS)
+def test_a_network_with_a_layer_of_its_users_is_not_fused(which: str) -> None:
+    network = resnet(8).eval()
+    LAYERS[which](network)
+    assert count_resnets(network) == 0
+    assert _fused(network, CPU) is None

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from ringfence.classifiers import Aces, Normalize, SoftVote
+from ringfence.classifiers import Aces, KConsensus, Normalize, SoftVote
 from ringfence.classifiers.aces import NetworkSelector
 from ringfence.classifiers.architectures.lenet import LeNet
 from ringfence.classifiers.architectures.resnet import resnet
@@ -120,6 +120,12 @@ def test_our_own_networks_count_by_name_and_version_never_by_source(monkeypatch:
 )
 def test_a_change_of_how_our_classes_are_built_leaves_runs_that_exist(made: Callable[[], nn.Module], ours: str) -> None:
     assert (read_digest(model_digest(made())) or {})["ours"] == ours
+
+
+def test_what_a_consensus_holds_stays_as_it_is_in_runs_that_exist() -> None:
+    """Of one that a program made all attributes are part of the digest: another one, and no run could be continued."""
+    held = vars(KConsensus([LeNet(), LeNet(), LeNet()], 2)).keys() - vars(nn.Module()).keys()
+    assert held == {"_gives", "micro_batch", "undecided", "parts", "wave"}
 
 
 def test_a_program_is_its_file(tmp_path: Path) -> None:

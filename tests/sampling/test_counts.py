@@ -46,7 +46,7 @@ def test_the_kernel_counts_votes_and_the_rest_is_counted_as_ever(
         compiled.clear()
         found = DeviceCounts(readouts, 5, answer, 4, CPU, fuse=True)
         found.add(answer, slots)
-        found.send([0, 1, 2, 3], [1] * 4)
+        found.send([0, 1, 2, 3], slots.bincount(minlength=4).tolist())
         tallies.append(found.landed(wait=True).tally.cells)
     for name, cells in tallies[0].items():
         assert np.array_equal(tallies[1][name], cells)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +17,8 @@ from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, vote
 
 from ringfence import Gaussian
 from ringfence.classifiers import KConsensus
-from ringfence.sampling import CHUNK, ForwardPlan, Sampler, Votes
+from ringfence.sampling import CHUNK, ForwardPlan, Readout, Sampler, Votes
+from ringfence.sampling.readout import Scores
 from ringfence.sampling.supply import Supply
 from ringfence.types import IntArray
 
@@ -229,3 +232,57 @@ def test_a_consensus_leaves_its_waiting_to_the_next_batch(fails: bool, monkeypat
     for number, slot in enumerate(slots):
         (counts,) = found[slot]
         assert counts[0].tolist() == by_hand(module, X[number], 10 + number, 0, 0, 250).tolist()
+
+
+def test_what_is_confirmed_meanwhile_ends_no_request_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is drawn already comes before the one that confirms it."""
+    module = Buckets()
+    monkeypatch.setattr(Supply, "ahead", property(lambda self: True))
+    with engine(module, 100) as running:
+        slot = running.admit(3, X[0])
+        running.submit(slot, 0, 0, 250)
+        running.step()
+        running.confirm()
+        (counts,) = collect(running)[slot]
+    assert counts[0].tolist() == by_hand(module, X[0], 3, 0, 0, 250).tolist()
+
+
+class InThreads(nn.Module):
+    """Asks two K-consensus at the same time, as DataParallel asks its replicas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(KConsensus([Opinion(k) for k in order], 2) for order in ((0, 1, 2), (1, 2, 0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with ThreadPoolExecutor(2) as pool:
+            one, two = pool.map(lambda part: part(x), self.parts)
+        return one + two / 2
+
+
+def test_draws_are_taken_once_however_many_threads_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, prepare = InThreads(), Supply.prepare
+    monkeypatch.setattr(Supply, "ahead", property(lambda self: True))
+
+    def slowly(self: Supply, *given: Any) -> Any:
+        time.sleep(0.02)  # both are here by then, unless one waits for the other
+        return prepare(self, *given)
+
+    with engine(module, 100) as running:
+        monkeypatch.setattr(Supply, "prepare", slowly)
+        slot = running.admit(3, X[0])
+        running.submit(slot, 0, 0, 1000)
+        (counts,) = collect(running)[slot]
+    assert counts[0].tolist() == by_hand(module, X[0], 3, 0, 0, 1000).tolist()
+
+
+@pytest.mark.parametrize("readout", [Votes(), Scores()])
+def test_a_count_of_other_draws_than_were_asked_for_ends_the_run(readout: Readout) -> None:
+    """Whatever lost them: here a batch of the queue."""
+    device = torch.device("cpu")
+    running = Sampler(Buckets(), NOISE, (readout,), 4, ForwardPlan(100), device, SHAPE, SEED)
+    slot = running.admit(0, X[0])
+    running.submit(slot, 0, 0, 250)
+    running._packer.take(100)
+    with pytest.raises(RuntimeError, match=r"slots \[\d+\] hold other numbers of draws than \[250\]"):
+        list(iter(running.step, None))

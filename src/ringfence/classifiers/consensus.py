@@ -50,6 +50,8 @@ class KConsensus(Classifier):
     members, where it would wait for them otherwise.
     """
 
+    meanwhile: Callable[[], None] | None = None  # not of every instance: what one holds is part of digests of runs
+
     def __init__(
         self, members: Sequence[nn.Module], agree: int, micro_batch: int | None = None, undecided: float = 0.1
     ) -> None:
@@ -70,7 +72,6 @@ class KConsensus(Classifier):
         self.undecided = undecided
         self.parts = 1
         self.wave = 0
-        self.meanwhile: Callable[[], None] | None = None
 
     @property
     def kinds(self) -> Kinds:

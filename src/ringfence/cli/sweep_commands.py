@@ -15,7 +15,7 @@ import typer
 from ringfence.cli.console import INTERRUPTED, TERMINATED, friendly, only_checked
 from ringfence.cli.progress import show_training
 from ringfence.errors import ArgumentError
-from ringfence.sources import flush_files, forget_sources, read_sources
+from ringfence.sources import flush_files, have_run, read_sources
 from ringfence.sweep.job import Checked, speaks_as
 from ringfence.sweep.worker import answer_work
 
@@ -177,7 +177,7 @@ def _options(command: str) -> dict[str, Any]:
 def work() -> None:
     """Be a worker."""
     read_sources()
-    answer_work(answered, (INTERRUPTED, TERMINATED), again=forget_sources)
+    answer_work(answered, (INTERRUPTED, TERMINATED), again=lambda: not have_run())
 
 
 if __name__ == "__main__":

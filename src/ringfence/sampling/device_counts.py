@@ -61,6 +61,7 @@ class DeviceCounts:
             name: torch.zeros(slots + PADDING, self._rows_each, width, dtype=torch.int64, device=device)
             for name, width in self._widths.items()
         }
+        self._each = {r.name: r.cells(probe.scores[:1]).shape[2] for r in readouts}  # cells that a draw adds one to
         self._landing: deque[_Landing] = deque()
         self._kernel: Any = checked_kernel("ringfence.sampling.vote_kernel", device)
         self._places: Any = _places
@@ -114,7 +115,10 @@ class DeviceCounts:
         self._landing.append(_Landing(slots, draws, sent, arrived))
 
     def landed(self, wait: bool) -> Finished:
-        """What has arrived; wait for all of it, or only for what lets too much be under way."""
+        """What has arrived; wait for all of it, or only for what lets too much be under way.
+
+        A count of too few or too many draws, whatever lost them, would be a wrong certificate: it ends the run.
+        """
         landed: list[_Landing] = []
         while self._landing and self._may_land(wait):
             landed.append(self._landing.popleft())
@@ -124,6 +128,9 @@ class DeviceCounts:
         for name, width in self._widths.items():
             parts = [landing.counts[name].numpy().reshape(-1, width) for landing in landed]
             counts[name] = np.concatenate(parts) if parts else np.zeros((0, width), np.int64)
+        for name, times in self._each.items():
+            if not np.array_equal(counts[name].sum(1), np.repeat(times * draws, self._rows_each)):
+                raise RuntimeError(f"slots {slots.tolist()} hold other numbers of draws than {draws.tolist()}: {name}")
         cells = {name: cells for one in self._readouts for name, cells in one.unfold(counts[one.name]).items()}
         if FORWARDS in counts:
             cells[FORWARDS] = np.repeat(counts[FORWARDS], self.lanes // self._rows_each, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from typing import final
 
 import numpy as np
@@ -59,6 +60,7 @@ class Sampler:
         self._free = list(range(slots))[::-1]
         self._supply = Supply(noise, seed, shape, device, slots)
         self._ahead: Prepared | None = None
+        self._looking = Lock()
         self._samples = list(samples) or [torch.full(shape, 0.5)]
         checked = self._checked(plan, keep)
         self._forward = checked.forward
@@ -148,7 +150,7 @@ class Sampler:
         self._remembered.listen(wait=True)
         while self.confirmed < self.batches:
             if not self._remembered.catch_up(self.batches):
-                self._run_batch(self._prepare(now=True))
+                self._next_batch(ask=True)  # what is drawn already goes first: a request's last draws end it
             self._remembered.listen(wait=True)
 
     def time_of_batch(self) -> float:
@@ -173,8 +175,9 @@ class Sampler:
 
     def _look_ahead(self) -> None:
         """Start drawing the batch after this one. Only full ones ahead of time: padding is work thrown away."""
-        if self._supply.ahead and self._ahead is None and self._packer.pending >= self.plan.batch:
-            self._ahead = self._prepare()
+        with self._looking:  # a network may ask its parts in threads, and what a second one took would be lost
+            if self._supply.ahead and self._ahead is None and self._packer.pending >= self.plan.batch:
+                self._ahead = self._prepare()
 
     def _run_batch(self, prepared: Prepared) -> list[Segment]:
         try:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad, pixel_unshuffle, relu
 
+from ringfence.classifiers.base import runs_its_code_alone
+
 
 class LeNet(nn.Module):
     """LeNet-5 with rectified units and max pooling: (B, 1, 28, 28) -> scores (B, num_classes).
@@ -43,9 +45,14 @@ class LeNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores (B, num_classes) of images (B, 1, 28, 28)."""
-        features = self.in_blocks(x) if torch.compiler.is_compiling() else self.features(x)
+        features = self.in_blocks(x) if torch.compiler.is_compiling() and self._as_built() else self.features(x)
         scores: Tensor = self.head(features)
         return scores
+
+    def _as_built(self) -> bool:
+        """Whether the features are what they were at first: a user may have replaced layers, or put hooks on them."""
+        usual = [type(one) for one in self.features] == [nn.Conv2d, nn.ReLU, nn.MaxPool2d] * 2
+        return usual and runs_its_code_alone(self.features) and all(map(_is_usual, self.features))
 
     def in_blocks(self, x: Tensor) -> Tensor:
         """The same features, faster where compiled: few channels leave most of a GPU idle.
@@ -61,6 +68,18 @@ class LeNet(nn.Module):
 def wide_lenet(num_classes: int = 10) -> LeNet:
     """The LeNet of Jeong and Shin's public code (2020): 20 and 50 channels, 500 units; 431,080 parameters."""
     return LeNet(num_classes, channels=(20, 50), padding=0, hidden=(500,))
+
+
+def _is_usual(layer: Any) -> bool:
+    """Whether its settings are those that ``convolve_and_pool`` is for."""
+    if isinstance(layer, nn.Conv2d):
+        square = layer.kernel_size[0] == layer.kernel_size[1] and layer.padding[0] == layer.padding[1]
+        apart = (*layer.stride, *layer.dilation, layer.groups)
+        return square and apart == (1,) * 5 and layer.padding_mode == "zeros"
+    if isinstance(layer, nn.MaxPool2d):
+        windows = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+        return windows == (2, 2, 0, 1) and not layer.ceil_mode and not layer.return_indices
+    return True
 
 
 def convolve_and_pool(x: Tensor, weight: Tensor, bias: Tensor | None, edge: int) -> Tensor:
@@ -86,4 +105,5 @@ def convolve_and_pool(x: Tensor, weight: Tensor, bias: Tensor | None, edge: int)
 _LIBRARY: Any = torch.library.Library("ringfence", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("convolve_and_pool(Tensor x, Tensor weight, Tensor? bias, int edge) -> Tensor")
 _LIBRARY.impl("convolve_and_pool", convolve_and_pool, "CompositeImplicitAutograd")
+_LIBRARY.impl("convolve_and_pool", convolve_and_pool, "FuncTorchBatchedDecomposition")  # else one member at a time
 ONE_LAYER: Any = torch.ops.ringfence.convolve_and_pool

@@ -91,6 +91,8 @@ def in_order(weight: Tensor) -> Tensor:
 
 SHARED_BYTES = 2 * 10 * 10 * 64 * 2 + 9 * 64 * 64 * 2
 """Where activations are narrow: those of two images, and a set of weights. Everything earlier fits into it."""
+LAYERS = (ResNet, Block, PadShortcut, nn.Sequential, nn.Identity, nn.Conv2d, nn.BatchNorm2d, nn.Linear)
+"""What a ResNet is made of."""
 IMAGES, THREADS = 2, 256
 SHAPE = (3, 32, 32)
 
@@ -273,8 +275,11 @@ def why_not(device: torch.device) -> str | None:
 
 
 def _fusable(network: nn.Module) -> bool:
-    """Whether the network is its weights: the kernel reads nothing else of it."""
-    return type(network) is ResNet and runs_its_code_alone(network)
+    """Whether the network is its weights: the kernel reads nothing else of it. A layer in the place of one of these may
+    differ in few rows alone, which the check would not notice."""
+    if type(network) is not ResNet or not runs_its_code_alone(network):
+        return False
+    return all(type(one) in LAYERS and getattr(one, "padding_mode", "zeros") == "zeros" for one in network.modules())
 
 
 def resnet_in(module: nn.Module) -> tuple[ResNet, tuple[Tensor, ...]] | None:
