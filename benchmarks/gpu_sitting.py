@@ -68,6 +68,7 @@ STEPS = {
     ),
     "patches": Step(f"{COMPOSED} --forms compiled,fused --classifiers patches", "gpu.json", 80, 150),
     "sweep": Step(f"{LIMITS} sweep", "gpu_limits.json", 50, 100),  # the kernels were compiled by the tests
+    "small": Step(f"{LIMITS} lenet", "gpu_limits.json", 60, 120),
     "starts": Step(f"{LIMITS} start", "gpu_limits.json", 120, 240),
     "autotuned": Step(f"{LIMITS} vit-b-16-autotuned,resnet50-autotuned", "gpu_limits.json", 200, 400),
 }

@@ -1,6 +1,7 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
 from ringfence.bytecode import keep_bytecode
+from ringfence.openmp import sleep_while_waiting
 from ringfence.signals import leave, leave_at_once_when_stopped
 from ringfence.sources import have_run, read_sources
 
@@ -9,6 +10,7 @@ def main() -> None:
     """Entry point of the ``ringfence`` program."""
     leave_at_once_when_stopped()
     keep_bytecode()
+    sleep_while_waiting()
     read_sources()
     from ringfence.cli import main as command_line
 

@@ -39,7 +39,9 @@ class RingfenceError(Exception):
         written = (one.partition(" ") for one in self.argument.split(", "))
         argument = ", ".join(names.get(name, name) + space + value for name, space, value in written)
         rule, remedy = (renamed(part, names) for part in (self.rule, self.remedy))
-        return printable(f"{argument}: {rule}; got {self.received}. {remedy}")
+        received = str(self.received)
+        end = "" if received.endswith("?") else "."  # of several problems the last may end in a question
+        return printable(f"{argument}: {rule}; got {received}{end} {remedy}")
 
 
 def _again(kind: type[RingfenceError], message: tuple[object, ...], parts: Mapping[str, object]) -> RingfenceError:

@@ -263,8 +263,9 @@ class _Trial:
     def _refuse(self, right: int, count: int) -> None:
         rule = f"must be classified better than by guessing ({self.classes} classes)"
         remedy = self._explained(count) or (
-            "The network may expect normalised inputs (`mean`, `std`), other pixels (`size`, `range`), or number its"
-            f" classes differently, as folders in the order of their names do (labels here are {self._labels()})."
+            "The network may expect normalised inputs (`mean`, `std`), other pixels (`size`, `range`), number its"
+            f" classes differently, as folders in the order of their names do (labels here are {self._labels()}), or"
+            " have learned too little."
         )
         raise DataError("data", rule, f"{right} of {count} inputs right without any noise", f"{remedy} {GO_ON}")
 

@@ -114,6 +114,12 @@ def test_every_problem_of_a_file_is_told(call: Call, tmp_path: Path) -> None:
     assert "Traceback" not in told
 
 
+def test_a_problem_that_ends_in_a_question_has_no_full_stop_behind_it(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("certify: [{name: a, settings: {sgima: 1}}]\n")
+    assert "Did you mean sigma? See docs/sweep.md." in " ".join(call("sweep", file, "--list", code=2).output.split())
+
+
 @pytest.mark.parametrize("words", [["--budget", "soon"], ["--budget", "-3m"], ["--side-by-side", "0"], ["--only", "x"]])
 def test_options_out_of_range_are_refused(call: Call, small: Path, tmp_path: Path, words: list[str]) -> None:
     assert words[0] in call("sweep", small, "--out", tmp_path / "out", *words, code=2).output

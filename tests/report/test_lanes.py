@@ -13,6 +13,7 @@ from ringfence.procedures import Softmax
 from ringfence.record import Record, StageTally
 from ringfence.report.lanes import streams_of
 from ringfence.report.reading import gather, short_names
+from ringfence.report.summary import summary_table
 from ringfence.store import RunFolder, StoreWarning
 from ringfence.types import BINS, SCORE_EDGES
 
@@ -35,6 +36,17 @@ def test_lanes_name_their_run_where_there_are_several(fake_run: FakeRun, tmp_pat
     fake_run(tmp_path / "r", lanes=("a", "b"))
     fake_run(tmp_path / "s")
     assert [lane.name for lane in gather([tmp_path / "r", tmp_path / "s"]).lanes] == ["r · a", "r · b", "s"]
+
+
+def test_lanes_of_one_pass_have_no_rate_of_their_own(fake_run: FakeRun, tmp_path: Path) -> None:
+    """All have the same draws, and each a part of the time: one lane's draws over its time would be too many."""
+    fake_run(tmp_path / "r", lanes=("a", "b"))
+    fake_run(tmp_path / "s")
+    table = summary_table(gather([tmp_path / "r", tmp_path / "s"]))
+    place = [column["name"] for column in table["columns"]].index("draws/s")
+    *lanes, alone = (row["cells"][place][0] for row in table["rows"])
+    assert lanes == ["-", "-"]
+    assert alone != "-"
 
 
 def test_streams_keep_the_largest_counts(fake_run: FakeRun, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from diversity_page import cifar, jeong, page
-from learning_rates import chosen_rates
+from learning_rates import NONE, chosen_rates
 from paper_runs import Runs
 from paper_tables import published
 
@@ -118,7 +118,8 @@ def test_rates_are_told_with_what_they_reached_on_images_held_out(put: Put, tmp_
         config.with_name("joint.csv").write_text(
             "\n".join(["epoch,loss,noisy_accuracy,held_out_accuracy,lr", *rows]) + "\n"
         )
-    *_, high, low, _ = chosen_rates([], tmp_path / "zoo")
-    assert high == "| 0.01 | 0.5, 10, 2.5 | 7 | -14.0 | 3.0 | 50.0 | 73.5 | - |"
-    assert low == "| 0.0001 | 0.5, 10, 2.5 | 7 | -14.0 | -22.0 | 50.0 | 73.5 | - |"
+    *text, high, low, _ = chosen_rates([], tmp_path / "zoo")
+    assert high == "| 0.01 | 0.5, 10, 2.5 | 7 | -14.0 | 3.0 | 90.0 | 50.0 | 73.5 | - |"
+    assert low == "| 0.0001 | 0.5, 10, 2.5 | 7 | -14.0 | -22.0 | 90.0 | 50.0 | 73.5 | - |"
+    assert NONE in text
     assert chosen_rates([], tmp_path / "nowhere") == []

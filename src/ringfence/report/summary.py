@@ -138,8 +138,9 @@ def _columns(material: Material) -> list[Column]:
         ("median radius", "wrong and abstained count as 0", ".3f", _of_radii(lambda of: of.median_radius)),
         ("inputs", "certified inputs", ",", lambda lane: lane.metrics.count),
         ("draws", "noise draws per input", ",.0f", lambda lane: _over(lane.metrics.draws, lane.metrics.count)),
-        ("ms", "milliseconds per input", ",.1f", lambda lane: 1000 * lane.metrics.seconds / lane.metrics.count),
-        ("draws/s", "rate of sampling", ",.0f", lambda lane: _over(lane.metrics.draws, lane.metrics.seconds)),
+        ("ms", "milliseconds per input; lanes of a run share its time", ",.1f",
+         lambda lane: 1000 * lane.metrics.seconds / lane.metrics.count),
+        ("draws/s", "rate of sampling", ",.0f", _rate),
         ("forwards/draw", "network evaluations per draw", ".2f",
          lambda lane: _over(lane.metrics.forwards, lane.metrics.draws)),
         ("KCR", "draws decided by the first K members", "%",
@@ -168,6 +169,11 @@ def _reached(found: RunMetrics, radius: float) -> float | None:
 def _over(much: float, of: float) -> float | None:
     """The ratio, None where either is 0 because it was not counted."""
     return much / of if much and of else None
+
+
+def _rate(lane: Lane) -> float | None:
+    """Lanes share their draws, and each has its part of the time alone."""
+    return None if lane.metrics.lane else _over(lane.metrics.draws, lane.metrics.seconds)
 
 
 def _natural(material: Material, lane: Lane) -> float | None:
