@@ -70,10 +70,7 @@ def kernel(cupy: CuPy, room: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -
 
 
 def weights(layers: Layers) -> list[Tensor]:
-    first, second = layers.first, layers.second
-    shapes = ((first[2], layers.image[0], first[0], first[0]), (first[2],))
-    shapes += ((second[2], first[2], second[0], second[0]), (second[2],))  # type: ignore[assignment]
-    return [torch.randn(shape).bfloat16() for shape in shapes]
+    return [torch.randn(shape).bfloat16() for shape in layers.weights]
 
 
 @pytest.mark.parametrize(("rows", "blocks"), [(5, 1), (13, 2), (500, 7)])
@@ -129,4 +126,4 @@ def test_the_kernel_is_right_where_it_is_torchs(
         return found
 
     monkeypatch.setattr(kernel, "pooled_twice", run)
-    assert kernel.is_right(CPU, *map(str, layers.numbers)) is not bool(wrong)
+    assert kernel.is_right(CPU, layers) is not bool(wrong)

@@ -47,20 +47,16 @@ class Layers:
     second: tuple[int, int, int]
     last: bool = False
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """All in a row."""
-        return (*self.image, *self.first, *self.second, int(self.last))
-
-    @classmethod
-    def of(cls, *numbers: int) -> Layers:
-        """The inverse."""
-        image, first, second = (tuple(numbers[at : at + 3]) for at in (0, 3, 6))
-        return cls(image, first, second, bool(numbers[9]))  # type: ignore[arg-type]
-
     def options(self, warps: int) -> tuple[str, ...]:
         """For the kernel's compiler."""
-        return tuple(f"-D{name}={value}" for name, value in zip(OPTIONS, (*self.numbers, warps), strict=True))
+        numbers = (*self.image, *self.first, *self.second, int(self.last), warps)
+        return tuple(f"-D{name}={number}" for name, number in zip(OPTIONS, numbers, strict=True))
+
+    @property
+    def weights(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of weight and bias of the first layer, and of the second."""
+        (taps, _, found), (following, _, wanted) = self.first, self.second
+        return (found, self.image[0], taps, taps), (found,), (wanted, found, following, following), (wanted,)
 
     @property
     def sizes(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -119,7 +115,7 @@ def _pooled_twice(
     x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor, edge1: int, edge2: int
 ) -> Tensor:
     layers = layers_of(x, weight1, weight2, edge1, edge2)
-    kernel = layers and checked_kernel(KERNEL, x.device, *map(str, layers.numbers))
+    kernel = layers and checked_kernel(KERNEL, x.device, layers)
     if not kernel:
         return _one_after_the_other(x, weight1, bias1, weight2, bias2, edge1, edge2)
     found: Tensor = kernel.pooled_twice(layers, x, weight1, bias1, weight2, bias2)
