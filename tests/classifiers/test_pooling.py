@@ -48,6 +48,11 @@ class Net(nn.Module):
         return max_pool2d(torch.relu(self.second(between)), 2)
 
 
+class ByName(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return max_pool2d(input=x, kernel_size=(2, 2))
+
+
 def changed(x: Tensor, found: Tensor) -> Tensor:
     x.mul_(3)
     return found
@@ -101,6 +106,7 @@ TAKEN = {
     "plainly": Net(),
     "with an edge": Net(padding=2),
     "few taps": Net(kernel_size=2),
+    "by name": Net(ByName()),
     "wide": Net(channels=(32, 64)),
 }
 

@@ -8,19 +8,15 @@ where the kernel is not right, or not there, the operator is torch's layers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.fx import Node
 from torch.nn.functional import max_pool2d, relu
 
-from ringfence.classifiers.architectures.lenet import ONE_LAYER
 from ringfence.noise.checked import checked_kernel
 
 KERNEL = "ringfence.classifiers.pooled_kernel"
-POOLS, RELUS = (max_pool2d, torch.max_pool2d), (relu, torch.relu)
 OPTIONS = (
     *("CHANNELS", "HEIGHT", "WIDTH"),
     *("TAPS1", "EDGE1", "FOUND1", "TAPS2", "EDGE2", "FOUND2"),
@@ -137,75 +133,3 @@ _LIBRARY.define(
 _LIBRARY.impl("pooled_twice", _pooled_twice, "CompositeExplicitAutograd")
 _LIBRARY.impl("pooled_twice", _one_after_the_other, "Meta")
 PAIR: Any = torch.ops.ringfence.pooled_twice.default
-
-
-class Layer(NamedTuple):
-    """One in a traced graph: its nodes, one right behind the other, and what it is given."""
-
-    nodes: tuple[Node, ...]
-    x: Any
-    weight: Any
-    bias: Any
-    edge: int
-
-
-def pair_ending(node: Node) -> tuple[Layer, Layer] | None:
-    """Two layers whose last node this is, that stand together and of which nobody reads what is between.
-
-    They will stand where the last one does: what came between might change their input in place.
-    """
-    second = _layer_ending(node)
-    first = _layer_ending(second.x) if second and isinstance(second.x, Node) else None
-    if first is None or second is None:
-        return None
-    nodes = (*first.nodes, *second.nodes)
-    together = all(one is other.prev and list(one.users) == [other] for one, other in pairwise(nodes))
-    values = [_value(one) for layer in (first, second) for one in (layer.weight, layer.bias)]
-    x = _value(first.x)
-    if not together or x is None or any(one is None for one in values):
-        return None
-    weight1, bias1, weight2, bias2 = values
-    known = bias1.dtype == bias2.dtype == torch.bfloat16 and layers_of(x, weight1, weight2, first.edge, second.edge)
-    return (first, second) if known else None
-
-
-def _layer_ending(node: Node) -> Layer | None:
-    """The layer whose last node this is: LeNet's operator, or torch's three."""
-    if node.target in (ONE_LAYER, ONE_LAYER.default):
-        given: Any = node.args
-        return Layer((node,), *given)
-    before = _asked(node, POOLS, "input kernel_size stride padding dilation ceil_mode return_indices", 2)
-    middle = _asked(before[0], RELUS, "input") if before else None
-    first = _asked(middle[0], (torch.conv2d,), "input weight bias stride padding dilation groups") if middle else None
-    if not before or not middle or not first:
-        return None
-    _, size, stride, around, apart, ceiling, indices = before
-    by_two = (_both(size), _both(stride, 2), _both(around, 0), _both(apart, 1)) == (2, 2, 0, 1)
-    x, weight, bias, step, edge, wide, groups = first
-    plain = _both(step, 1) == _both(wide, 1) == (1 if groups is None else groups) == 1
-    around_it = _both(edge, 0)
-    if not by_two or ceiling or indices or not plain or around_it is None:
-        return None
-    return Layer((middle[0], before[0], node), x, weight, bias, around_it)
-
-
-def _asked(node: Any, targets: tuple[Any, ...], names: str, least: int = 1) -> list[Any] | None:
-    """Arguments in this order, None where there is none, of a call of one of these."""
-    if not isinstance(node, Node) or node.target not in targets or len(node.args) < least:
-        return None
-    known = names.split()
-    if not set(node.kwargs) <= {*known, "inplace"}:
-        return None
-    return [*node.args, *(node.kwargs.get(name) for name in known[len(node.args) :])]
-
-
-def _both(given: Any, default: int | None = None) -> int | None:
-    """A number that holds for height and width; None where there are two, or it is none."""
-    every = {default} if given is None else set(given) if isinstance(given, tuple | list) else {given}
-    one = every.pop() if len(every) == 1 else None
-    return one if type(one) is int else None
-
-
-def _value(node: Any) -> Any:
-    value = node.meta.get("example_value") if isinstance(node, Node) else None
-    return value if isinstance(value, Tensor) else None
