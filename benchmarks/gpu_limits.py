@@ -7,7 +7,7 @@ resnet50, vit-b-16: forwards a second at 224 pixels, bf16 and compiled, in a for
 a certification in that form, noise and counting included. start: seconds from the command `ringfence certify` to its
 first batch, compilers' caches filled by a first one. sweep: six small certifications by `ringfence sweep`, six at a
 time, beside one with as many draws; small: the like in one process. layers: convolutions with a shortcut by themselves.
-lenet: small networks, whose first layers are one kernel, and as torch compiles them, alone and voting (gpu_small.py).
+lenet: small networks, whose first layers are one kernel, and as torch compiles them, alone and voting (gpu_lenets.py).
 rooms: the fused kernel on multiprocessors with as much shared memory as smaller GPUs have. Weights are random. What is
 measured is written after every case; --only takes a name or its beginning.
 """
@@ -25,7 +25,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,9 @@ import numpy as np
 import torch
 from common import finish, options_parser
 from gpu_defaults import NETWORKS
+from gpu_lenets import small_networks
 from gpu_limits_report import report
-from gpu_rates import network, wait
-from gpu_small import small_networks
+from gpu_rates import certified, network, seconds_of
 from gpu_starts import COMMAND
 from gpu_training_steps import Size, kernels
 from torch import Tensor, nn
@@ -44,7 +43,6 @@ from torch import Tensor, nn
 import ringfence as rf
 from ringfence.classifiers import joining
 from ringfence.classifiers.fused import FusedResNet, kernel_on
-from ringfence.data import Input
 from ringfence.sampling import Forward, ForwardPlan
 
 FORMS = {
@@ -57,7 +55,7 @@ FORMS = {
 """By name: plans have the first, with layers exchanged, of long runs the second, where torch tries kernels, which may
 hold what follows a product, and cuDNN its algorithms; tried: cuDNN alone does; images: where pixels are read alone,
 too, images come one by one."""
-BATCH, INPUTS = 664, 8
+BATCH, INPUTS, BATCHES = 664, 8, 300
 ROOMS = {228: 100, 164: 71, 100: 43}
 """KB of shared memory of a multiprocessor (H100, A100, and most others), and which per cent of ours that is."""
 SMALL = shlex.split("--model net.py:make110 --classes 10 --data data.npz")
@@ -129,9 +127,10 @@ def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, A
     joining._keeps_nan.cache_clear()
     try:
         run, x = Forward(model, plan, device, classes), torch.randn(batch, *shape, device=device)
-        seconds = timed(lambda: run(x), 12)
+        seconds = seconds_of(lambda: run(x), 12, options.device)
         profile = kernels(Size("", device, batch, 0, 1), lambda: run(x), 25)
-        found = {"rate": batch / seconds, "profile": profile, "certified": certified(model, plan, shape, classes)}
+        draws = certified(model, plan, shape, classes, INPUTS, BATCHES, options.device)
+        found = {"rate": batch / seconds, "profile": profile, "certified": draws}
     finally:
         torch.backends.cudnn.benchmark, joining._by_cudnn = False, BY_CUDNN
     return {**found, "keeps_nan": joining.joins_on(device)}
@@ -142,30 +141,6 @@ def image_by_image(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | N
     if shortcut is None or not x.is_cuda:
         return BY_CUDNN(x, weight, bias, shortcut, *how)
     return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1, bias, *how)
-
-
-def certified(model: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], classes: int) -> float:
-    """Draws a second of a certification of three hundred batches, from its first."""
-    items = [Input(i, torch.randint(0, 256, shape) / 255, None, str(i)) for i in range(INPUTS)]
-    begun: list[float] = []
-    execution = rf.Execution(DEVICE, plan=plan, on_plan=lambda plan: begun.append(time.perf_counter()))
-    given: dict[str, Any] = {"num_classes": classes, "precision": "bf16", "execution": execution}
-    for batches in (2, 300):  # the first loads kernels
-        test = rf.Fixed(n0=100, n=max(100, batches * plan.batch // INPUTS - 100))
-        records = list(rf.certify(model, items, noise=rf.Gaussian(0.25), procedure=test, **given))
-    return sum(one.draws for one in records) / (time.perf_counter() - begun[-1])
-
-
-def timed(run: Callable[[], object], times: int) -> float:
-    """Seconds of one."""
-    for _ in range(3):
-        run()
-    wait(DEVICE)
-    begin = time.perf_counter()
-    for _ in range(times):
-        run()
-    wait(DEVICE)
-    return (time.perf_counter() - begin) / times
 
 
 def laid_out(folder: Path, options: argparse.Namespace) -> None:
@@ -224,10 +199,12 @@ def rooms() -> list[dict[str, Any]]:
             for room, share in ROOMS.items():
                 kernel.preferred_shared_memory_carveout = share
                 scores = fused(narrow := x.bfloat16())
-                rate = len(x) / timed(lambda fused=fused, narrow=narrow: fused(narrow), 4000 // depth)  # type: ignore[misc]
+                seconds = seconds_of(lambda fused=fused, narrow=narrow: fused(narrow), 4000 // depth, "cuda")  # type: ignore[misc]
                 same = torch.equal(scores, first.setdefault(depth, scores))
                 off = float((scores[:512] - exact).norm() / exact.norm())
-                found.append({"turn": turn, "depth": depth, "room": room, "rate": rate, "same": same, "off": off})
+                found.append(
+                    {"turn": turn, "depth": depth, "room": room, "rate": len(x) / seconds, "same": same, "off": off}
+                )
     return found
 
 
@@ -290,7 +267,8 @@ def layers(options: argparse.Namespace) -> list[dict[str, Any]]:
             given = (x, weight, weight.new_zeros(4 * channels), shortcut, (1, 1), (0, 0), (1, 1), 1)
             difference = (run(*given).float() - BY_CUDNN(*given).float()).norm()
             assert difference <= 1e-2 * shortcut.float().norm(), way
-            us[way] = 1e6 * timed(lambda run=run, given=given: run(*given), 30) * (1 if options.quick else BATCH / rows)  # type: ignore[misc]
+            seconds = seconds_of(lambda run=run, given=given: run(*given), 30, DEVICE)  # type: ignore[misc]
+            us[way] = 1e6 * seconds * (1 if options.quick else BATCH / rows)
         torch.backends.cudnn.benchmark = False
         found.append({"layer": f"{channels} to {4 * channels}, {side} x {side}, {number} of them", "us": us})
     return found
@@ -310,7 +288,7 @@ def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse
     elif name == "layers":
         measured["layers"] = layers(options)
     elif name == "lenet":
-        measured["lenet"] = {**small_networks(options.device, options.quick, timed), **today}
+        measured["lenet"] = {**small_networks(options.device, options.quick), **today}
     elif name == "small":
         measured["small"] = {**small(options), **today}
     elif name == "sweep":
