@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from ringfence.classifiers import fold_batch_norm, joining
 from ringfence.classifiers.joining import Joined, joins_on
 from ringfence.classifiers.reshaping import Cut, Halved, reshaped
-from ringfence.sampling import ForwardPlan, forward
+from ringfence.sampling import ForwardPlan, preparing
 
 Op = Callable[..., Any]
 RELUS: tuple[Op, ...] = (
@@ -300,6 +300,6 @@ def test_nothing_is_joined_where_a_small_layer_loses_nan(kept: bool, monkeypatch
     """Every layer would go back to torch's operators, one by one, and what is compiled around them lose by it."""
     asked: list[bool] = []
     monkeypatch.setattr(joining, "joins_on", lambda device: kept)
-    monkeypatch.setattr(forward, "fold_batch_norm", lambda module, joined: asked.append(joined) or module)
-    forward.prepared(nn.Conv2d(3, 4, 1), ForwardPlan(2, "bf16", fold=True, joined=True), torch.device("cpu"))
+    monkeypatch.setattr(preparing, "fold_batch_norm", lambda module, joined: asked.append(joined) or module)
+    preparing.prepared(nn.Conv2d(3, 4, 1), ForwardPlan(2, "bf16", fold=True, joined=True), torch.device("cpu"))
     assert asked == [kept]

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations, spectral_norm
 import ringfence as rf
 from ringfence.classifiers import Aces, Denoised, Members, NetworkSelector, SoftVote
 from ringfence.errors import ClassifierError
-from ringfence.sampling import ForwardPlan, forward
+from ringfence.sampling import ForwardPlan, preparing
 from ringfence.sampling.check import checked_forward
 
 CPU = torch.device("cpu")
@@ -250,7 +250,7 @@ class ErrsInTheMiddle(nn.Module):
 
 
 def test_rows_are_compared_at_all_places_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "fold_batch_norm", lambda module, joined: ErrsInTheMiddle(module))
+    monkeypatch.setattr(preparing, "fold_batch_norm", lambda module, joined: ErrsInTheMiddle(module))
     (why,) = checked_forward(network().eval(), ForwardPlan(600, fold=True), CPU, 4, noisy).forward.plan.refused
     assert re.fullmatch(r"fold: scores of \d+ in 128 rows are not the plain network's, and of \d+ the class", why)
 
