@@ -31,14 +31,14 @@ class Forward:
         self.lanes: int | None = None
         with arithmetic(device, tf32=False):
             module, self._run = prepared(classifier, plan, device)
-        self._waits = [one for one in module.modules() if isinstance(one, KConsensus)]
+        self._consensuses = [one for one in module.modules() if isinstance(one, KConsensus)]
         self._merge = None if plan.compile else _merge
 
     def meanwhile(self, work: Callable[[], None]) -> bool:
         """Have this done in every forward while the host waits for the device; False where it does not wait."""
-        for one in self._waits:
+        for one in self._consensuses:
             one.meanwhile = work
-        return bool(self._waits)
+        return bool(self._consensuses)
 
     def _layout_of(self, dimensions: int) -> torch.memory_format:
         """Of a batch; only images (4) can have their channels last."""
