@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ringfence.classifiers.fused import launching
 from ringfence.classifiers.pooling import KERNEL, Layers, _one_after_the_other
 
 CPU = torch.device("cpu")
@@ -27,9 +28,7 @@ class CuPy:
     def __init__(self) -> None:
         self.compiled: list[tuple[str, tuple[str, ...]]] = []
         self.launches: list[tuple[Any, ...]] = []
-        self.kernels: list[Any] = []
         self.cuda = SimpleNamespace(Device=lambda index: nullcontext())
-        self.int32 = np.int32
 
     def RawKernel(self, text: str, name: str, options: tuple[str, ...]) -> Any:
         assert f"{name}(const char* images" in text
@@ -64,7 +63,8 @@ def kernel(cupy: CuPy, room: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: room)
     monkeypatch.delitem(sys.modules, KERNEL, raising=False)
     module = import_module(KERNEL)
-    monkeypatch.setattr(module, "as_cupy", lambda cupy, pointer: nullcontext())
+    monkeypatch.setattr(launching, "_as_cupy", lambda pointer: nullcontext())
+    launching.kernel_of.cache_clear()  # of another stand-in
     yield module
     sys.modules.pop(KERNEL, None)
 

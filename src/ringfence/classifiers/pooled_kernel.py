@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import cupy
 import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d, relu
 
-from ringfence.classifiers.fused import as_cupy, source
+from ringfence.classifiers.fused.launching import kernel_of, launch_kernel, source
 from ringfence.classifiers.pooling import Layers
 
 
@@ -22,25 +21,21 @@ def pooled_twice(
     x = x.contiguous(memory_format=torch.channels_last if layers.last else torch.contiguous_format)
     x = x if x.data_ptr() % 16 == 0 else x.clone()
     tensors = (x, *(one.contiguous() for one in (weight1, bias1, weight2, bias2)), out)
-    device = x.device
-    kernel, warps, multiprocessors = _kernel_on(device, layers)
+    kernel, warps, multiprocessors = _kernel_on(x.device, layers)
     blocks = min(multiprocessors, -(-len(x) // warps))
-    with cupy.cuda.Device(device.index), as_cupy(cupy, torch.cuda.current_stream(device).cuda_stream):
-        arguments = (*(one.data_ptr() for one in tensors), cupy.int32(len(x)))
-        kernel((blocks,), (32 * warps,), arguments, shared_mem=layers.shared_bytes(warps))
+    launch_kernel(kernel, x.device, blocks, 32 * warps, layers.shared_bytes(warps), *tensors, len(x))
     return out
 
 
 @lru_cache(maxsize=32)
 def _kernel_on(device: torch.device, layers: Layers) -> tuple[Any, int, int]:
-    """The kernel, which CuPy compiles at its first call, a block's warps and how many blocks fill the device."""
+    """The kernel, a block's warps and how many blocks fill the device."""
     found: Any = torch.cuda.get_device_properties(device)
     warps = layers.warps(found.shared_memory_per_block_optin)
     if not warps:
         raise RuntimeError(f"{found.name} has too little shared memory for {layers}")
-    with cupy.cuda.Device(device.index or 0):
-        kernel = cupy.RawKernel(source("pooled.cu"), "pooled_twice", options=("-std=c++17", *layers.options(warps)))
-        kernel.max_dynamic_shared_size_bytes = layers.shared_bytes(warps)
+    shared = layers.shared_bytes(warps)
+    kernel = kernel_of(source("pooled.cu"), "pooled_twice", device, shared, *layers.options(warps))
     return kernel, warps, int(found.multi_processor_count)
 
 
