@@ -66,7 +66,7 @@ STARTED = {
 }
 STARTS = dict(zip(("start-fused", "start-compiled", "start-resnet50"), STARTED, strict=True))
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BY_CUDNN = joining._by_cudnn if DEVICE == "cuda" else joining._one_after_the_other
+BY_CUDNN = joining.by_cudnn if DEVICE == "cuda" else joining.one_after_the_other
 LAYERS = ((64, 56, 3), (128, 28, 3), (256, 14, 5), (512, 7, 2))
 """Of ResNet-50: channels of the input (four times as many come out), pixels of a side, and how often there is one."""
 NETWORK = """import torch
@@ -123,8 +123,8 @@ def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, A
     how |= {"autotune": key == "autotuned", "exchanged": how["joined"] and how["compile"]}
     plan = ForwardPlan(batch, "bf16", **how)  # type: ignore[arg-type]
     torch.backends.cudnn.benchmark = key == "tried"
-    joining._by_cudnn = image_by_image if key == "images" else BY_CUDNN
-    joining._keeps_nan.cache_clear()
+    joining.by_cudnn = image_by_image if key == "images" else BY_CUDNN
+    joining.keeps_nan.cache_clear()
     try:
         run, x = Forward(model, plan, device, classes), torch.randn(batch, *shape, device=device)
         seconds = seconds_of(lambda: run(x), 12, options.device)
@@ -132,7 +132,7 @@ def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, A
         draws = certified(model, plan, shape, classes, INPUTS, BATCHES, options.device)
         found = {"rate": batch / seconds, "profile": profile, "certified": draws}
     finally:
-        torch.backends.cudnn.benchmark, joining._by_cudnn = False, BY_CUDNN
+        torch.backends.cudnn.benchmark, joining.by_cudnn = False, BY_CUDNN
     return {**found, "keeps_nan": joining.joins_on(device)}
 
 
