@@ -51,25 +51,24 @@ class Layers:
     @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of weight and bias of the first layer, and of the second."""
-        (taps, _, found), (following, _, wanted) = self.first, self.second
-        return (found, self.image[0], taps, taps), (found,), (wanted, found, following, following), (wanted,)
+        (taps1, _, found1), (taps2, _, found2) = self.first, self.second
+        return (found1, self.image[0], taps1, taps1), (found1,), (found2, found1, taps2, taps2), (found2,)
 
     @property
     def sizes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Height and width behind the first layer, and behind the second."""
-        (high, wide), (taps, edge, _), (following, around, _) = self.image[1:], self.first, self.second
-        one = (high + 2 * edge - taps + 1) // 2, (wide + 2 * edge - taps + 1) // 2
-        return one, ((one[0] + 2 * around - following + 1) // 2, (one[1] + 2 * around - following + 1) // 2)
+        between = _size_behind(self.image[1:], self.first)
+        return between, _size_behind(between, self.second)
 
     def shared_bytes(self, warps: int) -> int:
         """Of a block, as the kernel lays it out."""
-        (channels, high, wide), (_, edge, found), (following, around, wanted) = self.image, self.first, self.second
-        groups, tiles, parts = -(-found // 8), -(-wanted // 8), following * following * -(-found // 8)
+        (channels, high, wide), (_, edge1, found1), (taps2, edge2, found2) = self.image, self.first, self.second
+        groups, tiles, parts = -(-found1 // 8), -(-found2 // 8), taps2 * taps2 * -(-found1 // 8)
         weights = 32 * (groups + tiles) + self._steps * 8 * groups * 8 * 4
         weights = _up(weights) + tiles * 8 * ((parts + 1) // 2 * 2 | 1) * 16 + 16
-        words = channels * (high + 2 * edge) * ((wide + 2 * edge) // 2 + 2)
-        (down, across), _ = self.sizes
-        middle = (down + 2 * around) * (across + 2 * around) * (groups | 1) * 16
+        words = channels * (high + 2 * edge1) * ((wide + 2 * edge1) // 2 + 2)
+        (high1, wide1), _ = self.sizes
+        middle = (high1 + 2 * edge2) * (wide1 + 2 * edge2) * (groups | 1) * 16
         return weights + warps * (_up(2 * channels * high * wide) + _up(8 * words) + middle)
 
     @property
@@ -87,6 +86,12 @@ class Layers:
         channels, high, wide = self.image
         small = max(high, wide) <= LARGEST and self._steps <= STEPS and channels * high * wide % 2 == 0
         return small and self.first[2] <= MOST1 and self.second[2] <= MOST2 and min(map(min, self.sizes)) > 0
+
+
+def _size_behind(size: tuple[int, int], layer: tuple[int, int, int]) -> tuple[int, int]:
+    taps, edge, _ = layer
+    high, wide = ((one + 2 * edge - taps + 1) // 2 for one in size)
+    return high, wide
 
 
 def _up(count: int) -> int:
