@@ -17,10 +17,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
-import re
-import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,14 +25,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from common import finish, options_parser
+from gpu_commands import STARTED, laid_out, starts, sweeps
 from gpu_defaults import NETWORKS
 from gpu_lenets import small_networks
 from gpu_limits_report import report
 from gpu_rates import certified, network, seconds_of
-from gpu_starts import COMMAND
 from gpu_training_steps import Size, kernels
 from torch import Tensor, nn
 
@@ -58,43 +53,11 @@ too, images come one by one."""
 BATCH, INPUTS, BATCHES = 664, 8, 300
 ROOMS = {228: 100, 164: 71, 100: 43}
 """KB of shared memory of a multiprocessor (H100, A100, and most others), and which per cent of ours that is."""
-SMALL = shlex.split("--model net.py:make110 --classes 10 --data data.npz")
-STARTED = {
-    "ResNet-110, fused": [*SMALL, "--limit", "4", "--n", "1000"],
-    "ResNet-110, compiled": shlex.split("--model net.py:plain110 --classes 10 --data data.npz --limit 4 --n 1000"),
-    "ResNet-50, compiled": shlex.split("--model net.py:make50 --classes 1000 --data large.npz --limit 4 --n 500"),
-}
 STARTS = dict(zip(("start-fused", "start-compiled", "start-resnet50"), STARTED, strict=True))
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BY_CUDNN = joining.by_cudnn if DEVICE == "cuda" else joining.one_after_the_other
 LAYERS = ((64, 56, 3), (128, 28, 3), (256, 14, 5), (512, 7, 2))
 """Of ResNet-50: channels of the input (four times as many come out), pixels of a side, and how often there is one."""
-NETWORK = """import torch
-from ringfence.classifiers.architectures import resnet
-def trained_like(found):
-    for part in found.modules():
-        if isinstance(part, torch.nn.BatchNorm2d): part.running_var.fill_(2.0)
-    return found
-class Plain(torch.nn.Module):  # the same network as one that nobody knows
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-    def forward(self, x): return self.inner(x)
-def make110():
-    torch.manual_seed(0)
-    return trained_like(resnet(110))
-def plain110(): return Plain(make110())
-def make50():
-    from ringfence.models.extras import needed
-    torch.manual_seed(0)
-    return trained_like(needed("timm", "timm", "resnet50").create_model("resnet50", num_classes=1000))
-"""
-SWEEP = """certify:
-- name: at-{sigma}
-  each: {sigma: [0.25, 0.3, 0.35, 0.4, 0.45, 0.5]}
-  settings: {model: "here/net.py:make110", classes: 10, data: here/data.npz, sigma: "{sigma}", limit: 60, n: 10000,
-             no-check: true, fast: true}
-"""
 
 
 def made(name: str) -> nn.Module:
@@ -143,49 +106,6 @@ def image_by_image(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | N
     return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1, bias, *how)
 
 
-def laid_out(folder: Path, options: argparse.Namespace) -> None:
-    """What the commands read."""
-    generator, net, sweep = np.random.default_rng(0), NETWORK, SWEEP
-    if options.quick:
-        net = re.sub(r"needed\(.*1000\)", "resnet(8, 1000)", net.replace("resnet(110)", "resnet(8)"))
-        sweep = sweep.replace("limit: 60, n: 10000", "limit: 2, n: 100, device: cpu").replace(", fast: true", "")
-    (folder / "net.py").write_text(net)
-    (folder / "sweep.yaml").write_text(sweep)
-    pictures = generator.integers(0, 256, (400, 3, 32, 32), dtype=np.uint8)
-    np.savez(folder / "data.npz", x=pictures, y=generator.integers(0, 10, 400))
-    pictures = generator.integers(0, 256, (16, 3, 224, 224), dtype=np.uint8)
-    np.savez(folder / "large.npz", x=pictures, y=generator.integers(0, 1000, 16))
-
-
-def elsewhere() -> dict[str, str]:
-    """What a program sees that runs in another folder: the search path may hold relative ones."""
-    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(one).resolve()) for one in path if one)}
-
-
-def command(folder: Path, *words: str) -> dict[str, float]:
-    """Stamps of a command, in seconds after it was called."""
-    begun = time.time()
-    program = [sys.executable, "-c", COMMAND, str(begun), *words]
-    done = subprocess.run(program, cwd=folder, env=elsewhere(), check=True, stdout=subprocess.PIPE, text=True)
-    return {**json.loads(done.stdout.splitlines()[-1]), "all": time.time() - begun}
-
-
-def certify(options: argparse.Namespace) -> list[str]:
-    """The command; a quick one compiles nothing."""
-    words = ["certify", "--no-check", "--quiet", "--sigma", "0.5", "--device", options.device]
-    return words if options.quick else [*words, "--fast"]
-
-
-def starts(folder: Path, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A command twice: the second finds caches filled. And how busy the machine was."""
-    found, fewer = [], ["--limit", "1", "--n", "100"] if options.quick else []
-    for turn in ("first", "second"):
-        stamps = command(folder, *certify(options), *STARTED[name], *fewer, "--out", f"{name}-{turn}")
-        found.append({"start": f"{name}, {turn}", **stamps, "load": os.getloadavg()[0]})
-    return found
-
-
 def rooms() -> list[dict[str, Any]]:
     """The fused kernel where a multiprocessor has less shared memory, in turns: rates, bits, distance from float32."""
     device, found, first = torch.device("cuda"), [], dict[int, torch.Tensor]()
@@ -206,23 +126,6 @@ def rooms() -> list[dict[str, Any]]:
                     {"turn": turn, "depth": depth, "room": room, "rate": len(x) / seconds, "same": same, "off": off}
                 )
     return found
-
-
-def sweeps(folder: Path, options: argparse.Namespace) -> dict[str, float]:
-    """Seconds of six small certifications by a sweep, and of one large one."""
-    inputs, n = (12, 100) if options.quick else (360, 10_000)
-    begin = time.perf_counter()
-    sweep = [sys.executable, "-m", "ringfence", "sweep", "sweep.yaml", "--out", "swept", "--side-by-side", "6"]
-    subprocess.run(sweep, cwd=folder, env=elsewhere(), check=True, stdout=subprocess.DEVNULL)
-    several = time.perf_counter() - begin
-    large = command(folder, *certify(options), *SMALL, "--n", str(n), "--limit", str(inputs), "--out", "large")
-    return {
-        "sweep": several,
-        "large": large["all"],
-        "draws": inputs * (n + 100),
-        "beside": 6,
-        "load": os.getloadavg()[0],
-    }
 
 
 def small(options: argparse.Namespace) -> dict[str, Any]:
