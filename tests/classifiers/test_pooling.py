@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,10 +60,14 @@ def changed(x: Tensor, found: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the CPU were a GPU."""
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the CPU were a GPU; what is compiled goes with its test, tensors and all."""
     monkeypatch.setattr(exchanging, "_placed", lambda x: True)
     monkeypatch.setattr(exchanging, "_has_kernels", lambda device: True)
+    yield
+    torch._dynamo.reset()
+    for _ in range(3):  # whatever dies may have held others
+        gc.collect()
 
 
 LEFT_OUT = {
