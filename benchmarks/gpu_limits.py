@@ -7,7 +7,7 @@ resnet50, vit-b-16: forwards a second at 224 pixels, bf16 and compiled, in a for
 a certification in that form, noise and counting included. start: seconds from the command `ringfence certify` to its
 first batch, compilers' caches filled by a first one. sweep: six small certifications by `ringfence sweep`, six at a
 time, beside one with as many draws; small: the like in one process. layers: convolutions with a shortcut by themselves.
-lenet: small networks, whose first layers are one kernel, and as torch compiles them, alone and voting (gpu_small.py).
+lenet: small networks, whose first layers are one kernel, and as torch compiles them, alone and voting (gpu_lenets.py).
 rooms: the fused kernel on multiprocessors with as much shared memory as smaller GPUs have. Weights are random. What is
 measured is written after every case; --only takes a name or its beginning.
 """
@@ -17,34 +17,27 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
-import re
-import shlex
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from common import finish, options_parser
+from gpu_commands import STARTED, laid_out, starts, sweeps
 from gpu_defaults import NETWORKS
+from gpu_lenets import small_networks
 from gpu_limits_report import report
-from gpu_rates import network, wait
-from gpu_small import small_networks
-from gpu_starts import COMMAND
+from gpu_rates import certified, network, seconds_of
 from gpu_training_steps import Size, kernels
 from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.classifiers import joining
 from ringfence.classifiers.fused import FusedResNet, kernel_on
-from ringfence.data import Input
 from ringfence.sampling import Forward, ForwardPlan
 
 FORMS = {
@@ -57,46 +50,14 @@ FORMS = {
 """By name: plans have the first, with layers exchanged, of long runs the second, where torch tries kernels, which may
 hold what follows a product, and cuDNN its algorithms; tried: cuDNN alone does; images: where pixels are read alone,
 too, images come one by one."""
-BATCH, INPUTS = 664, 8
+BATCH, INPUTS, BATCHES = 664, 8, 300
 ROOMS = {228: 100, 164: 71, 100: 43}
 """KB of shared memory of a multiprocessor (H100, A100, and most others), and which per cent of ours that is."""
-SMALL = shlex.split("--model net.py:make110 --classes 10 --data data.npz")
-STARTED = {
-    "ResNet-110, fused": [*SMALL, "--limit", "4", "--n", "1000"],
-    "ResNet-110, compiled": shlex.split("--model net.py:plain110 --classes 10 --data data.npz --limit 4 --n 1000"),
-    "ResNet-50, compiled": shlex.split("--model net.py:make50 --classes 1000 --data large.npz --limit 4 --n 500"),
-}
 STARTS = dict(zip(("start-fused", "start-compiled", "start-resnet50"), STARTED, strict=True))
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BY_CUDNN = joining._by_cudnn if DEVICE == "cuda" else joining._one_after_the_other
+BY_CUDNN = joining.by_cudnn if DEVICE == "cuda" else joining.one_after_the_other
 LAYERS = ((64, 56, 3), (128, 28, 3), (256, 14, 5), (512, 7, 2))
 """Of ResNet-50: channels of the input (four times as many come out), pixels of a side, and how often there is one."""
-NETWORK = """import torch
-from ringfence.classifiers.architectures import resnet
-def trained_like(found):
-    for part in found.modules():
-        if isinstance(part, torch.nn.BatchNorm2d): part.running_var.fill_(2.0)
-    return found
-class Plain(torch.nn.Module):  # the same network as one that nobody knows
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-    def forward(self, x): return self.inner(x)
-def make110():
-    torch.manual_seed(0)
-    return trained_like(resnet(110))
-def plain110(): return Plain(make110())
-def make50():
-    from ringfence.models.extras import needed
-    torch.manual_seed(0)
-    return trained_like(needed("timm", "timm", "resnet50").create_model("resnet50", num_classes=1000))
-"""
-SWEEP = """certify:
-- name: at-{sigma}
-  each: {sigma: [0.25, 0.3, 0.35, 0.4, 0.45, 0.5]}
-  settings: {model: "here/net.py:make110", classes: 10, data: here/data.npz, sigma: "{sigma}", limit: 60, n: 10000,
-             no-check: true, fast: true}
-"""
 
 
 def made(name: str) -> nn.Module:
@@ -125,15 +86,16 @@ def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, A
     how |= {"autotune": key == "autotuned", "exchanged": how["joined"] and how["compile"]}
     plan = ForwardPlan(batch, "bf16", **how)  # type: ignore[arg-type]
     torch.backends.cudnn.benchmark = key == "tried"
-    joining._by_cudnn = image_by_image if key == "images" else BY_CUDNN
-    joining._keeps_nan.cache_clear()
+    joining.by_cudnn = image_by_image if key == "images" else BY_CUDNN
+    joining.keeps_nan.cache_clear()
     try:
         run, x = Forward(model, plan, device, classes), torch.randn(batch, *shape, device=device)
-        seconds = timed(lambda: run(x), 12)
+        seconds = seconds_of(lambda: run(x), 12, options.device)
         profile = kernels(Size("", device, batch, 0, 1), lambda: run(x), 25)
-        found = {"rate": batch / seconds, "profile": profile, "certified": certified(model, plan, shape, classes)}
+        draws = certified(model, plan, shape, classes, INPUTS, BATCHES, options.device)
+        found = {"rate": batch / seconds, "profile": profile, "certified": draws}
     finally:
-        torch.backends.cudnn.benchmark, joining._by_cudnn = False, BY_CUDNN
+        torch.backends.cudnn.benchmark, joining.by_cudnn = False, BY_CUDNN
     return {**found, "keeps_nan": joining.joins_on(device)}
 
 
@@ -144,73 +106,6 @@ def image_by_image(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | N
     return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1, bias, *how)
 
 
-def certified(model: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], classes: int) -> float:
-    """Draws a second of a certification of three hundred batches, from its first."""
-    items = [Input(i, torch.randint(0, 256, shape) / 255, None, str(i)) for i in range(INPUTS)]
-    begun: list[float] = []
-    execution = rf.Execution(DEVICE, plan=plan, on_plan=lambda plan: begun.append(time.perf_counter()))
-    given: dict[str, Any] = {"num_classes": classes, "precision": "bf16", "execution": execution}
-    for batches in (2, 300):  # the first loads kernels
-        test = rf.Fixed(n0=100, n=max(100, batches * plan.batch // INPUTS - 100))
-        records = list(rf.certify(model, items, noise=rf.Gaussian(0.25), procedure=test, **given))
-    return sum(one.draws for one in records) / (time.perf_counter() - begun[-1])
-
-
-def timed(run: Callable[[], object], times: int) -> float:
-    """Seconds of one."""
-    for _ in range(3):
-        run()
-    wait(DEVICE)
-    begin = time.perf_counter()
-    for _ in range(times):
-        run()
-    wait(DEVICE)
-    return (time.perf_counter() - begin) / times
-
-
-def laid_out(folder: Path, options: argparse.Namespace) -> None:
-    """What the commands read."""
-    generator, net, sweep = np.random.default_rng(0), NETWORK, SWEEP
-    if options.quick:
-        net = re.sub(r"needed\(.*1000\)", "resnet(8, 1000)", net.replace("resnet(110)", "resnet(8)"))
-        sweep = sweep.replace("limit: 60, n: 10000", "limit: 2, n: 100, device: cpu").replace(", fast: true", "")
-    (folder / "net.py").write_text(net)
-    (folder / "sweep.yaml").write_text(sweep)
-    pictures = generator.integers(0, 256, (400, 3, 32, 32), dtype=np.uint8)
-    np.savez(folder / "data.npz", x=pictures, y=generator.integers(0, 10, 400))
-    pictures = generator.integers(0, 256, (16, 3, 224, 224), dtype=np.uint8)
-    np.savez(folder / "large.npz", x=pictures, y=generator.integers(0, 1000, 16))
-
-
-def elsewhere() -> dict[str, str]:
-    """What a program sees that runs in another folder: the search path may hold relative ones."""
-    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(one).resolve()) for one in path if one)}
-
-
-def command(folder: Path, *words: str) -> dict[str, float]:
-    """Stamps of a command, in seconds after it was called."""
-    begun = time.time()
-    program = [sys.executable, "-c", COMMAND, str(begun), *words]
-    done = subprocess.run(program, cwd=folder, env=elsewhere(), check=True, stdout=subprocess.PIPE, text=True)
-    return {**json.loads(done.stdout.splitlines()[-1]), "all": time.time() - begun}
-
-
-def certify(options: argparse.Namespace) -> list[str]:
-    """The command; a quick one compiles nothing."""
-    words = ["certify", "--no-check", "--quiet", "--sigma", "0.5", "--device", options.device]
-    return words if options.quick else [*words, "--fast"]
-
-
-def starts(folder: Path, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A command twice: the second finds caches filled. And how busy the machine was."""
-    found, fewer = [], ["--limit", "1", "--n", "100"] if options.quick else []
-    for turn in ("first", "second"):
-        stamps = command(folder, *certify(options), *STARTED[name], *fewer, "--out", f"{name}-{turn}")
-        found.append({"start": f"{name}, {turn}", **stamps, "load": os.getloadavg()[0]})
-    return found
-
-
 def rooms() -> list[dict[str, Any]]:
     """The fused kernel where a multiprocessor has less shared memory, in turns: rates, bits, distance from float32."""
     device, found, first = torch.device("cuda"), [], dict[int, torch.Tensor]()
@@ -219,33 +114,18 @@ def rooms() -> list[dict[str, Any]]:
         plain = network(depth).eval()
         exact, fused = copy.deepcopy(plain).to(device)(x[:512]).detach(), FusedResNet(plain).to(device)
         scores = fused(x.bfloat16())
-        kernel = kernel_on(scores.device)[1]
+        kernel = kernel_on(scores.device)
         for turn in range(3):
             for room, share in ROOMS.items():
                 kernel.preferred_shared_memory_carveout = share
                 scores = fused(narrow := x.bfloat16())
-                rate = len(x) / timed(lambda fused=fused, narrow=narrow: fused(narrow), 4000 // depth)  # type: ignore[misc]
+                seconds = seconds_of(lambda fused=fused, narrow=narrow: fused(narrow), 4000 // depth, "cuda")  # type: ignore[misc]
                 same = torch.equal(scores, first.setdefault(depth, scores))
                 off = float((scores[:512] - exact).norm() / exact.norm())
-                found.append({"turn": turn, "depth": depth, "room": room, "rate": rate, "same": same, "off": off})
+                found.append(
+                    {"turn": turn, "depth": depth, "room": room, "rate": len(x) / seconds, "same": same, "off": off}
+                )
     return found
-
-
-def sweeps(folder: Path, options: argparse.Namespace) -> dict[str, float]:
-    """Seconds of six small certifications by a sweep, and of one large one."""
-    inputs, n = (12, 100) if options.quick else (360, 10_000)
-    begin = time.perf_counter()
-    sweep = [sys.executable, "-m", "ringfence", "sweep", "sweep.yaml", "--out", "swept", "--side-by-side", "6"]
-    subprocess.run(sweep, cwd=folder, env=elsewhere(), check=True, stdout=subprocess.DEVNULL)
-    several = time.perf_counter() - begin
-    large = command(folder, *certify(options), *SMALL, "--n", str(n), "--limit", str(inputs), "--out", "large")
-    return {
-        "sweep": several,
-        "large": large["all"],
-        "draws": inputs * (n + 100),
-        "beside": 6,
-        "load": os.getloadavg()[0],
-    }
 
 
 def small(options: argparse.Namespace) -> dict[str, Any]:
@@ -290,7 +170,8 @@ def layers(options: argparse.Namespace) -> list[dict[str, Any]]:
             given = (x, weight, weight.new_zeros(4 * channels), shortcut, (1, 1), (0, 0), (1, 1), 1)
             difference = (run(*given).float() - BY_CUDNN(*given).float()).norm()
             assert difference <= 1e-2 * shortcut.float().norm(), way
-            us[way] = 1e6 * timed(lambda run=run, given=given: run(*given), 30) * (1 if options.quick else BATCH / rows)  # type: ignore[misc]
+            seconds = seconds_of(lambda run=run, given=given: run(*given), 30, DEVICE)  # type: ignore[misc]
+            us[way] = 1e6 * seconds * (1 if options.quick else BATCH / rows)
         torch.backends.cudnn.benchmark = False
         found.append({"layer": f"{channels} to {4 * channels}, {side} x {side}, {number} of them", "us": us})
     return found
@@ -310,7 +191,7 @@ def measure(name: str, measured: dict[str, Any], folder: Path, options: argparse
     elif name == "layers":
         measured["layers"] = layers(options)
     elif name == "lenet":
-        measured["lenet"] = {**small_networks(options.device, options.quick, timed), **today}
+        measured["lenet"] = {**small_networks(options.device, options.quick), **today}
     elif name == "small":
         measured["small"] = {**small(options), **today}
     elif name == "sweep":

@@ -87,6 +87,32 @@ def engine(
     return forwards / (end - started[0]), forwards / draws, started[0] - begin
 
 
+def seconds_of(run: Callable[[], object], times: int, device: str) -> float:
+    """Seconds of one of so many calls, after three that only warm."""
+    for _ in range(3):
+        run()
+    wait(device)
+    begin = time.perf_counter()
+    for _ in range(times):
+        run()
+    wait(device)
+    return (time.perf_counter() - begin) / times
+
+
+def certified(
+    model: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], classes: int, inputs: int, batches: int, device: str
+) -> float:
+    """Draws a second of a certification of so many batches, from its first."""
+    items = [Input(i, torch.randint(0, 256, shape) / 255, None, str(i)) for i in range(inputs)]
+    begun: list[float] = []
+    execution = rf.Execution(device, plan=plan, on_plan=lambda plan: begun.append(time.perf_counter()))
+    given: dict[str, Any] = {"num_classes": classes, "precision": plan.precision, "execution": execution}
+    for many in (2, batches):  # the first loads kernels
+        test = rf.Fixed(n0=100, n=max(100, many * plan.batch // inputs - 100))
+        records = list(rf.certify(model, items, noise=rf.Gaussian(SIGMA), procedure=test, **given))
+    return sum(one.draws for one in records) / (time.perf_counter() - begun[-1])
+
+
 def draws_each(rate: float, seconds: float, inputs: int) -> int:
     """Draws per input that take about so many seconds, in whole chunks."""
     return max(100, int(rate * seconds / inputs) // 100 * 100)

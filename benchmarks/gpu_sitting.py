@@ -41,15 +41,23 @@ class Step:
 LIMITS = "benchmarks/gpu_limits.py --out {work} --keep {kept} --only"
 COMPOSED = "benchmarks/gpu.py --out {work} --keep {kept} --only ensembles"
 TRAINING = "benchmarks/gpu_training.py --out {work}"
+TESTED = "-m pytest -o addopts=--import-mode=importlib -p no:cacheprovider -rsf --junitxml={work}"
 STEPS = {
     "tests": Step(
-        "-m pytest -o addopts=--import-mode=importlib -p no:cacheprovider -rsf --junitxml={work}/tests.xml"
-        " tests/gpu/test_prepared_cuda.py tests/gpu/test_training_cuda.py",
+        f"{TESTED}/tests.xml tests/gpu/test_prepared_cuda.py tests/gpu/test_training_cuda.py",
         "tests.xml",
         150,
         300,
         beside=f"{TRAINING}/ready --cases {TRAINED} --limit 0 --compile-limit 280",
     ),
+    "kernels": Step(
+        f"{TESTED}/kernels.xml"
+        " tests/gpu/test_pooled_cuda.py tests/gpu/test_exchanging_cuda.py tests/gpu/test_gradients_cuda.py",
+        "kernels.xml",
+        100,
+        240,
+    ),
+    "lenet": Step(f"{LIMITS} lenet", "gpu_limits.json", 60, 150),
     "drt": Step(
         f"{TRAINING}/drt --cases rate,drt-resnet20 --beside= --profile drt-resnet20 --limit 170 --compile-limit 120",
         "drt/gpu_training_rows.json",
@@ -68,7 +76,6 @@ STEPS = {
     ),
     "patches": Step(f"{COMPOSED} --forms compiled,fused --classifiers patches", "gpu.json", 80, 150),
     "sweep": Step(f"{LIMITS} sweep", "gpu_limits.json", 50, 100),  # the kernels were compiled by the tests
-    "small": Step(f"{LIMITS} lenet", "gpu_limits.json", 60, 120),
     "starts": Step(f"{LIMITS} start", "gpu_limits.json", 120, 240),
     "autotuned": Step(f"{LIMITS} vit-b-16-autotuned,resnet50-autotuned", "gpu_limits.json", 200, 400),
 }

@@ -63,35 +63,3 @@ def start(options: argparse.Namespace) -> None:
     engine(network(options.small), plan_of(options.forms, options), rf.Fixed(n=100), 1, options.device)
     found["answers"] = time.time() - options.start
     print(json.dumps(found))
-
-
-COMMAND = """
-import atexit, json, sys, time
-begun, stamps = float(sys.argv.pop(1)), {}
-def stamp(name): stamps.setdefault(name, time.time() - begun)
-from ringfence.__main__ import main
-from ringfence.bytecode import keep_bytecode
-keep_bytecode()  # as main does before it imports anything
-from ringfence.cli import certify
-asked, folder = certify.job_of, certify.certify_folder
-def imported(*given):
-    found = asked(*given)
-    stamp("libraries")
-    return found
-def watched(*given, **more):
-    from ringfence.sampling.sampler import Sampler
-    made, step = Sampler.__init__, Sampler.step
-    def checked(self, *given, **more):
-        stamp("checks")
-        made(self, *given, **more)
-    def first(self, *given, **more):
-        stamp("first batch")
-        return step(self, *given, **more)
-    Sampler.__init__, Sampler.step = checked, first
-    return folder(*given, **more)
-certify.job_of, certify.certify_folder = imported, watched
-atexit.register(lambda: print(json.dumps(stamps)))  # main does not come back
-main()
-"""
-"""The command line, in a process of its own, nothing imported that it does not import itself: when libraries were
-loaded, the plan was chosen, the first batch begun."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ringfence.attacks import Pgd, smoothed_loss
 from ringfence.classifiers.fused.gradient import fused_gradients
-from ringfence.sampling.forward import compiled
+from ringfence.sampling.preparing import compiled
 
 STEPS, COPIES, EPS = 10, 2, 0.5
 Scores = Callable[[Tensor], Tensor]

@@ -34,7 +34,7 @@ from torch import nn
 from torch._inductor import config as inductor_config
 
 from ringfence.classifiers.architectures.resnet import Block
-from ringfence.sampling.forward import compiled
+from ringfence.sampling.preparing import compiled
 from ringfence.training.compared import algorithms_tried
 from ringfence.training.data import augment
 from ringfence.training.loop import train

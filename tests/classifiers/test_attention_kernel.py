@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ringfence.classifiers.attention import HEAD, KERNEL, KEYS, fits
+from ringfence.classifiers.fused import launching
 
 CPU = torch.device("cpu")
 MOST = 227 * 1024
@@ -94,7 +95,8 @@ def kernel(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=131))
     monkeypatch.delitem(sys.modules, KERNEL, raising=False)
     module = import_module(KERNEL)
-    monkeypatch.setattr(module, "as_cupy", lambda cupy, pointer: nullcontext())
+    monkeypatch.setattr(launching, "_as_cupy", lambda pointer: nullcontext())
+    launching.kernel_of.cache_clear()  # of another stand-in
     driver = Driver()
     monkeypatch.setattr(module, "_libcuda", lambda: driver)
     yield module

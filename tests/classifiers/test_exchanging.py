@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from exchanged import run_exchanged
 from scipy.special import ndtr
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import GraphModule
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from ringfence.classifiers import attention, exchanging
 from ringfence.classifiers.attention import fits
-from ringfence.classifiers.exchanging import exchange, gelu_by_powers
+from ringfence.classifiers.exchanging import gelu_by_powers
 from ringfence.errors import ArgumentError
 from ringfence.sampling import Forward, ForwardPlan
 from ringfence.sampling.plan import plainer
@@ -53,23 +52,6 @@ class Attends(nn.Module):
         return found.transpose(1, 2).reshape(len(x), -1, 2 * self.size)
 
 
-def run(model: nn.Module, x: Tensor) -> tuple[list[str], Tensor]:
-    """What is called in the graph that torch traces, after the exchange, and what it computes then."""
-    called: list[str] = []
-
-    def noted(traced: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        exchange(traced.graph)
-        traced.graph.lint()
-        traced.recompile()
-        called.extend(str(getattr(node.target, "__name__", node.target)) for node in traced.graph.nodes)
-        return traced.forward
-
-    torch._dynamo.reset()
-    with torch.inference_mode():
-        found = torch.compile(model, backend=noted, dynamic=False)(x)
-    return called, found
-
-
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the CPU were a GPU, and one that the kernel is for."""
@@ -90,7 +72,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_exact_gelus_are_powers_of_two(model: nn.Module, count: int) -> None:
     model, x = model.bfloat16(), torch.randn(3, 5, 8).bfloat16()
-    called, found = run(model, x)
+    called, found = run_exchanged(model, x)
     assert called.count("exp2") == count
     assert count == 0 or "gelu" not in called
     torch.testing.assert_close(found, model(x), rtol=0.02, atol=0.01)
@@ -101,8 +83,8 @@ def test_what_is_not_in_half_precision_on_a_gpu_is_left_to_torch(what: str, monk
     if what == "elsewhere":
         monkeypatch.undo()
     kind = torch.float32 if what == "float32" else torch.bfloat16
-    assert "gelu" in run(nn.GELU(), torch.randn(4, 8).to(kind))[0]
-    assert "scaled_dot_product_attention" in run(Attends(), torch.randn(1, 197, 384).to(kind))[0]
+    assert "gelu" in run_exchanged(nn.GELU(), torch.randn(4, 8).to(kind))[0]
+    assert "scaled_dot_product_attention" in run_exchanged(Attends(), torch.randn(1, 197, 384).to(kind))[0]
 
 
 def test_gelu_by_powers_is_exact_to_a_fiftieth_of_what_bf16_resolves() -> None:
@@ -137,14 +119,14 @@ def test_attention_to_as_many_keys_as_the_kernel_takes_is_an_operator(
     how: dict[str, Any], rows: int, size: int, taken: bool
 ) -> None:
     model, x = Attends(size, **how), torch.randn(2, rows, 6 * size).bfloat16()
-    called, found = run(model, x)
+    called, found = run_exchanged(model, x)
     assert ("attention.default" in called, "scaled_dot_product_attention" in called) == (taken, not taken)
     torch.testing.assert_close(found, model(x), rtol=0.02, atol=0.01)
 
 
 def test_attention_on_other_gpus_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanging, "_has_hopper", lambda device: False)
-    assert "scaled_dot_product_attention" in run(Attends(), torch.randn(1, 197, 384).bfloat16())[0]
+    assert "scaled_dot_product_attention" in run_exchanged(Attends(), torch.randn(1, 197, 384).bfloat16())[0]
 
 
 def test_other_types_and_other_keys_are_not_the_kernels() -> None:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from ringfence.classifiers import fold_batch_norm, joining
 from ringfence.classifiers.joining import Joined, joins_on
 from ringfence.classifiers.reshaping import Cut, Halved, reshaped
-from ringfence.sampling import ForwardPlan, forward
+from ringfence.sampling import ForwardPlan, preparing
 
 Op = Callable[..., Any]
 RELUS: tuple[Op, ...] = (
@@ -232,15 +232,15 @@ def with_what_was_there(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tenso
 def test_a_kernel_that_loses_or_finds_nan_is_not_used(kernel: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that is invalid would count as a class; where one in a thousand is, no comparison of scores would tell."""
     monkeypatch.setattr(joining, "_placed", lambda x: True)
-    monkeypatch.setattr(joining, "_by_cudnn", kernel)
-    joining._keeps_nan.cache_clear()
+    monkeypatch.setattr(joining, "by_cudnn", kernel)
+    joining.keeps_nan.cache_clear()
     torch.manual_seed(0)
     layer, x = nn.Conv2d(3, 4, 3, padding=1), torch.randn(3, 3, 6, 5)
     x[1, 0, 0, 0] = torch.nan
     for shortcut in ((), (torch.randn(3, 4, 6, 5),)):
         wanted = torch.relu(sum(shortcut, layer(x)))
         torch.testing.assert_close(Joined(layer)(x, *shortcut), wanted, equal_nan=True)
-    joining._keeps_nan.cache_clear()
+    joining.keeps_nan.cache_clear()
 
 
 def test_a_kernel_that_keeps_nan_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,17 +248,17 @@ def test_a_kernel_that_keeps_nan_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def right(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, *how: Any) -> Tensor:
         calls.append(shortcut is None or shortcut.is_contiguous(memory_format=torch.channels_last))
-        return joining._one_after_the_other(x, weight, bias, shortcut, *how)
+        return joining.one_after_the_other(x, weight, bias, shortcut, *how)
 
     monkeypatch.setattr(joining, "_placed", lambda x: True)
-    monkeypatch.setattr(joining, "_by_cudnn", right)
-    joining._keeps_nan.cache_clear()
+    monkeypatch.setattr(joining, "by_cudnn", right)
+    joining.keeps_nan.cache_clear()
     layer, x = nn.Conv2d(3, 4, 3, padding=1), torch.randn(3, 3, 6, 5)
     for _ in range(2):
         Joined(layer)(x)
         Joined(layer)(x, torch.randn(3, 4, 6, 5))
     assert len(calls) == 6, "each kind once to see, and each of the four calls"
-    joining._keeps_nan.cache_clear()
+    joining.keeps_nan.cache_clear()
     assert joins_on(torch.device("cpu"))
 
 
@@ -281,7 +281,7 @@ def test_pixels_read_alone_are_one_picture(
     monkeypatch.setattr(torch, "cudnn_convolution_add_relu", kernel)
     monkeypatch.setattr(joining, "_placed", lambda x: True)
     monkeypatch.setattr(joining, "HIGHEST", 30)
-    joining._keeps_nan.cache_clear()
+    joining.keeps_nan.cache_clear()
     torch.manual_seed(0)
     layer = nn.Conv2d(4, 5, taps, stride, padding=taps // 2)
     x = torch.randn(rows, 4, 6, 7).contiguous(memory_format=torch.channels_last)
@@ -292,7 +292,7 @@ def test_pixels_read_alone_are_one_picture(
         assert found.is_contiguous(memory_format=torch.channels_last)
     assert seen == [pictures] * 3, "once to see whether NaN stays, once for each answer"
     assert Joined(layer)(x[:0], shortcut[:0]).shape == shortcut[:0].shape
-    joining._keeps_nan.cache_clear()
+    joining.keeps_nan.cache_clear()
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -300,6 +300,6 @@ def test_nothing_is_joined_where_a_small_layer_loses_nan(kept: bool, monkeypatch
     """Every layer would go back to torch's operators, one by one, and what is compiled around them lose by it."""
     asked: list[bool] = []
     monkeypatch.setattr(joining, "joins_on", lambda device: kept)
-    monkeypatch.setattr(forward, "fold_batch_norm", lambda module, joined: asked.append(joined) or module)
-    forward.prepared(nn.Conv2d(3, 4, 1), ForwardPlan(2, "bf16", fold=True, joined=True), torch.device("cpu"))
+    monkeypatch.setattr(preparing, "fold_batch_norm", lambda module, joined: asked.append(joined) or module)
+    preparing.prepared(nn.Conv2d(3, 4, 1), ForwardPlan(2, "bf16", fold=True, joined=True), torch.device("cpu"))
     assert asked == [kept]

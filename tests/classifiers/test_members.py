@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounter
 
 from ringfence.classifiers import Members, SoftVote
 from ringfence.errors import ArgumentError, ClassifierError
-from ringfence.sampling.forward import prepare_compiler
+from ringfence.sampling.preparing import prepare_compiler
 
 
 class Scaled(nn.Module):

@@ -74,8 +74,7 @@ def surrounded(value: Tensor) -> tuple[Tensor, Tensor]:
 def drawn(layers: Layers, rows: int) -> list[Tensor]:
     """Images, and weight and bias of both layers."""
     torch.manual_seed(rows)
-    (channels, *_), (one, _, first), (two, _, second) = layers.image, layers.first, layers.second
-    shapes = (rows, *layers.image), (first, channels, one, one), (first,), (second, first, two, two), (second,)
+    shapes = ((rows, *layers.image), *layers.weights)
     x, *weights = (surrounded(torch.randn(shape).bfloat16())[0] for shape in shapes)
     x = surrounded(x.permute(0, 2, 3, 1))[0].permute(0, 3, 1, 2) if layers.last else x
     return [x, *weights]

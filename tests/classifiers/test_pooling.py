@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from exchanged import run_exchanged
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import GraphModule
 from torch.nn.functional import max_pool2d, relu
 
 from ringfence.classifiers import exchanging, pooling
-from ringfence.classifiers.architectures.lenet import LeNet, wide_lenet
-from ringfence.classifiers.exchanging import exchange
+from ringfence.classifiers.architectures.lenet import LeNet, convolve_and_pool, wide_lenet
 from ringfence.classifiers.pooling import Layers, layers_of
 from ringfence.sampling import ForwardPlan
 from ringfence.sampling.check import checked_forward
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch, loading its compiler
 CPU = torch.device("cpu")
+PAIR = "pooled_twice.default"
 HOPPER = 227 * 1024
 """Bytes of shared memory that a block can have there."""
 
@@ -49,26 +49,14 @@ class Net(nn.Module):
         return max_pool2d(torch.relu(self.second(between)), 2)
 
 
+class ByName(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return max_pool2d(input=x, kernel_size=(2, 2))
+
+
 def changed(x: Tensor, found: Tensor) -> Tensor:
     x.mul_(3)
     return found
-
-
-def run(model: nn.Module, x: Tensor) -> tuple[int, Tensor]:
-    """Pairs in the graph that torch traces, after the exchange, and what it computes then."""
-    called: list[str] = []
-
-    def noted(traced: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        exchange(traced.graph)
-        traced.graph.lint()
-        traced.recompile()
-        called.extend(str(node.target) for node in traced.graph.nodes)
-        return traced.forward
-
-    torch._dynamo.reset()
-    with torch.inference_mode():
-        found = torch.compile(model, backend=noted, dynamic=False)(x)
-    return called.count("ringfence.pooled_twice.default"), found
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +94,7 @@ TAKEN = {
     "plainly": Net(),
     "with an edge": Net(padding=2),
     "few taps": Net(kernel_size=2),
+    "by name": Net(ByName()),
     "wide": Net(channels=(32, 64)),
 }
 
@@ -113,23 +102,18 @@ TAKEN = {
 @pytest.mark.parametrize("name", [*TAKEN, *LEFT_OUT])
 def test_two_plain_layers_are_one_operator(name: str) -> None:
     model, x = (TAKEN | LEFT_OUT)[name].bfloat16().eval(), torch.randn(3, 1, 18, 18).bfloat16()
-    count, found = run(model, x)
-    assert count == (name in TAKEN)
+    called, found = run_exchanged(model, x)
+    assert called.count(PAIR) == (name in TAKEN)
     torch.testing.assert_close(found, model(x), rtol=0.02, atol=0.02)
-
-
-def read_between(model: Net, x: Tensor) -> tuple[Tensor, Tensor]:
-    between = model.pool(relu(model.first(x)))
-    return max_pool2d(torch.relu(model.second(between)), 2), between
 
 
 def test_what_is_read_between_the_layers_stays() -> None:
     class Both(Net):
         def forward(self, x: Tensor) -> Tensor:
-            found, between = read_between(self, x)
-            return found + between.sum()
+            between = self.pool(relu(self.first(x)))
+            return max_pool2d(torch.relu(self.second(between)), 2) + between.sum()
 
-    assert run(Both().bfloat16(), torch.randn(2, 1, 18, 18).bfloat16())[0] == 0
+    assert PAIR not in run_exchanged(Both().bfloat16(), torch.randn(2, 1, 18, 18).bfloat16())[0]
 
 
 @pytest.mark.parametrize("what", ["float32", "elsewhere", "no kernels"])
@@ -140,31 +124,31 @@ def test_what_is_not_in_half_precision_on_a_gpu_is_left_to_torch(what: str, monk
         monkeypatch.setattr(exchanging, "_has_kernels", lambda device: False)
     kind = torch.float32 if what == "float32" else torch.bfloat16
     for model in (Net(), LeNet()):
-        assert run(model.to(kind), torch.randn(2, 1, 28, 28).to(kind))[0] == 0
+        assert PAIR not in run_exchanged(model.to(kind), torch.randn(2, 1, 28, 28).to(kind))[0]
 
 
 @pytest.mark.parametrize("make", [LeNet, wide_lenet])
 def test_both_lenets_begin_with_a_pair(make: Callable[[], LeNet]) -> None:
     torch.manual_seed(0)
     model, x = make().bfloat16().eval(), torch.randn(3, 1, 28, 28).bfloat16()
-    count, found = run(model, x)
-    assert count == 1
+    called, found = run_exchanged(model, x)
+    assert called.count(PAIR) == 1
     torch.testing.assert_close(found, model(x), rtol=0.02, atol=0.02)
 
 
 def test_three_layers_are_a_pair_and_one() -> None:
     layers = [part for size in (1, 4, 4) for part in (nn.Conv2d(size, 4, 3, padding=1), nn.ReLU(True), nn.MaxPool2d(2))]
     model, x = nn.Sequential(*layers).bfloat16().eval(), torch.randn(2, 1, 16, 16).bfloat16()
-    count, found = run(model, x)
-    assert count == 1
+    called, found = run_exchanged(model, x)
+    assert called.count(PAIR) == 1
     torch.testing.assert_close(found, model(x), rtol=0.02, atol=0.02)
 
 
 def test_the_operator_is_the_kernel_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
+    asked: list[tuple[str, Layers]] = []
 
-    def checked(name: str, device: torch.device, *what: str) -> Any:
-        asked.append((name, *what))
+    def checked(name: str, device: torch.device, layers: Layers) -> Any:
+        asked.append((name, layers))
         return SimpleNamespace(pooled_twice=lambda layers, x, *weights: x.new_full((1,), 7))
 
     monkeypatch.setattr(pooling, "checked_kernel", checked)
@@ -172,9 +156,8 @@ def test_the_operator_is_the_kernel_where_it_is_right(monkeypatch: pytest.Monkey
     first, second = model.features[0], model.features[3]
     weights = (first.weight, first.bias, second.weight, second.bias)
     assert torch.ops.ringfence.pooled_twice(x, *weights, 0, 0).tolist() == [7]
-    wide = Layers((1, 28, 28), (5, 0, 20), (5, 0, 50))
-    assert asked == [(pooling.KERNEL, *map(str, wide.numbers))]
-    assert Layers.of(*wide.numbers) == wide
+    assert asked == [(pooling.KERNEL, Layers((1, 28, 28), (5, 0, 20), (5, 0, 50)))]
+    assert asked[0][1].weights == tuple(one.shape for one in weights)
     wanted = model.float().features(x.float())
     found = torch.ops.ringfence.pooled_twice(x.float(), *weights, 0, 0)  # another type: torch's
     torch.testing.assert_close(found, wanted)
@@ -195,7 +178,7 @@ def test_compilers_are_told_what_the_operator_answers(layout: torch.memory_forma
     assert found.shape[2:] == known.sizes[1]
 
 
-def test_a_lenet_with_a_pair_passes_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lenet_with_a_pair_passes_the_check() -> None:
     """Compiled as for a GPU; the operator here is torch's layers."""
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -208,8 +191,8 @@ def test_a_wrong_kernel_is_refused_by_the_check(monkeypatch: pytest.MonkeyPatch)
     """Though it passed its own: the whole network is compared."""
 
     def wrong(layers: Layers, x: Tensor, *weights: Tensor) -> Tensor:
-        found = pooling._one_after_the_other(x, *weights, layers.first[1], layers.second[1])
-        return found.flip(1)
+        between = convolve_and_pool(x, *weights[:2], layers.first[1])
+        return convolve_and_pool(between, *weights[2:], layers.second[1]).flip(1)
 
     monkeypatch.setattr(pooling, "checked_kernel", lambda *_: SimpleNamespace(pooled_twice=wrong))
     torch._dynamo.reset()

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from invalid_rows import assert_only_its_row_is_invalid
+from torch import nn
 
 from ringfence.classifiers import Members
 from ringfence.classifiers.architectures.lenet import LeNet, wide_lenet
 from ringfence.classifiers.fused import why_not
-from ringfence.classifiers.pooling import Layers, layers_of
+from ringfence.classifiers.pooling import KERNEL, Layers, layers_of
 from ringfence.noise.checked import checked_kernel
 from ringfence.sampling import Forward, ForwardPlan
 from ringfence.sampling.check import checked_forward
@@ -45,11 +46,9 @@ def kernels() -> None:
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("layers", SHAPES, ids=str)
 def test_the_kernel_is_used_and_gives_the_same_bits_in_any_company(layers: Layers) -> None:
-    kernel = checked_kernel("ringfence.classifiers.pooled_kernel", DEVICE, *map(str, layers.numbers))
-    assert kernel is not None
-    (channels, *_), (taps, edge, found), (following, around, wanted) = layers.image, layers.first, layers.second
-    shapes = ((found, channels, taps, taps), (found,), (wanted, found, following, following), (wanted,))
-    weights = [torch.randn(shape, device=DEVICE).bfloat16() / 5 for shape in shapes]
+    assert checked_kernel(KERNEL, DEVICE, layers) is not None
+    (_, edge, _), (_, around, _) = layers.first, layers.second
+    weights = [torch.randn(shape, device=DEVICE).bfloat16() / 5 for shape in layers.weights]
     x = torch.randn(ROWS, *layers.image, device=DEVICE).bfloat16()
     x = x.contiguous(memory_format=torch.channels_last) if layers.last else x
     assert layers_of(x, weights[0], weights[2], edge, around) == layers
@@ -75,11 +74,5 @@ def test_exchanged_lenets_are_the_lenets(make: Callable[[], nn.Module], members:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_an_invalid_row_is_invalid_and_alone(bad: float) -> None:
     torch.manual_seed(0)
-    x: Tensor = torch.rand(ROWS, 1, 28, 28, device=DEVICE)
-    forward = Forward(wide_lenet().eval(), PLAN, DEVICE, 10)
-    before = forward(x).scores
-    x[50, 0, 7, 20] = bad
-    after = forward(x).scores
-    valid = torch.isfinite(after).all(-1).squeeze(1)
-    assert (~valid).nonzero().flatten().tolist() == [50]
-    assert torch.equal(after[valid], before[valid])
+    x = torch.rand(ROWS, 1, 28, 28, device=DEVICE)
+    assert_only_its_row_is_invalid(Forward(wide_lenet().eval(), PLAN, DEVICE, 10), x, 50, bad)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ringfence.classifiers import fold_batch_norm
 from ringfence.classifiers.architectures import resnet
 from ringfence.noise.checked import checked_kernel
-from ringfence.sampling.forward import compiled
+from ringfence.sampling.preparing import compiled
 from ringfence.training import DeviceData, TrainingJob
 from ringfence.training.fabric import compile_members, make_fabric
 from ringfence.training.narrow import KERNEL

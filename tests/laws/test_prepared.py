@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
+from noisy_votes import CPU, INPUTS, hooked, noisy, replaced, votes
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm
 
-import ringfence as rf
-from ringfence.classifiers import Aces, Denoised, Members, NetworkSelector, SoftVote
+from ringfence.classifiers import Aces, Denoised, NetworkSelector, SoftVote
 from ringfence.errors import ClassifierError
-from ringfence.sampling import ForwardPlan, forward
+from ringfence.sampling import ForwardPlan, preparing
 from ringfence.sampling.check import checked_forward
-
-CPU = torch.device("cpu")
-SHAPE = (3, 6, 6)
-SIGMA = 0.25
-INPUTS = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(1))
-
-
-def noisy(rows: int) -> Tensor:
-    noise = torch.randn(rows, *SHAPE, generator=torch.Generator().manual_seed(2))
-    return INPUTS[torch.arange(rows) % len(INPUTS)] + SIGMA * noise
 
 
 def shaken(module: nn.Module, head: nn.Linear) -> nn.Module:
@@ -99,22 +88,6 @@ class OwnConvolution(nn.Conv2d):
         return -2 * super().forward(x)
 
 
-def hooked(module: nn.Module, path: str, before: bool = False) -> nn.Module:
-    part = module.get_submodule(path)
-    if before:
-        part.register_forward_pre_hook(lambda _, args: (3 - 2 * args[0],))
-    else:
-        part.register_forward_hook(lambda _, args, out: -out)
-    return module
-
-
-def replaced(module: nn.Module) -> nn.Module:
-    """An object with a ``forward`` of its own."""
-    ordinary = module.forward
-    module.forward = lambda x: -ordinary(x)
-    return module
-
-
 def weight_norm_of_old(convolution: nn.Conv2d) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -144,21 +117,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "joined": {"fold": True, "joined": True},
     "joined in half precision": {"fold": True, "joined": True, "channels_last": True, "precision": "bf16"},
 }
-
-
-def votes(classifier: nn.Module, plan: ForwardPlan, n: int = 200) -> list[list[int]]:
-    """Class counts of every input."""
-    found = rf.certify(
-        classifier,
-        INPUTS,
-        noise=rf.Gaussian(SIGMA),
-        procedure=rf.Fixed(n0=10, n=n),
-        precision=plan.precision,
-        execution=rf.Execution(device="cpu", plan=plan),
-    )
-    records = sorted(found, key=lambda record: record.input_id)
-    assert all(record.sound for record in records)
-    return [record.stages[-1].cells["votes"].tolist() for record in records]
 
 
 def far_apart(one: list[list[int]], other: list[list[int]]) -> int:
@@ -250,7 +208,7 @@ class ErrsInTheMiddle(nn.Module):
 
 
 def test_rows_are_compared_at_all_places_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "fold_batch_norm", lambda module, joined: ErrsInTheMiddle(module))
+    monkeypatch.setattr(preparing, "fold_batch_norm", lambda module, joined: ErrsInTheMiddle(module))
     (why,) = checked_forward(network().eval(), ForwardPlan(600, fold=True), CPU, 4, noisy).forward.plan.refused
     assert re.fullmatch(r"fold: scores of \d+ in 128 rows are not the plain network's, and of \d+ the class", why)
 
@@ -352,180 +310,6 @@ def test_a_row_by_itself_has_the_scores_it_has_in_a_batch() -> None:
 
     with pytest.raises(ClassifierError, match="rows by themselves have other scores"):
         votes(Single(), ForwardPlan(64))
-
-
-# Members that run as one -----------------------------------------------------------------------------------------
-
-
-class Private(nn.Module):
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.inner, self._factor = nn.Sequential(nn.Flatten(), nn.Linear(108, 4)), factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self._factor * self.inner(x)
-        return scores
-
-
-class Secret(Private):
-    """Differs in what no attribute shows: Python code may keep anything anywhere."""
-
-    FACTORS: ClassVar[dict[int, float]] = {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.FACTORS[id(self.inner)] * self.inner(x)
-        return scores
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
-        twin = Secret(1.0)
-        twin.inner = copy.deepcopy(self.inner, memo)
-        twin.FACTORS[id(twin.inner)] = self.FACTORS[id(self.inner)]
-        return twin.train(self.training)
-
-
-def secret(factor: float) -> Secret:
-    made = Secret(1.0)
-    made.FACTORS[id(made.inner)] = factor
-    return made
-
-
-def linear() -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
-
-
-def tied() -> nn.Module:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(108, 108), nn.Linear(108, 108), nn.Linear(108, 4))
-    module[2] = module[1]
-    return module
-
-
-def normed(module: nn.Sequential) -> nn.Sequential:
-    parametrizations.weight_norm(module[1])
-    return module
-
-
-PAIRS: dict[str, Callable[[], list[nn.Module]]] = {
-    "alike": lambda: [linear(), linear(), linear()],
-    "private attributes": lambda: [Private(1.0), Private(-3.0), Private(-3.0)],
-    "attributes equal but for their type": lambda: [Private(1.0), Private(True), Private(1)],
-    "hooks": lambda: [linear(), hooked(linear(), ""), hooked(linear(), "1")],
-    "hooks of the first": lambda: [hooked(linear(), ""), linear(), linear()],
-    "a forward of their own": lambda: [linear(), replaced(linear()), linear()],
-    "parametrised": lambda: [linear(), normed(linear()), normed(linear())],
-    "secrets": lambda: [secret(1.0), secret(-3.0), secret(-3.0)],
-    "shared parts": lambda: [
-        nn.Sequential(nn.Flatten(), nn.Linear(108, 108), nn.Linear(108, 108), nn.Linear(108, 4)),
-        tied(),
-        tied(),
-    ],
-}
-DIFFERENT = [name for name in PAIRS if name not in ("alike", "secrets")]
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_members_run_as_one_only_if_that_is_running_each(name: str) -> None:
-    torch.manual_seed(0)
-    ensemble = SoftVote(PAIRS[name]()).eval()
-    with torch.inference_mode():
-        x = noisy(64)
-        wanted = sum(member(x) for member in ensemble.members.members) / 3
-    found = checked_forward(ensemble, ForwardPlan(64, stacked=True), CPU, 4, noisy)
-    torch.testing.assert_close(found.answer.scores.squeeze(1), wanted, rtol=1e-4, atol=1e-5)
-    assert found.forward.plan.stacked == (name != "secrets")
-    assert votes(ensemble, ForwardPlan(64)) == votes(ensemble, replace(found.forward.plan, refused=()))
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_what_can_be_seen_to_differ_is_not_even_tried(name: str) -> None:
-    assert not Members(PAIRS[name]()).eval().stackable
-
-
-def test_modes_of_members_count_too() -> None:
-    members = Members([linear(), linear()]).eval()
-    assert members.stackable
-    members.members[1][1].train()
-    assert not members.stackable
-
-
-# Rows ------------------------------------------------------------------------------------------------------------
-
-
-class ByCompany(nn.Module):
-    """The class is decided by the mean of the batch; a common offset is far larger than the scores."""
-
-    def __init__(self, offset: float, share: float = 1.0) -> None:
-        super().__init__()
-        self.offset, self.share = offset, share
-
-    def forward(self, x: Tensor) -> Tensor:
-        own = x.flatten(1).mean(1, keepdim=True)
-        level = self.share * own.mean() + (1 - self.share) * own
-        return self.offset + torch.cat([level - 0.5, 0.5 - level], 1).expand(len(x), 2)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("offset", [0.0, 1000.0, -1000.0])
-@pytest.mark.parametrize("share", [1.0, 0.1])
-def test_an_offset_hides_no_company(precision: str, offset: float, share: float) -> None:
-    with pytest.raises(ClassifierError, match="every row alone"):
-        votes(ByCompany(offset, share), ForwardPlan(64, precision))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("offset", "size"), [(0.0, 0.4), (1e6, 0.4), (1e3, 4e-4), (100.0, 4e-5)])
-def test_an_offset_hides_no_company_that_decides_by_a_small_gap(offset: float, size: float) -> None:
-    class Sign(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            level = size * torch.sign(x.mean() - 0.5).expand(len(x), 1)
-            return offset + torch.cat([level, -level], 1)
-
-    with pytest.raises(ClassifierError, match="every row alone"):
-        votes(Sign(), ForwardPlan(64))
-
-
-def test_a_loud_input_hides_no_company_of_the_others() -> None:
-    class Loud(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            own = x.flatten(1).mean(1, keepdim=True)
-            level = torch.where(own > 2, 1e6, own.clamp(max=1).mean() - 0.5)
-            return torch.cat([level, -level], 1)
-
-    inputs = [torch.full(SHAPE, value) for value in (3.0, 0.9, 0.8, 0.1, 0.2, 0.85, 0.15, 0.9)]
-    with pytest.raises(ClassifierError, match="every row alone"):
-        next(rf.certify(Loud(), inputs, noise=rf.Gaussian(SIGMA), procedure=rf.Fixed(n=100), check=False))
-
-
-def test_a_score_far_below_the_others_hides_no_company() -> None:
-    class Masked(ByCompany):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.cat([super().forward(x), torch.full((len(x), 2), -1e9)], 1)
-
-    with pytest.raises(ClassifierError, match="every row alone"):
-        votes(Masked(0.0, 0.1), ForwardPlan(64))
-    assert len(votes(Masked(0.0, 0.0), ForwardPlan(64))) == len(INPUTS)
-    assert len(votes(ByCompany(1000.0, 0.0), ForwardPlan(64))) == len(INPUTS), "an offset alone is nothing wrong"
-
-
-def test_company_that_makes_a_row_invalid_is_refused() -> None:
-    class Infects(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            scores = x.flatten(1)[:, :4].clone()
-            scores[0] = torch.where(x[-1].mean() > 1.2, torch.nan, scores[0])
-            return scores
-
-    with pytest.raises(ClassifierError, match="every row alone"):
-        votes(Infects(), ForwardPlan(64))
-
-
-@pytest.mark.parametrize("place", [0, 1, 31, 63])
-def test_one_row_that_looks_at_its_neighbour_is_found(place: int) -> None:
-    class Looks(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            scores = x.flatten(1)[:, :4].clone()
-            scores[place % len(x)] += scores[place % len(x) - 1]
-            return scores
-
-    with pytest.raises(ClassifierError, match="every row alone"):
-        votes(Looks(), ForwardPlan(64))
 
 
 def test_a_module_that_cannot_be_copied_says_so_and_runs_as_it_is() -> None:

@@ -109,17 +109,21 @@ def test_ablations_stand_apart_from_the_papers_settings(put: Put, tmp_path: Path
 
 def test_rates_are_told_with_what_they_reached_on_images_held_out(put: Put, tmp_path: Path) -> None:
     for rate, loss in ((0.01, 3.0), (0.0001, -22.0)):
-        put(f"mnist/{rate}", "lenet-wide", drt(10.0, 2.5), [])
+        put(f"mnist/{rate}", "lenet-wide", drt(10.0, 2.5), [(1, 1000, 10_000)] if loss < 0 else [])
         config = tmp_path / "zoo" / "mnist" / str(rate) / "config.json"
         settings = json.loads(config.read_text())
         plan = {**settings["plan"], "sigma": 0.5, "schedule": {"lr": rate}}
-        config.write_text(json.dumps({**settings, "plan": plan}))
+        config.write_text(json.dumps({**settings, "plan": plan, "holdout": 5000}))
         rows = [f"1,-14.04,0.9,0.9,{rate}", f"2,{loss},0.5,0.7345,{rate}"]
         config.with_name("joint.csv").write_text(
             "\n".join(["epoch,loss,noisy_accuracy,held_out_accuracy,lr", *rows]) + "\n"
         )
-    *text, high, low, _ = chosen_rates([], tmp_path / "zoo")
-    assert high == "| 0.01 | 0.5, 10, 2.5 | 7 | -14.0 | 3.0 | 90.0 | 50.0 | 73.5 | - |"
-    assert low == "| 0.0001 | 0.5, 10, 2.5 | 7 | -14.0 | -22.0 | 90.0 | 50.0 | 73.5 | - |"
-    assert NONE in text
+    runs = Runs.under(tmp_path / "runs", tmp_path / "zoo")
+    *text, high, low, _ = chosen_rates(runs.all, tmp_path / "zoo")
+    assert high == "| 0.01 | 0.5, 10, 2.5 | 7 | -14.0 | 3.0 | 90.0 | 50.0 | 5,000 | 73.5 | - |"
+    acr = runs.all[0].lanes([0.0])["main"].acr
+    row = "| 0.0001 | 0.5, 10, 2.5 | 7 | -14.0 | -22.0 | 90.0 | 50.0 | 5,000 | 73.5 |"
+    assert low == f"{row} {acr:.3f} (1000 inputs, n = 10,000) |"
+    assert NONE not in text
+    assert NONE in chosen_rates([], tmp_path / "zoo")
     assert chosen_rates([], tmp_path / "nowhere") == []

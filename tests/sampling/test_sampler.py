@@ -209,7 +209,8 @@ class Opinion(nn.Module):
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_consensus_leaves_its_waiting_to_the_next_batch(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where batches are drawn ahead: in the middle of a forward, and if that runs out of memory, later."""
-    module, prepare, told = KConsensus([Opinion(k) for k in (0, 1, 2)], 2), Supply.prepare, list[str]()
+    module, told = KConsensus([Opinion(k) for k in (0, 1, 2)], 2), list[str]()
+    prepare, answer = Supply.prepare, Opinion.forward
 
     def prepared(self: Supply, *given: Any) -> Any:
         told.append("drawn")
@@ -217,17 +218,20 @@ def test_a_consensus_leaves_its_waiting_to_the_next_batch(fails: bool, monkeypat
             raise torch.OutOfMemoryError("the next batch")
         return prepare(self, *given)
 
+    def answered(self: Opinion, x: Tensor) -> Tensor:
+        told.append(f"member {self.coordinate}")
+        return answer(self, x)
+
     monkeypatch.setattr(Supply, "ahead", property(lambda self: True))
     with engine(module, 100) as running:
         monkeypatch.setattr(Supply, "prepare", prepared)
-        first = running._forward._waits[0].first.members[0]
-        for one, name in ((first, "first"), (running._forward._waits[0].rest.members[0], "rest")):
-            one.register_forward_hook(lambda *_, name=name: told.append(name))
+        monkeypatch.setattr(Opinion, "forward", answered)
         slots = [running.admit(10 + k, x) for k, x in enumerate(X)]
         for slot in slots:
             running.submit(slot, 0, 0, 250)
         found = collect(running)
-    assert told[:4] == ["drawn", "first", "drawn", "drawn" if fails else "rest"]
+    after = "member 0" if fails else "member 2"  # a smaller form is checked from its first member on
+    assert told[:5] == ["drawn", "member 0", "member 1", "drawn", after]
     assert (running.drawn, running.plan.batch) == (1000, 50 if fails else 100)
     for number, slot in enumerate(slots):
         (counts,) = found[slot]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import conv_transpose2d
 from torch.nn.grad import conv2d_weight
 
+from ringfence.classifiers.fused import launching
 from ringfence.training.narrow import KERNEL, SIDES
 
 CPU = torch.device("cpu")
@@ -40,11 +41,12 @@ class Kernel:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     Kernel.made = []
     cuda = SimpleNamespace(Device=lambda index: nullcontext())
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(RawKernel=Kernel, cuda=cuda, int32=int))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(RawKernel=Kernel, cuda=cuda))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     monkeypatch.delitem(sys.modules, KERNEL, raising=False)
     module = import_module(KERNEL)
-    monkeypatch.setattr(module, "as_cupy", lambda cupy, pointer: nullcontext())
+    monkeypatch.setattr(launching, "_as_cupy", lambda pointer: nullcontext())
+    launching.kernel_of.cache_clear()  # of another stand-in
     yield module
     sys.modules.pop(KERNEL, None)
 

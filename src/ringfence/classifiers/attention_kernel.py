@@ -13,7 +13,7 @@ from cupy.cuda import driver, nvrtc
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ringfence.classifiers.fused import as_cupy, source
+from ringfence.classifiers.fused.launching import launch_kernel, source
 
 THREADS, KEYS, BOX, LINE = 384, 208, 64, 128
 """Of a block; rows that are fetched, rows that are written at a time, and the bytes of one."""
@@ -28,10 +28,8 @@ def attention(query: Tensor, key: Tensor, value: Tensor, out: Tensor | None = No
     images, heads, rows, size = query.shape
     out = query.new_empty(images, rows, heads, size).transpose(1, 2) if out is None else out
     maps = (*(tensor_map(one, KEYS) for one in (query, key, value)), tensor_map(out, BOX))
-    device, sizes = query.device, map(np.int32, (rows, heads, images))
-    kernel, blocks = _kernel_on(device)
-    with cupy.cuda.Device(device.index), as_cupy(cupy, torch.cuda.current_stream(device).cuda_stream):
-        kernel((blocks,), (THREADS,), (*maps, *sizes), shared_mem=SHARED_BYTES)
+    kernel, blocks = _kernel_on(query.device)
+    launch_kernel(kernel, query.device, blocks, THREADS, SHARED_BYTES, *maps, rows, heads, images)
     return out
 
 

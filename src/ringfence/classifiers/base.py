@@ -21,7 +21,7 @@ from ringfence.record import Lane
 
 APART: list[tuple[Any, str, bool]] = []
 """(owner, function, whether all that it calls is left out too) of what torch.compile leaves out of the graph around it;
-sampling/forward.py tells the compiler, which nobody loads before he needs it."""
+sampling/preparing.py tells the compiler, which nobody loads before he needs it."""
 
 
 class Scored(NamedTuple):

@@ -83,7 +83,7 @@ class KConsensus(Classifier):
         """How many members must agree."""
         return len(self.first)
 
-    # What it calls is compiled, at two fixed shapes, and this is not (sampling/forward.py).
+    # What it calls is compiled, at two fixed shapes, and this is not (sampling/preparing.py).
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K), work (B,)."""
         parts, slices, left = x.chunk(self.parts), [], []

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node, symbolic_trace
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import gelu, max_pool2d, scaled_dot_product_attention
 
+from ringfence.classifiers.architectures.lenet import ONE_LAYER
 from ringfence.classifiers.attention import SCALE, fits
 from ringfence.classifiers.fused import is_hopper, why_not
-from ringfence.classifiers.pooling import PAIR, pair_ending
+from ringfence.classifiers.joining import RELUS
+from ringfence.classifiers.pooling import PAIR, layers_of
 
+POOLS = (max_pool2d, torch.max_pool2d)
 POWERS = (
     -1.0000669956207275,
     -1.150291919708252,
@@ -64,43 +68,110 @@ def exchanging(mode: str | None) -> Callable[[GraphModule, Sequence[Any]], Any]:
 def exchange(graph: Graph) -> None:
     """Exchange what can be, in place."""
     for node in list(graph.nodes):
-        value = node.meta.get("example_value")
-        if not isinstance(value, Tensor) or value.dtype != torch.bfloat16 or not _placed(value):
+        value = _value(node)
+        if value is None or value.dtype != torch.bfloat16 or not _placed(value):
             continue
-        if node.target is gelu and len(node.args) == 1 and node.kwargs.get("approximate", "none") == "none":
-            formula = symbolic_trace(gelu_by_powers).graph
-            with graph.inserting_before(node):
-                found = graph.graph_copy(formula, {next(iter(formula.nodes)): node.args[0]})
-            _replace(graph, node, found)
-        elif node.target is scaled_dot_product_attention and _has_hopper(value.device) and (given := _alone(node)):
-            with graph.inserting_before(node):
+        old: tuple[Node, ...] = (node,)
+        with graph.inserting_before(node):
+            if node.target is gelu and len(node.args) == 1 and node.kwargs.get("approximate", "none") == "none":
+                formula = symbolic_trace(gelu_by_powers).graph
+                found: Any = graph.graph_copy(formula, {next(iter(formula.nodes)): node.args[0]})
+            elif (given := _attention_alone(node)) and _has_hopper(value.device):
                 found = graph.call_function(torch.ops.ringfence.attention.default, given)
-            _replace(graph, node, found)
-        elif (pair := pair_ending(node)) and _has_kernels(value.device):
-            first, second = pair
-            weights = (first.weight, first.bias, second.weight, second.bias)
-            with graph.inserting_before(node):
+            elif (pair := _pair_ending(node)) and _has_kernels(value.device):
+                first, second = pair
+                weights = (first.weight, first.bias, second.weight, second.bias)
                 found = graph.call_function(PAIR, (first.x, *weights, first.edge, second.edge))
-            _replace(graph, node, found)
-            for old in reversed((*first.nodes, *second.nodes[:-1])):
-                graph.erase_node(old)
+                old = (*first.nodes, *second.nodes)
+            else:
+                continue
+        found.meta.update(node.meta)
+        node.replace_all_uses_with(found)
+        for one in reversed(old):
+            graph.erase_node(one)
 
 
-def _alone(node: Node) -> tuple[Any, ...] | None:
+def _attention_alone(node: Node) -> tuple[Any, ...] | None:
     """Query, key and value, where attention is asked for nothing else and the kernel is for them."""
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    asked: list[Any] = [*node.args, *(node.kwargs.get(name) for name in names[len(node.args) :])]
+    names = "query key value attn_mask dropout_p is_causal scale enable_gqa"
+    if (asked := _asked(node, (scaled_dot_product_attention,), names)) is None:
+        return None
     mask, dropout, causal, scale = asked[3:7]
     plain = mask is None and not dropout and not causal and scale in (None, SCALE)
-    values: list[Any] = [one.meta.get("example_value") if isinstance(one, Node) else None for one in asked[:3]]
-    known = all(isinstance(value, Tensor) for value in values)
+    values = [_value(one) for one in asked[:3]]
+    known = all(one is not None for one in values)
     return tuple(asked[:3]) if plain and known and fits(*values) else None
 
 
-def _replace(graph: Graph, node: Node, found: Any) -> None:
-    found.meta.update(node.meta)
-    node.replace_all_uses_with(found)
-    graph.erase_node(node)
+class _Layer(NamedTuple):
+    """Convolution, ReLU and 2 x 2 maximum: their nodes, one right behind the other, and what they are given."""
+
+    nodes: tuple[Node, ...]
+    x: Any
+    weight: Any
+    bias: Any
+    edge: int
+
+
+def _pair_ending(node: Node) -> tuple[_Layer, _Layer] | None:
+    """Two layers whose last node this is, that stand together and of which nobody reads what is between.
+
+    They will stand where the last one does: what came between might change their input in place.
+    """
+    second = _layer_ending(node)
+    first = _layer_ending(second.x) if second else None
+    if first is None or second is None:
+        return None
+    nodes = (*first.nodes, *second.nodes)
+    together = all(one is other.prev and list(one.users) == [other] for one, other in pairwise(nodes))
+    given = (first.x, first.weight, first.bias, second.weight, second.bias)
+    x, weight1, bias1, weight2, bias2 = values = [_value(one) for one in given]
+    if not together or any(one is None for one in values):
+        return None
+    known = bias1.dtype == bias2.dtype == torch.bfloat16 and layers_of(x, weight1, weight2, first.edge, second.edge)
+    return (first, second) if known else None
+
+
+def _layer_ending(node: Any) -> _Layer | None:
+    """The layer whose last node this is: LeNet's operator, or torch's three."""
+    if isinstance(node, Node) and node.target in (ONE_LAYER, ONE_LAYER.default):
+        given: Any = node.args
+        return _Layer((node,), *given)
+    pool = _asked(node, POOLS, "input kernel_size stride padding dilation ceil_mode return_indices")
+    rectified = _asked(pool[0], RELUS, "input inplace") if pool else None
+    names = "input weight bias stride padding dilation groups"
+    convolution = _asked(rectified[0], (torch.conv2d,), names) if rectified else None
+    if not pool or not rectified or not convolution:
+        return None
+    _, size, stride, around, apart, ceiling, indices = pool
+    by_two = (_both(size), _both(stride, 2), _both(around, 0), _both(apart, 1)) == (2, 2, 0, 1)
+    x, weight, bias, step, padding, dilation, groups = convolution
+    plain = _both(step, 1) == _both(dilation, 1) == (1 if groups is None else groups) == 1
+    edge = _both(padding, 0)
+    if not by_two or ceiling or indices or not plain or edge is None:
+        return None
+    return _Layer((rectified[0], pool[0], node), x, weight, bias, edge)
+
+
+def _asked(node: Any, targets: tuple[Any, ...], names: str) -> list[Any] | None:
+    """Arguments in this order, None where there is none, of a call of one of these."""
+    known = names.split()
+    if not isinstance(node, Node) or node.target not in targets or not set(node.kwargs) <= set(known):
+        return None
+    return [*node.args, *(node.kwargs.get(name) for name in known[len(node.args) :])]
+
+
+def _both(given: Any, default: int | None = None) -> int | None:
+    """A number that holds for height and width; None where there are two, or it is none."""
+    every = {default} if given is None else set(given) if isinstance(given, tuple | list) else {given}
+    one = every.pop() if len(every) == 1 else None
+    return one if type(one) is int else None
+
+
+def _value(node: Any) -> Any:
+    """The tensor that stood for what a node gives when it was traced, None where it was no tensor."""
+    value = node.meta.get("example_value") if isinstance(node, Node) else None
+    return value if isinstance(value, Tensor) else None
 
 
 def _placed(value: Tensor) -> bool:

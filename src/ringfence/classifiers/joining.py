@@ -51,9 +51,9 @@ def _joined(
     """cuDNN's on CUDA, elsewhere one after the other; channels last, as compiled code was told that it is."""
     how = (tuple(stride), tuple(padding), tuple(dilation), groups)
     fits = _placed(x) and _fits(x, weight, shortcut, stride, padding, dilation)
-    if fits and _keeps_nan(x.device, x.dtype, x.shape, weight.shape, shortcut is not None, how, _tried()):
-        return _laid(_by_cudnn(x, weight, bias, shortcut, *how))
-    return _one_after_the_other(x, weight, bias, shortcut, *how)
+    if fits and keeps_nan(x.device, x.dtype, x.shape, weight.shape, shortcut is not None, how, _tried()):
+        return _laid(by_cudnn(x, weight, bias, shortcut, *how))
+    return one_after_the_other(x, weight, bias, shortcut, *how)
 
 
 def _placed(x: Tensor) -> bool:
@@ -65,7 +65,8 @@ def _tried() -> bool:
     return torch.backends.cudnn.benchmark
 
 
-def _by_cudnn(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, *how: Any) -> Tensor:
+def by_cudnn(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, *how: Any) -> Tensor:
+    """All of it in one of cuDNN's kernels; how: stride, padding, dilation and groups."""
     if shortcut is None:
         return torch.cudnn_convolution_relu(x, weight, bias, *how)
     if weight.shape[2:] != (1, 1) or how != ALONE or len(x) * x.shape[2] > HIGHEST:
@@ -84,7 +85,7 @@ def _one_picture(x: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=1024)
-def _keeps_nan(
+def keeps_nan(
     device: torch.device, dtype: torch.dtype, image: torch.Size, taps: torch.Size, added: bool, how: Any, tried: bool
 ) -> bool:
     """Whether cuDNN's kernel for these shapes answers NaN where torch does, and nowhere else.
@@ -96,24 +97,25 @@ def _keeps_nan(
     x[0] = torch.nan
     weight, bias = x.new_full(taps, 1 / taps[1:].numel()), x.new_zeros(taps[0])
     x, weight = _laid(x), _laid(weight)
-    wanted = _one_after_the_other(x, weight, bias, None, *how)
+    wanted = one_after_the_other(x, weight, bias, None, *how)
     shortcut = torch.zeros_like(wanted) if added else None
     unwritten = torch.full_like(wanted, torch.nan)
     del unwritten  # the next of this size finds them there
-    found = _by_cudnn(x, weight, bias, shortcut, *how)
+    found = by_cudnn(x, weight, bias, shortcut, *how)
     return bool(torch.isclose(found, wanted, rtol=0.02, atol=0.02, equal_nan=True).all())
 
 
 def joins_on(device: torch.device) -> bool:
     """Whether joining pays there: on CUDA where cuDNN's kernel can be used, elsewhere it changes nothing."""
     image, taps = torch.Size((2, 64, 8, 8)), torch.Size((64, 64, 1, 1))
-    return device.type != "cuda" or _keeps_nan(device, torch.bfloat16, image, taps, False, ALONE, _tried())
+    return device.type != "cuda" or keeps_nan(device, torch.bfloat16, image, taps, False, ALONE, _tried())
 
 
-def _one_after_the_other(
+def one_after_the_other(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None,
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> Tensor:  # fmt: skip
+    """The same by torch's operators, channels last."""
     found = torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     return _laid(torch.relu(found if shortcut is None else found + shortcut))
 
@@ -129,7 +131,7 @@ _LIBRARY.define(
     "int[] stride, int[] padding, int[] dilation, int groups) -> Tensor"
 )
 _LIBRARY.impl("joined_convolution", _joined, "CompositeExplicitAutograd")
-_LIBRARY.impl("joined_convolution", _one_after_the_other, "Meta")
+_LIBRARY.impl("joined_convolution", one_after_the_other, "Meta")
 
 
 def _fits(

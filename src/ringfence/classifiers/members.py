@@ -64,7 +64,7 @@ class Members(Classifier):
             total = total + one
         return Scored(scores, total)
 
-    # What it calls is compiled apart from what surrounds it (sampling/forward.py).
+    # What it calls is compiled apart from what surrounds it (sampling/preparing.py).
     def each(self, x: Tensor) -> tuple[Tensor, list[Tensor | int]]:
         """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,)."""
         if self.stacked:

@@ -8,19 +8,15 @@ where the kernel is not right, or not there, the operator is torch's layers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.fx import Node
 from torch.nn.functional import max_pool2d, relu
 
-from ringfence.classifiers.architectures.lenet import ONE_LAYER
 from ringfence.noise.checked import checked_kernel
 
 KERNEL = "ringfence.classifiers.pooled_kernel"
-POOLS, RELUS = (max_pool2d, torch.max_pool2d), (relu, torch.relu)
 OPTIONS = (
     *("CHANNELS", "HEIGHT", "WIDTH"),
     *("TAPS1", "EDGE1", "FOUND1", "TAPS2", "EDGE2", "FOUND2"),
@@ -47,37 +43,32 @@ class Layers:
     second: tuple[int, int, int]
     last: bool = False
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """All in a row."""
-        return (*self.image, *self.first, *self.second, int(self.last))
-
-    @classmethod
-    def of(cls, *numbers: int) -> Layers:
-        """The inverse."""
-        image, first, second = (tuple(numbers[at : at + 3]) for at in (0, 3, 6))
-        return cls(image, first, second, bool(numbers[9]))  # type: ignore[arg-type]
-
     def options(self, warps: int) -> tuple[str, ...]:
         """For the kernel's compiler."""
-        return tuple(f"-D{name}={value}" for name, value in zip(OPTIONS, (*self.numbers, warps), strict=True))
+        numbers = (*self.image, *self.first, *self.second, int(self.last), warps)
+        return tuple(f"-D{name}={number}" for name, number in zip(OPTIONS, numbers, strict=True))
+
+    @property
+    def weights(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of weight and bias of the first layer, and of the second."""
+        (taps1, _, found1), (taps2, _, found2) = self.first, self.second
+        return (found1, self.image[0], taps1, taps1), (found1,), (found2, found1, taps2, taps2), (found2,)
 
     @property
     def sizes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Height and width behind the first layer, and behind the second."""
-        (high, wide), (taps, edge, _), (following, around, _) = self.image[1:], self.first, self.second
-        one = (high + 2 * edge - taps + 1) // 2, (wide + 2 * edge - taps + 1) // 2
-        return one, ((one[0] + 2 * around - following + 1) // 2, (one[1] + 2 * around - following + 1) // 2)
+        between = _size_behind(self.image[1:], self.first)
+        return between, _size_behind(between, self.second)
 
     def shared_bytes(self, warps: int) -> int:
         """Of a block, as the kernel lays it out."""
-        (channels, high, wide), (_, edge, found), (following, around, wanted) = self.image, self.first, self.second
-        groups, tiles, parts = -(-found // 8), -(-wanted // 8), following * following * -(-found // 8)
+        (channels, high, wide), (_, edge1, found1), (taps2, edge2, found2) = self.image, self.first, self.second
+        groups, tiles, parts = -(-found1 // 8), -(-found2 // 8), taps2 * taps2 * -(-found1 // 8)
         weights = 32 * (groups + tiles) + self._steps * 8 * groups * 8 * 4
         weights = _up(weights) + tiles * 8 * ((parts + 1) // 2 * 2 | 1) * 16 + 16
-        words = channels * (high + 2 * edge) * ((wide + 2 * edge) // 2 + 2)
-        (down, across), _ = self.sizes
-        middle = (down + 2 * around) * (across + 2 * around) * (groups | 1) * 16
+        words = channels * (high + 2 * edge1) * ((wide + 2 * edge1) // 2 + 2)
+        (high1, wide1), _ = self.sizes
+        middle = (high1 + 2 * edge2) * (wide1 + 2 * edge2) * (groups | 1) * 16
         return weights + warps * (_up(2 * channels * high * wide) + _up(8 * words) + middle)
 
     @property
@@ -95,6 +86,12 @@ class Layers:
         channels, high, wide = self.image
         small = max(high, wide) <= LARGEST and self._steps <= STEPS and channels * high * wide % 2 == 0
         return small and self.first[2] <= MOST1 and self.second[2] <= MOST2 and min(map(min, self.sizes)) > 0
+
+
+def _size_behind(size: tuple[int, int], layer: tuple[int, int, int]) -> tuple[int, int]:
+    taps, edge, _ = layer
+    high, wide = ((one + 2 * edge - taps + 1) // 2 for one in size)
+    return high, wide
 
 
 def _up(count: int) -> int:
@@ -119,7 +116,7 @@ def _pooled_twice(
     x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor, edge1: int, edge2: int
 ) -> Tensor:
     layers = layers_of(x, weight1, weight2, edge1, edge2)
-    kernel = layers and checked_kernel(KERNEL, x.device, *map(str, layers.numbers))
+    kernel = layers and checked_kernel(KERNEL, x.device, layers)
     if not kernel:
         return _one_after_the_other(x, weight1, bias1, weight2, bias2, edge1, edge2)
     found: Tensor = kernel.pooled_twice(layers, x, weight1, bias1, weight2, bias2)
@@ -141,75 +138,3 @@ _LIBRARY.define(
 _LIBRARY.impl("pooled_twice", _pooled_twice, "CompositeExplicitAutograd")
 _LIBRARY.impl("pooled_twice", _one_after_the_other, "Meta")
 PAIR: Any = torch.ops.ringfence.pooled_twice.default
-
-
-class Layer(NamedTuple):
-    """One in a traced graph: its nodes, one right behind the other, and what it is given."""
-
-    nodes: tuple[Node, ...]
-    x: Any
-    weight: Any
-    bias: Any
-    edge: int
-
-
-def pair_ending(node: Node) -> tuple[Layer, Layer] | None:
-    """Two layers whose last node this is, that stand together and of which nobody reads what is between.
-
-    They will stand where the last one does: what came between might change their input in place.
-    """
-    second = _layer_ending(node)
-    first = _layer_ending(second.x) if second and isinstance(second.x, Node) else None
-    if first is None or second is None:
-        return None
-    nodes = (*first.nodes, *second.nodes)
-    together = all(one is other.prev and list(one.users) == [other] for one, other in pairwise(nodes))
-    values = [_value(one) for layer in (first, second) for one in (layer.weight, layer.bias)]
-    x = _value(first.x)
-    if not together or x is None or any(one is None for one in values):
-        return None
-    weight1, bias1, weight2, bias2 = values
-    known = bias1.dtype == bias2.dtype == torch.bfloat16 and layers_of(x, weight1, weight2, first.edge, second.edge)
-    return (first, second) if known else None
-
-
-def _layer_ending(node: Node) -> Layer | None:
-    """The layer whose last node this is: LeNet's operator, or torch's three."""
-    if node.target in (ONE_LAYER, ONE_LAYER.default):
-        given: Any = node.args
-        return Layer((node,), *given)
-    before = _asked(node, POOLS, "input kernel_size stride padding dilation ceil_mode return_indices", 2)
-    middle = _asked(before[0], RELUS, "input") if before else None
-    first = _asked(middle[0], (torch.conv2d,), "input weight bias stride padding dilation groups") if middle else None
-    if not before or not middle or not first:
-        return None
-    _, size, stride, around, apart, ceiling, indices = before
-    by_two = (_both(size), _both(stride, 2), _both(around, 0), _both(apart, 1)) == (2, 2, 0, 1)
-    x, weight, bias, step, edge, wide, groups = first
-    plain = _both(step, 1) == _both(wide, 1) == (1 if groups is None else groups) == 1
-    around_it = _both(edge, 0)
-    if not by_two or ceiling or indices or not plain or around_it is None:
-        return None
-    return Layer((middle[0], before[0], node), x, weight, bias, around_it)
-
-
-def _asked(node: Any, targets: tuple[Any, ...], names: str, least: int = 1) -> list[Any] | None:
-    """Arguments in this order, None where there is none, of a call of one of these."""
-    if not isinstance(node, Node) or node.target not in targets or len(node.args) < least:
-        return None
-    known = names.split()
-    if not set(node.kwargs) <= {*known, "inplace"}:
-        return None
-    return [*node.args, *(node.kwargs.get(name) for name in known[len(node.args) :])]
-
-
-def _both(given: Any, default: int | None = None) -> int | None:
-    """A number that holds for height and width; None where there are two, or it is none."""
-    every = {default} if given is None else set(given) if isinstance(given, tuple | list) else {given}
-    one = every.pop() if len(every) == 1 else None
-    return one if type(one) is int else None
-
-
-def _value(node: Any) -> Any:
-    value = node.meta.get("example_value") if isinstance(node, Node) else None
-    return value if isinstance(value, Tensor) else None

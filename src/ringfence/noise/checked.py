@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 
 @lru_cache(maxsize=16)
-def checked_kernel(name: str, device: torch.device, *what: str) -> Any:
+def checked_kernel(name: str, device: torch.device, *what: Hashable) -> Any:
     """The module of a kernel, after ``is_right(device, *what)`` held; None elsewhere, warned of if it failed.
 
     Triton comes with torch for CUDA, CuPy with an extra; without them there is nothing to warn about.

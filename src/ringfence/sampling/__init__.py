@@ -1,11 +1,13 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
+from ringfence.sampling.classes import count_classes
 from ringfence.sampling.device_counts import Finished
 from ringfence.sampling.devices import in_front, one_thread, pick_device
 from ringfence.sampling.draws import CHUNK, check_seed, chunk_key
-from ringfence.sampling.forward import Forward, on_device
+from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
-from ringfence.sampling.probe import count_classes, fastest_plan, forward_rate
+from ringfence.sampling.preparing import on_device
+from ringfence.sampling.probe import fastest_plan, forward_rate
 from ringfence.sampling.readout import Readout, Selection, Votes, readouts
 from ringfence.sampling.remembered import Facts
 from ringfence.sampling.sampler import Sampler

@@ -14,7 +14,7 @@ from torch import Tensor
 from ringfence.classifiers import Scored
 from ringfence.noise.checked import checked_kernel
 from ringfence.sampling.draws import PADDING
-from ringfence.sampling.forward import compiled
+from ringfence.sampling.preparing import compiled
 from ringfence.sampling.readout import Readout, Votes
 from ringfence.types import FORWARDS, IntArray, Tally
 

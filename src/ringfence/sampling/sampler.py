@@ -18,6 +18,7 @@ from ringfence.noise import Noise
 from ringfence.sampling.check import Checked, checked_forward
 from ringfence.sampling.device_counts import IN_FLIGHT, DeviceCounts, Finished
 from ringfence.sampling.draws import CHUNK, Packer, Request, Segment
+from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
 from ringfence.sampling.remembered import FIRST, Remembered
@@ -63,13 +64,11 @@ class Sampler:
         self._looking = Lock()
         self._samples = list(samples) or [torch.full(shape, 0.5)]
         checked = self._checked(plan, keep)
-        self._forward = checked.forward
-        self._waits = self._supply.ahead and self._forward.meanwhile(self._look_ahead)
-        steady = checked.steady
-        if not bool(steady.any()):
+        self._use(checked.forward)
+        if not bool(checked.steady.any()):
             rule, remedy = "must answer some noisy inputs with finite, repeatable scores", "Use fp32, or another model."
             raise ClassifierError("classifier", rule, "none among those asked before the run", remedy)
-        first = steady.nonzero().flatten()[:FIRST]
+        first = checked.steady.nonzero().flatten()[:FIRST]
         rows, scores = checked.sample[first], checked.answer.scores[first]
         self._remembered = Remembered(rows, scores, checked.tolerance, keeps=not checked.jumped)
         self._supply.fill_up_with(self._remembered.rows)
@@ -219,6 +218,11 @@ class Sampler:
                     raise
             plan = self._shrunk(plan)
 
+    def _use(self, forward: Forward) -> None:
+        """Run batches by it from now on; one that waits for the device has the next batch drawn meanwhile."""
+        self._forward = forward
+        self._waits = self._supply.ahead and forward.meanwhile(self._look_ahead)
+
     def _back_off(self, segments: list[Segment]) -> None:
         """Out of memory: requeue what was taken, in order, and go on with half the batch."""
         if self._ahead:
@@ -227,8 +231,7 @@ class Sampler:
         self._packer.put_back(segments)
         self._remembered.forget_later()
         before = self._forward
-        self._forward = self._checked(self._shrunk(self.plan), keep=True).forward
-        self._waits = self._supply.ahead and self._forward.meanwhile(self._look_ahead)
+        self._use(self._checked(self._shrunk(self.plan), keep=True).forward)
         if self._forward.lanes != before.lanes:
             received = f"{before.lanes}, then {self._forward.lanes}"
             raise ClassifierError("classifier", "must return as many lanes in every batch", received, "Fix the number.")

@@ -23,12 +23,16 @@ from ringfence.driver import batches
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.models import LoadedModel
 from ringfence.noise import Gaussian, Noise, noise_with
-from ringfence.sampling import Finished
-from ringfence.sampling.forward import on_device
-from ringfence.sampling.plan import ForwardPlan, Precision
-from ringfence.sampling.probe import count_classes, fastest_plan
-from ringfence.sampling.readout import Votes
-from ringfence.sampling.sampler import Sampler
+from ringfence.sampling import (
+    Finished,
+    ForwardPlan,
+    Precision,
+    Sampler,
+    Votes,
+    count_classes,
+    fastest_plan,
+    on_device,
+)
 from ringfence.store.atomic import reading_errors, write_atomically, writing_errors
 from ringfence.training.data import DeviceData
 from ringfence.training.objectives.base import Questions

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ringfence.classifiers.fused.gradient import FusedGradients, fused_gradients
 from ringfence.errors import ArgumentError
 from ringfence.sampling import pick_device
-from ringfence.sampling.forward import compiled
+from ringfence.sampling.preparing import compiled
 from ringfence.training.compared import check_gradients
 from ringfence.training.narrow import narrow_options
 from ringfence.training.objectives.base import Attackable

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-import cupy
 import torch
 from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from ringfence.classifiers.fused import as_cupy
+from ringfence.classifiers.fused.launching import kernel_of, launch_kernel, source
 from ringfence.training.narrow import SIDES
 
 IMAGES, THREADS, SUMMED = {16: 1, 32: 2}, 256, 64
@@ -47,23 +45,18 @@ def _blocks(x: Tensor) -> int:
 
 def _run(name: str, channels: int, blocks: int, tensors: Sequence[Tensor], count: int) -> None:
     device = tensors[0].device
-    kernel, shared = _kernel_of(name, channels, device)
-    with cupy.cuda.Device(device.index), as_cupy(cupy, torch.cuda.current_stream(device).cuda_stream):
-        arguments = (*(one.data_ptr() for one in tensors), cupy.int32(count))
-        kernel((blocks,), (THREADS,), arguments, shared_mem=shared)
+    kernel, shared = _kernel_on(device, name, channels)
+    launch_kernel(kernel, device, blocks, THREADS, shared, *tensors, count)
 
 
 @lru_cache(maxsize=32)
-def _kernel_of(name: str, channels: int, device: torch.device) -> tuple[Any, int]:
-    """The kernel, which CuPy compiles at its first call, and the shared memory of a block in bytes."""
-    side, text = SIDES[channels], (files("ringfence.training") / "narrow.cu").read_text(encoding="utf-8")
+def _kernel_on(device: torch.device, name: str, channels: int) -> tuple[Any, int]:
+    """The kernel and the shared memory of a block in bytes."""
+    side, text = SIDES[channels], source("narrow.cu", package="ringfence.training")
     pixel = 2 * channels * IMAGES[channels]
     padded, weights = pixel * (side + 2) ** 2, channels * (18 * channels + 16)
     shared = {"narrow_sum": 0, "narrow_weight": padded + pixel * side**2}.get(name, padded + weights)
-    with cupy.cuda.Device(device.index or 0):
-        kernel = cupy.RawKernel(text, name, options=("-std=c++17", f"-DC={channels}"))
-        kernel.max_dynamic_shared_size_bytes = shared
-    return kernel, shared
+    return kernel_of(text, name, device, shared, f"-DC={channels}"), shared
 
 
 def is_right(device: torch.device) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from importlib.resources import files
 from typing import Any, final
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from ringfence.classifiers.architectures.resnet import Block, PadShortcut, ResNet
 from ringfence.classifiers.base import Composed, has_hooks, runs_its_code_alone, with_networks
+from ringfence.classifiers.fused.launching import kernel_of, launch_kernel, source
 from ringfence.classifiers.normalize import Normalize
 from ringfence.errors import ArgumentError
 
@@ -130,10 +130,8 @@ def starts_of(numbers: Tensor, classes: int) -> list[Tensor]:
 
 def run_kernel(name: str, device: torch.device, tensors: Sequence[Tensor], sizes: Sequence[int]) -> None:
     """Launch a kernel on the current stream, a block for every two of the first size."""
-    cupy, kernel = kernel_on(device, name)
-    with cupy.cuda.Device(device.index), as_cupy(cupy, torch.cuda.current_stream(device).cuda_stream):
-        arguments = (*(one.data_ptr() for one in tensors), *map(cupy.int32, sizes))
-        kernel((-(-sizes[0] // IMAGES),), (THREADS,), arguments, shared_mem=SHARED_BYTES)
+    blocks = -(-sizes[0] // IMAGES)
+    launch_kernel(kernel_on(device, name), device, blocks, THREADS, SHARED_BYTES, *tensors, *sizes)
 
 
 def scale_and_shift(mean: Tensor | None, std: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -157,38 +155,13 @@ def _shape_of_scores(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, c
     return x.new_empty(len(x), classes, dtype=torch.float32)
 
 
-@lru_cache(maxsize=2)
-def source(*names: str) -> str:
-    """The text of these files, one behind the other."""
-    return "".join((files("ringfence.classifiers.fused") / name).read_text(encoding="utf-8") for name in names)
-
-
-def kernel_on(device: torch.device, name: str = "fused_resnet") -> tuple[Any, Any]:
-    """CuPy, which compiles the kernel at its first call, and the kernel."""
-    return _kernel_of(source("resnet.cu", *(["gradient.cu"] if name != "fused_resnet" else [])), name, device)
-
-
-@lru_cache(maxsize=16)
-def _kernel_of(text: str, name: str, device: torch.device) -> tuple[Any, Any]:
-    import cupy
-
-    options = ("-std=c++17", "--use_fast_math", *(["-DGRADIENT"] if name != "fused_resnet" else []))
-    with cupy.cuda.Device(device.index or 0):
-        kernel = cupy.RawKernel(text, name, options=options)
-        kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
-    return cupy, kernel
-
-
-@lru_cache(maxsize=32)
-def as_cupy(cupy: Any, pointer: int) -> Any:
-    """CuPy's name for a stream of torch's."""
-
-    class Borrowed:
-        def __cuda_stream__(self) -> tuple[int, int]:
-            return 0, pointer
-
-    stream = cupy.cuda.Stream
-    return stream.from_external(Borrowed()) if hasattr(stream, "from_external") else cupy.cuda.ExternalStream(pointer)
+def kernel_on(device: torch.device, name: str = "fused_resnet") -> Any:
+    """The kernel there: the network's, or one of its gradients."""
+    options: tuple[str, ...] = ("--use_fast_math",)
+    texts: tuple[str, ...] = ("resnet.cu",)
+    if name != "fused_resnet":
+        texts, options = (*texts, "gradient.cu"), (*options, "-DGRADIENT")
+    return kernel_of(source(*texts), name, device, SHARED_BYTES, *options)
 
 
 @final

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ringfence.classifiers.members import alike
-from ringfence.sampling.forward import compiled
+from ringfence.sampling.preparing import compiled
 from ringfence.training.compared import check_gradients
 from ringfence.training.narrow import narrow_options
 from ringfence.training.objectives.base import as_trained, eager
