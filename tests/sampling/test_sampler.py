@@ -290,3 +290,13 @@ def test_a_count_of_other_draws_than_were_asked_for_ends_the_run(readout: Readou
     running._packer.take(100)
     with pytest.raises(RuntimeError, match=r"slots \[\d+\] hold other numbers of draws than \[250\]"):
         list(iter(running.step, None))
+
+
+def test_a_consensus_of_all_members_lets_the_next_batch_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supply, "ahead", property(lambda self: True))
+    drawn, prepare = list[int](), Supply.prepare
+    with engine(KConsensus([Opinion(k) for k in (0, 1)], 2), 100) as running:
+        monkeypatch.setattr(Supply, "prepare", lambda self, *given: drawn.append(1) or prepare(self, *given))
+        running.submit(running.admit(10, X[0]), 0, 0, 250)
+        running.step()
+        assert len(drawn) == 2

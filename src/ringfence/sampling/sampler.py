@@ -170,7 +170,9 @@ class Sampler:
         prepared, self._ahead = self._ahead or self._prepare(ask), None
         if not self._waits:
             self._look_ahead()
-        return self._run_batch(prepared)
+        segments = self._run_batch(prepared)
+        self._look_ahead()  # where a K-consensus was not asked, or asks no others
+        return segments
 
     def _look_ahead(self) -> None:
         """Start drawing the batch after this one. Only full ones ahead of time: padding is work thrown away."""
