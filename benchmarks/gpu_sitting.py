@@ -50,6 +50,12 @@ STEPS = {
         300,
         beside=f"{TRAINING}/ready --cases {TRAINED} --limit 0 --compile-limit 280",
     ),
+    "engine": Step(
+        f"{TESTED}/engine.xml tests/gpu/test_engine_cuda.py tests/gpu/test_exact_words.py tests/gpu/test_cuda.py",
+        "engine.xml",
+        100,
+        200,
+    ),
     "kernels": Step(
         f"{TESTED}/kernels.xml"
         " tests/gpu/test_pooled_cuda.py tests/gpu/test_exchanging_cuda.py tests/gpu/test_gradients_cuda.py",

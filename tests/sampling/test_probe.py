@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -11,8 +13,9 @@ from ringfence.classifiers import KConsensus
 from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan, probe
+from ringfence.sampling import plan as plans
 from ringfence.sampling.plan import out_of_memory, smaller
-from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, LONG_PARTS, LONG_RUN, consensus_parts
+from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, LONG_PARTS, LONG_RUN, MANY_ROWS, consensus_parts
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("measured")
@@ -119,3 +122,23 @@ def test_whether_trying_kernels_pays_is_only_measured_where_it_may(
     monkeypatch.setattr(probe, "_takes_long", lambda *given: True)
     plan = probe.fastest_plan(nn.Linear(12, 3), (12,), 3, torch.device("cuda"), "bf16", compile=True, draws=draws)
     assert plan.autotune == asked
+
+
+@pytest.mark.parametrize(
+    ("width", "side", "draws", "rows"),
+    [
+        (3, 28, LONG_RUN * MANY_ROWS, MANY_ROWS),
+        (3, 28, LONG_RUN * MANY_ROWS - 1, 8192),
+        (3, 33, LONG_RUN * MANY_ROWS, 8192),
+        (3000, 28, LONG_RUN * MANY_ROWS, 8192),
+    ],
+)
+def test_long_runs_of_small_networks_on_small_inputs_take_many_rows(
+    width: int, side: int, draws: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_takes_long", lambda *given: False)
+    monkeypatch.setattr(plans, "free_memory", lambda device: 10**9)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(side * side, width))
+    plan = partial(fastest_plan, network, (1, side, side), width, torch.device("cuda"), compile=True, draws=draws)
+    assert plan().batch == rows
+    assert plan(batch=100).batch == 100
