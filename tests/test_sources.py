@@ -7,6 +7,7 @@ import py_compile
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -18,6 +19,7 @@ from ringfence.store import RunFolder
 from ringfence.sweep.worker import Worker, _searched
 
 CERTIFY = ["certify", "--sigma", "0.5", "--limit", "1", "--n", "100", "--batch", "100", "--no-check", "--device", "cpu"]
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
 NETWORK = """
 import torch
 
@@ -52,7 +54,7 @@ def test_a_module_of_the_same_time_and_size_is_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "again"),
-    [("net.made:make", "elsewhere"), ("net/made.py:make", "elsewhere"), ("net.made:make", "changed")],
+    [("net.made:make", "elsewhere"), SLOW("net/made.py:make", "elsewhere"), SLOW("net.made:make", "changed")],
 )
 def test_the_next_command_of_a_worker_has_modules_of_its_own(tmp_path: Path, model: str, again: str) -> None:
     worker, found = Worker(PROGRAM), []
@@ -115,7 +117,11 @@ from zipped import Always as make
 
 @pytest.mark.parametrize(
     ("first", "then", "answers"),
-    [(CHANGES_TORCH + PLAINLY, PLAINLY, [[5], [4]]), (BY_HAND, BY_HAND, [[3], [4]]), (ZIPPED, ZIPPED, [[3], [4]])],
+    [
+        (CHANGES_TORCH + PLAINLY, PLAINLY, [[5], [4]]),
+        SLOW(BY_HAND, BY_HAND, [[3], [4]]),
+        SLOW(ZIPPED, ZIPPED, [[3], [4]]),
+    ],
     ids=["a library changed", "a module loaded by hand", "a module of an archive"],
 )
 def test_what_code_of_a_user_leaves_behind_is_not_the_next_commands(

@@ -68,9 +68,7 @@ def fastest_plan(
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
     if compile:
-        size = batch or max(sizes(device, shape))
-        if batch is None and not consensus and device.type == "cuda" and _is_small(classifier, shape, draws):
-            size = MANY_ROWS
+        size = batch or _rows(classifier, shape, device, 0 if consensus else draws)
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
         # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
         # network the next batch's noise fills it.
@@ -109,10 +107,12 @@ def fastest_plan(
     return best
 
 
-def _is_small(classifier: nn.Module, shape: tuple[int, ...], draws: int) -> bool:
-    """Whether a long run has small inputs and a small network."""
+def _rows(classifier: nn.Module, shape: tuple[int, ...], device: torch.device, draws: int) -> int:
+    """Of a compiled forward, in a run of so many draws."""
     weights = sum(one.numel() for one in classifier.parameters())
-    return torch.Size(shape).numel() <= SMALL_INPUT and weights <= SMALL_NETWORK and draws >= LONG_RUN * MANY_ROWS
+    small = torch.Size(shape).numel() <= SMALL_INPUT and weights <= SMALL_NETWORK
+    long = device.type == "cuda" and draws >= LONG_RUN * MANY_ROWS
+    return MANY_ROWS if small and long else max(sizes(device, shape))
 
 
 def consensus_parts(size: int, shape: tuple[int, ...], device: torch.device, draws: int) -> int:
