@@ -36,6 +36,15 @@ print(mine.own.VALUE, library.VALUE, flush=True)
 """
 
 
+def certified(worker: Worker, folder: Path, model: str, out: str) -> RunFolder:
+    """The run of a command that a worker has done there."""
+    worker.begin([[*CERTIFY, "--model", model, "--out", out]], folder, Path("log"))
+    while (code := worker.code()) is None:
+        time.sleep(0.02)
+    assert code == 0, (folder / "log").read_text()
+    return RunFolder.open(folder / out)
+
+
 def test_a_module_of_the_same_time_and_size_is_another(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "libraries" / "a-1.dist-info").mkdir(parents=True)
@@ -63,12 +72,7 @@ def test_the_next_command_of_a_worker_has_modules_of_its_own(tmp_path: Path, mod
         (folder / "net").mkdir(parents=True, exist_ok=True)
         (folder / "net" / "layers.py").write_text(NETWORK.format(answer=answer))
         (folder / "net" / "made.py").write_text("from net.layers import Always as make\n")
-        words = [*CERTIFY, "--model", model, "--out", f"run-{answer}"]
-        worker.begin([words], folder, Path("log"))
-        while (code := worker.code()) is None:
-            time.sleep(0.02)
-        assert code == 0, (folder / "log").read_text()
-        found.append(RunFolder.open(folder / f"run-{answer}"))
+        found.append(certified(worker, folder, model, f"run-{answer}"))
     worker.end()
     assert [run.records()["prediction"].to_pylist() for run in found] == [[3], [4]]
     assert len({run.config.classifier.digest for run in found}) == 2
@@ -82,11 +86,7 @@ def test_a_module_without_source_is_not_left_to_the_next_command(tmp_path: Path)
         (tmp_path / "source.py").write_text(NETWORK.format(answer=answer))
         py_compile.compile(str(tmp_path / "source.py"), cfile=str(folder / "layers.pyc"), doraise=True)
         (folder / "made.py").write_text("from layers import Always as make\n")
-        worker.begin([[*CERTIFY, "--model", "made.py:make", "--out", "run"]], folder, Path("log"))
-        while (code := worker.code()) is None:
-            time.sleep(0.02)
-        assert code == 0, (folder / "log").read_text()
-        found.append(RunFolder.open(folder / "run"))
+        found.append(certified(worker, folder, "made.py:make", "run"))
     assert worker.end() == 0
     assert [run.records()["prediction"].to_pylist() for run in found] == [[3], [4]]
 
@@ -133,11 +133,7 @@ def test_what_code_of_a_user_leaves_behind_is_not_the_next_commands(
         folder.mkdir()
         (folder / "layers.py").write_text(NETWORK.format(answer=answer))
         (folder / "made.py").write_text(made)
-        worker.begin([[*CERTIFY, "--model", "made.py:make", "--out", "run"]], folder, Path("log"))
-        while (code := worker.code()) is None:
-            time.sleep(0.02)
-        assert code == 0, (folder / "log").read_text()
-        found.append(RunFolder.open(folder / "run"))
+        found.append(certified(worker, folder, "made.py:make", "run"))
     assert worker.end() == 0
     assert [run.records()["prediction"].to_pylist() for run in found] == answers
 

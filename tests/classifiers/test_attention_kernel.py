@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pretended_cuda import module_with
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ringfence.classifiers.attention import HEAD, KERNEL, KEYS, fits
-from ringfence.classifiers.fused import launching
 
 CPU = torch.device("cpu")
 MOST = 227 * 1024
@@ -84,23 +83,17 @@ class Driver:
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> CuPy:
     found = CuPy()
-    for name, part in (("cupy", found), ("cupy.cuda", found.cuda)):
-        monkeypatch.setitem(sys.modules, name, part)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", found.cuda)
     return found
 
 
 @pytest.fixture
 def kernel(cupy: CuPy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=131))
-    monkeypatch.delitem(sys.modules, KERNEL, raising=False)
-    module = import_module(KERNEL)
-    monkeypatch.setattr(launching, "_as_cupy", lambda pointer: nullcontext())
-    launching.kernel_of.cache_clear()  # of another stand-in
-    driver = Driver()
-    monkeypatch.setattr(module, "_libcuda", lambda: driver)
-    yield module
-    sys.modules.pop(KERNEL, None)
+    with module_with(cupy, KERNEL, monkeypatch) as module:
+        driver = Driver()
+        monkeypatch.setattr(module, "_libcuda", lambda: driver)
+        yield module
 
 
 def test_heads_are_read_and_written_where_they_lie(cupy: CuPy, kernel: Any) -> None:

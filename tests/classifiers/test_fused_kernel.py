@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
 import subprocess
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pretended_cuda import without_words_of_cuda
 from torch.nn.functional import conv2d, relu
 
 from ringfence.classifiers.architectures import resnet
@@ -65,9 +65,7 @@ def translated(source: str) -> str:
     source = source[:begin] + source[end:]
     assert "asm" not in source
     source = source.replace("extern __shared__ __align__(128) char memory[];", "char* memory = shared_memory;")
-    for word in (r"__device__", r"__global__", r"__forceinline__", r"__launch_bounds__\([^)]*\)", r"#pragma unroll.*"):
-        source = re.sub(word, "", source)
-    return source.replace("typedef unsigned int u32;", "")
+    return without_words_of_cuda(source).replace("typedef unsigned int u32;", "")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from pretended_cuda import without_words_of_cuda
 from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d, relu
 
@@ -47,9 +47,7 @@ def translated(source: str) -> str:
     assert "asm" not in source
     source = source.replace("extern __shared__ __align__(128) char room[];", "char* room = shared_memory;")
     source = source.replace("typedef unsigned int u32;", "").replace("ldmatrix(", "ldmatrix<false>(")
-    for word in (r"__device__", r"__global__", r"__forceinline__", r"__launch_bounds__\([^)]*\)", r"#pragma unroll.*"):
-        source = re.sub(word, "", source)
-    return source
+    return without_words_of_cuda(source)
 
 
 @pytest.fixture(scope="module")

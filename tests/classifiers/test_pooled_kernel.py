@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pretended_cuda import module_with
 from torch import Tensor
 
-from ringfence.classifiers.fused import launching
 from ringfence.classifiers.pooling import KERNEL, Layers
 
 CPU = torch.device("cpu")
@@ -45,10 +43,8 @@ class CuPy:
 
 
 @pytest.fixture
-def cupy(monkeypatch: pytest.MonkeyPatch) -> CuPy:
-    found = CuPy()
-    monkeypatch.setitem(sys.modules, "cupy", found)
-    return found
+def cupy() -> CuPy:
+    return CuPy()
 
 
 @pytest.fixture
@@ -59,14 +55,9 @@ def room() -> SimpleNamespace:
 
 @pytest.fixture
 def kernel(cupy: CuPy, room: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: room)
-    monkeypatch.delitem(sys.modules, KERNEL, raising=False)
-    module = import_module(KERNEL)
-    monkeypatch.setattr(launching, "_as_cupy", lambda pointer: nullcontext())
-    launching.kernel_of.cache_clear()  # of another stand-in
-    yield module
-    sys.modules.pop(KERNEL, None)
+    with module_with(cupy, KERNEL, monkeypatch) as module:
+        yield module
 
 
 def weights(layers: Layers) -> list[Tensor]:

@@ -6,13 +6,13 @@ import os
 
 import pytest
 import torch
+from exchanged import assert_exchanged_is_the_network
 from invalid_rows import assert_only_its_row_is_invalid
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from ringfence.classifiers.fused import is_hopper, why_not
 from ringfence.sampling import Forward, ForwardPlan
-from ringfence.sampling.check import checked_forward
 
 DEVICE = torch.device(os.environ.get("RINGFENCE_TEST_DEVICE", "cuda"))
 pytestmark = [
@@ -82,11 +82,7 @@ PLAN = ForwardPlan(96, "bf16", channels_last=True, compile=True, fold=True, join
 
 def test_exchanged_transformers_are_the_transformers() -> None:
     network = Transformer().eval()
-    found = checked_forward(network, PLAN, DEVICE, 10, lambda count: torch.rand(count, 3, 224, 224, device=DEVICE))
-    assert found.forward.plan == PLAN
-    rows = found.sample[:64]
-    exact, plain = (Forward(network, ForwardPlan(64, one), DEVICE, 10)(rows).scores for one in ("fp32", "bf16"))
-    assert (found.answer.scores[:64] - exact).norm() <= 1.5 * (plain - exact).norm()
+    assert_exchanged_is_the_network(network, PLAN, (3, 224, 224), DEVICE)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

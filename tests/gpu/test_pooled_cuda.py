@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from exchanged import assert_exchanged_is_the_network
 from invalid_rows import assert_only_its_row_is_invalid
 from torch import nn
 
@@ -16,7 +17,6 @@ from ringfence.classifiers.fused import why_not
 from ringfence.classifiers.pooling import KERNEL, Layers, layers_of
 from ringfence.noise.checked import checked_kernel
 from ringfence.sampling import Forward, ForwardPlan
-from ringfence.sampling.check import checked_forward
 
 DEVICE = torch.device(os.environ.get("RINGFENCE_TEST_DEVICE", "cuda"))
 pytestmark = [
@@ -64,11 +64,7 @@ def test_exchanged_lenets_are_the_lenets(make: Callable[[], nn.Module], members:
     torch.manual_seed(0)
     network = make() if members == 1 else Members([make() for _ in range(members)])
     network = network.eval()
-    found = checked_forward(network, PLAN, DEVICE, 10, lambda count: torch.rand(count, 1, 28, 28, device=DEVICE))
-    assert found.forward.plan == PLAN
-    rows = found.sample[:64]
-    exact, plain = (Forward(network, ForwardPlan(64, one), DEVICE, 10)(rows).scores for one in ("fp32", "bf16"))
-    assert (found.answer.scores[:64] - exact).norm() <= 1.5 * (plain - exact).norm()
+    assert_exchanged_is_the_network(network, PLAN, (1, 28, 28), DEVICE)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from pretended_cuda import without_words_of_cuda
 from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 
@@ -51,9 +52,7 @@ def translated(source: str) -> str:
     assert "asm" not in source
     source = source.replace("extern __shared__ __align__(128) char room[];", "char* room = shared_memory;")
     source = source.replace("__shared__", "static").replace("typedef unsigned int u32;", "")
-    for word in (r"__device__", r"__global__", r"__forceinline__", r"__launch_bounds__\([^)]*\)", r"#pragma unroll.*"):
-        source = re.sub(word, "", source)
-    return source
+    return without_words_of_cuda(source)
 
 
 def shared_bytes(channels: int) -> int:

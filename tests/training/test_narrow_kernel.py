@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pretended_cuda import module_with
 from torch import Tensor
 from torch.nn.functional import conv_transpose2d
 from torch.nn.grad import conv2d_weight
 
-from ringfence.classifiers.fused import launching
 from ringfence.training.narrow import KERNEL, SIDES
 
 CPU = torch.device("cpu")
@@ -41,14 +39,8 @@ class Kernel:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     Kernel.made = []
     cuda = SimpleNamespace(Device=lambda index: nullcontext())
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(RawKernel=Kernel, cuda=cuda))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
-    monkeypatch.delitem(sys.modules, KERNEL, raising=False)
-    module = import_module(KERNEL)
-    monkeypatch.setattr(launching, "_as_cupy", lambda pointer: nullcontext())
-    launching.kernel_of.cache_clear()  # of another stand-in
-    yield module
-    sys.modules.pop(KERNEL, None)
+    with module_with(SimpleNamespace(RawKernel=Kernel, cuda=cuda), KERNEL, monkeypatch) as module:
+        yield module
 
 
 @pytest.mark.parametrize("channels", SIDES)
