@@ -69,7 +69,8 @@ class Preloaded:
 
     def run(self, source: Path, tests: Iterable[str], folder: Path) -> tuple[int, str, str]:
         """Pytest's status, output and errors, where these tests are run on this source."""
-        arguments = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", *(f"tests/{test}" for test in tests)]
+        alone = ["-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder / 't'}"]  # cleans up after no other
+        arguments = ["-x", *alone, *(f"tests/{test}" for test in tests)]
         output, errors = folder / "output", folder / "errors"
         job = {"source": str(source), "arguments": arguments, "output": str(output), "errors": str(errors)}
         assert self.server.stdin
