@@ -22,12 +22,12 @@ from ringfence.serve.limits import Limits
 from ringfence.serve.served import Served
 
 SHAPE = (1, 2, 2)
-MANY = torch.rand(20, *SHAPE)
-"""More than a model is given at once, so that jobs behind it have nothing in hand."""
+MANY = torch.rand(20, 1, 2, 1).expand(20, *SHAPE)
+"""More than a model is given at once, so that jobs behind it have nothing in hand; none is decided soon."""
 
 
 class Breaks(nn.Module):
-    """Answers evenly, so that nothing is decided soon, until it is told to break."""
+    """Compares two pixels, until it is told to break."""
 
     def __init__(self) -> None:
         super().__init__()
