@@ -110,12 +110,12 @@ def test_a_device_without_a_number_is_the_current_one(cupy: CuPy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "files", "more"), [("fused_resnet", 1, ()), ("fused_resnet_back", 2, ("-DGRADIENT",))]
+    ("name", "files", "more"), [("fused_resnet", 2, ()), ("fused_resnet_back", 3, ("-DGRADIENT",))]
 )
 def test_a_resnets_kernels_have_a_block_for_two_images(
     cupy: CuPy, name: str, files: int, more: tuple[str, ...]
 ) -> None:
     run_kernel(name, CPU, [torch.zeros(1)], (5, 9))
-    text = source(*("resnet.cu", "gradient.cu")[:files])
+    text = source(*("tensor_cores.cu", "resnet.cu", "gradient.cu")[:files])
     assert cupy.compiled == [(text, name, ("-std=c++17", "--use_fast_math", *more))]
     assert [one[:3] for one in cupy.launches] == [(name, (3,), (256,))]
