@@ -1,6 +1,6 @@
-// Enough of CUDA for fused/resnet.cu, gradient.cu, pooled.cu and training/narrow.cu to run on a CPU: a block's threads
-// take turns, each until a barrier stops it, and a warp's instructions happen at a barrier of its 32. Meanings of ldmatrix
-// and mma are those of NVIDIA's PTX manual.
+// In the place of fused/tensor_cores.cu, and enough of CUDA for resnet.cu, gradient.cu, pooled.cu and training/narrow.cu
+// to run on a CPU: a block's threads take turns, each until a barrier stops it, and a warp's instructions happen at a
+// barrier of its 32. Meanings of ldmatrix and mma are those of NVIDIA's PTX manual.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -56,26 +56,16 @@ template <bool RELU = false> static inline u32 pack(float low, float high) {
   if (RELU) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // cvt.rn.relu keeps NaN too
   return rounded(low) | rounded(high) << 16;
 }
-static inline u32 rectified(float low, float high) { return pack<true>(low, high); }
 static inline float larger(float one, float other) { return one != one || one > other ? one : other; }  // as max.NaN.f32
 static inline u32 spread(u32 word, int place) {
   return (word >> place & 1 ? 0xffffu : 0) | (word >> (16 + place) & 1 ? 0xffff0000u : 0);
 }
 static inline float half_of(u32 both, int which) { return __uint_as_float(which ? both & 0xffff0000u : both << 16); }
 
-static inline void ldmatrix(u32 (&r)[4], u32 address) {
-  const int lane = threadIdx.x & 31, first = threadIdx.x - lane;
-  told[threadIdx.x][0] = address;
-  warps[threadIdx.x / 32].arrive_and_wait();
-  for (int matrix = 0; matrix < 4; matrix++)
-    std::memcpy(&r[matrix], shared_memory + told[first + 8 * matrix + lane / 4][0] + lane % 4 * 4, 4);
-  warps[threadIdx.x / 32].arrive_and_wait();
-}
-
 // Rows that are not 16 bytes of the block's memory at a multiple of 16; and those of eight that lie in the same banks.
 static int astray, crowded;
 
-template <bool TURNED> static inline void ldmatrix(u32 (&r)[4], u32 address) {
+template <bool TURNED = false> static inline void ldmatrix(u32 (&r)[4], u32 address) {
   const int lane = threadIdx.x & 31, first = threadIdx.x - lane;
   told[threadIdx.x][0] = address;
   astray += address % 16 || address + 16 > BYTES_OF_BLOCK;

@@ -56,16 +56,14 @@ extern "C" void back(const float* slopes, u32* bits, const char* packed, const f
 
 def translated(source: str) -> str:
     """The kernel as C++: its few primitives are those of emulated_cuda.hpp, everything else is as it stands."""
-    begin, end = (
-        source.index("__device__ __forceinline__ void ldmatrix"),
-        source.index("__device__ __forceinline__ float low_of"),
-    )
-    source = source[:begin] + source[end:]
-    begin, end = source.index("__device__ __forceinline__ void fetch"), source.index("// x = relu(conv(x)")
-    source = source[:begin] + source[end:]
+    for first, behind in (
+        ("// Both halves of a mask", "__device__ __forceinline__ float low_of"),
+        ("__device__ __forceinline__ void fetch", "// x = relu(conv(x)"),
+    ):
+        source = source[: source.index(first)] + source[source.index(behind) :]
     assert "asm" not in source
     source = source.replace("extern __shared__ __align__(128) char memory[];", "char* memory = shared_memory;")
-    return without_words_of_cuda(source).replace("typedef unsigned int u32;", "")
+    return without_words_of_cuda(source)
 
 
 @pytest.fixture(scope="module")

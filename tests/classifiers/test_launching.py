@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -25,30 +25,47 @@ class CuPy:
         self.compiled: list[tuple[str, str, tuple[str, ...]]] = []
         self.launches: list[tuple[Any, ...]] = []
         self.current: list[int] = []
-        self.cuda = SimpleNamespace(Device=lambda index: self.entered(-1), **stream(self.entered))
+        self.devices: list[int | None] = []
+        self.cuda = SimpleNamespace(Device=self.on, **stream(self))
 
     @contextmanager
-    def entered(self, pointer: int) -> Iterator[None]:
-        self.current.append(pointer)
+    def on(self, device: int | None) -> Iterator[None]:
+        self.devices.append(device)
         yield
-        self.current.pop()
+        self.devices.pop()
 
     def RawKernel(self, text: str, name: str, options: tuple[str, ...]) -> Any:
         self.compiled.append((text, name, options))
+        self.compiled_on = self.devices[-1]
 
         def kernel(grid: Any, block: Any, arguments: Any, shared_mem: int) -> None:
             assert kernel.max_dynamic_shared_size_bytes == shared_mem  # type: ignore[attr-defined]
             self.launches.append((name, grid, block, arguments, self.current[-1]))
+            self.launched_on = self.devices[-1]
 
         return kernel
 
 
-def external(entered: Callable[[int], Any]) -> dict[str, Any]:
-    return {"Stream": SimpleNamespace(from_external=lambda one: entered(one.__cuda_stream__()[1]))}
+class Stream:
+    """Of the device that is current when it is borrowed: CuPy lets it be used on no other."""
+
+    def __init__(self, cupy: CuPy, pointer: int) -> None:
+        self._cupy, self._pointer, self._device = cupy, pointer, cupy.devices[-1]
+
+    def __enter__(self) -> None:
+        assert self._cupy.devices[-1] == self._device
+        self._cupy.current.append(self._pointer)
+
+    def __exit__(self, *_: object) -> None:
+        self._cupy.current.pop()
 
 
-def earlier(entered: Callable[[int], Any]) -> dict[str, Any]:
-    return {"Stream": SimpleNamespace(), "ExternalStream": entered}
+def external(cupy: CuPy) -> dict[str, Any]:
+    return {"Stream": SimpleNamespace(from_external=lambda one: Stream(cupy, one.__cuda_stream__()[1]))}
+
+
+def earlier(cupy: CuPy) -> dict[str, Any]:
+    return {"Stream": SimpleNamespace(), "ExternalStream": lambda pointer: Stream(cupy, pointer)}
 
 
 @pytest.fixture(params=[external, earlier], ids=lambda one: one.__name__)
@@ -79,13 +96,26 @@ def test_a_kernel_is_compiled_once_and_runs_on_torchs_stream(cupy: CuPy) -> None
     assert len(cupy.compiled) == 2
 
 
+def test_a_stream_of_one_device_is_none_of_another(cupy: CuPy) -> None:
+    """Each has one with the place 0: that which torch uses unasked."""
+    for device in (torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cuda", 0)):
+        launch_kernel(kernel_of("text", "name", device, 99), device, 7, 32, 99)
+        assert cupy.launched_on == device.index
+    assert len(cupy.compiled) == 2
+
+
+def test_a_device_without_a_number_is_the_current_one(cupy: CuPy) -> None:
+    kernel_of("text", "name", torch.device("cuda"), 99)
+    assert cupy.compiled_on is None
+
+
 @pytest.mark.parametrize(
-    ("name", "files", "more"), [("fused_resnet", 1, ()), ("fused_resnet_back", 2, ("-DGRADIENT",))]
+    ("name", "files", "more"), [("fused_resnet", 2, ()), ("fused_resnet_back", 3, ("-DGRADIENT",))]
 )
 def test_a_resnets_kernels_have_a_block_for_two_images(
     cupy: CuPy, name: str, files: int, more: tuple[str, ...]
 ) -> None:
     run_kernel(name, CPU, [torch.zeros(1)], (5, 9))
-    text = source(*("resnet.cu", "gradient.cu")[:files])
+    text = source(*("tensor_cores.cu", "resnet.cu", "gradient.cu")[:files])
     assert cupy.compiled == [(text, name, ("-std=c++17", "--use_fast_math", *more))]
     assert [one[:3] for one in cupy.launches] == [(name, (3,), (256,))]

@@ -42,11 +42,10 @@ extern "C" int bytes() { return AT_WARPS + WARPS * WARP_BYTES; }
 
 def translated(source: str) -> str:
     """The kernel as C++: what the hardware does is in emulated_cuda.hpp, everything else is as it stands."""
-    first, last = source.index("__device__ __forceinline__ void ldmatrix"), source.index("// The rest is C++.")
+    first, last = source.index("// NaN if one of them is."), source.index("// The rest is C++.")
     source = source[:first] + source[last:]
     assert "asm" not in source
     source = source.replace("extern __shared__ __align__(128) char room[];", "char* room = shared_memory;")
-    source = source.replace("typedef unsigned int u32;", "").replace("ldmatrix(", "ldmatrix<false>(")
     return without_words_of_cuda(source)
 
 

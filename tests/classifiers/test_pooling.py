@@ -64,6 +64,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if the CPU were a GPU; what is compiled goes with its test, tensors and all."""
     monkeypatch.setattr(exchanging, "_placed", lambda x: True)
     monkeypatch.setattr(exchanging, "_has_kernels", lambda device: True)
+    monkeypatch.setattr(exchanging, "_room", lambda device: 227 * 1024)
     yield
     torch._dynamo.reset()
     for _ in range(3):  # whatever dies may have held others
@@ -134,6 +135,19 @@ def test_both_lenets_begin_with_a_pair(make: Callable[[], LeNet]) -> None:
     called, found = run_exchanged(model, x)
     assert called.count(PAIR) == 1
     torch.testing.assert_close(found, model(x), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(("make", "pairs"), [(LeNet, 1), (wide_lenet, 0)])
+def test_layers_that_a_gpu_has_no_room_for_are_compiled_as_they_are(
+    make: Callable[[], LeNet], pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = SimpleNamespace(shared_memory_per_block_optin=99 * 1024)
+    monkeypatch.undo()
+    monkeypatch.setattr(exchanging, "_placed", lambda x: True)
+    monkeypatch.setattr(exchanging, "_has_kernels", lambda device: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: room)
+    called, _ = run_exchanged(make().bfloat16().eval(), torch.randn(3, 1, 28, 28).bfloat16())
+    assert called.count(PAIR) == pairs
 
 
 def test_three_layers_are_a_pair_and_one() -> None:

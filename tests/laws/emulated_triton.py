@@ -112,7 +112,8 @@ def modules() -> dict[str, ModuleType]:
         assert set(do_not_specialize) <= set(signature(function).parameters)
         return Jit(function, here)
 
-    vars(triton).update(jit=jit, cdiv=lambda whole, part: -(-whole // part), language=tl)
+    vars(triton).update(jit=jit, language=tl, cdiv=lambda whole, part: -(-whole // part))
+    vars(triton).update(next_power_of_2=lambda one: 1 << (one - 1).bit_length())
     extra = ModuleType("triton.language.extra")
     vars(extra).update(libdevice=SimpleNamespace(fast_log2f=lambda x: block(np.log2(x))))
     return {"triton": triton, "triton.language": tl, "triton.language.extra": extra}

@@ -32,7 +32,7 @@ def module_with(cupy: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
     monkeypatch.delitem(sys.modules, name, raising=False)
     module = import_module(name)
-    monkeypatch.setattr(launching, "_as_cupy", lambda pointer: nullcontext())
+    monkeypatch.setattr(launching, "_as_cupy", lambda pointer, device: nullcontext())
     launching.kernel_of.cache_clear()  # of another stand-in
     yield module
     sys.modules.pop(name, None)

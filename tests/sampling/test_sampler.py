@@ -238,6 +238,34 @@ def test_a_consensus_leaves_its_waiting_to_the_next_batch(fails: bool, monkeypat
         assert counts[0].tolist() == by_hand(module, X[number], 10 + number, 0, 0, 250).tolist()
 
 
+@pytest.mark.parametrize("agree", [0, 3])
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_batch_that_there_is_no_memory_to_draw_is_drawn_in_halves(
+    place: int, agree: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a network, and by a K-consensus that asks no others: it is drawn before a forward, or right behind one."""
+    module = KConsensus([Opinion(k) for k in (0, 1, 2)], agree) if agree else Buckets()
+    prepare, drawn = Supply.prepare, list[int]()
+
+    def prepared(self: Supply, segments: Any, *given: Any) -> Any:
+        drawn.append(1)
+        if len(drawn) == place:
+            raise torch.OutOfMemoryError("the next batch")
+        return prepare(self, segments, *given)
+
+    monkeypatch.setattr(Supply, "ahead", property(lambda self: True))
+    with engine(module, 100) as running:
+        monkeypatch.setattr(Supply, "prepare", prepared)
+        slots = [running.admit(10 + k, x) for k, x in enumerate(X)]
+        for slot in slots:
+            running.submit(slot, 0, 0, 250)
+        found = collect(running)
+    assert (running.drawn, running.plan.batch) == (1000, 50)
+    for number, slot in enumerate(slots):
+        (counts,) = found[slot]
+        assert counts[0].tolist() == by_hand(module, X[number], 10 + number, 0, 0, 250).tolist()
+
+
 def test_what_is_confirmed_meanwhile_ends_no_request_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is drawn already comes before the one that confirms it."""
     module = Buckets()

@@ -40,18 +40,15 @@ extern "C" int to_weight(const char* x, const char* g, float* found, u32* out, i
 
 def translated(source: str) -> str:
     """The kernels as C++: their few primitives are those of emulated_cuda.hpp, everything else is as it stands."""
-    for first, behind in (
-        ("template <bool TURNED> __device__ __forceinline__ void ldmatrix", "// Of eight channels of a pixel"),
-        ("// 16 bytes on their way", "__device__ __forceinline__ void arrived"),
-    ):
-        source = source[: source.index(first)] + source[source.index(behind) :]
+    first, behind = "// 16 bytes on their way", "__device__ __forceinline__ void arrived"
+    source = source[: source.index(first)] + source[source.index(behind) :]
     source, count = re.subn(
         r'asm volatile\("cp.async.commit_group;[^\n]*\n[^\n]*wait_group 0;[^\n]*', "land();", source
     )
     assert count == 1
     assert "asm" not in source
     source = source.replace("extern __shared__ __align__(128) char room[];", "char* room = shared_memory;")
-    source = source.replace("__shared__", "static").replace("typedef unsigned int u32;", "")
+    source = source.replace("__shared__", "static")
     return without_words_of_cuda(source)
 
 

@@ -66,7 +66,7 @@ def _kernel_on(device: torch.device) -> tuple[Any, int]:
         raise RuntimeError(nvrtc.getProgramLog(program)) from error
     finally:
         nvrtc.destroyProgram(program)
-    with cupy.cuda.Device(device.index or 0):
+    with cupy.cuda.Device(device.index):
         module = cupy.cuda.function.Module()
         module.load(binary)
         kernel = module.get_function("attention")

@@ -22,7 +22,7 @@ from ringfence.classifiers.architectures.lenet import ONE_LAYER
 from ringfence.classifiers.attention import SCALE, fits
 from ringfence.classifiers.fused import is_hopper, why_not
 from ringfence.classifiers.joining import RELUS
-from ringfence.classifiers.pooling import PAIR, layers_of
+from ringfence.classifiers.pooling import PAIR, Layers, layers_of
 
 POOLS = (max_pool2d, torch.max_pool2d)
 POWERS = (
@@ -78,8 +78,8 @@ def exchange(graph: Graph) -> None:
                 found: Any = graph.graph_copy(formula, {next(iter(formula.nodes)): node.args[0]})
             elif (given := _attention_alone(node)) and _has_hopper(value.device):
                 found = graph.call_function(torch.ops.ringfence.attention.default, given)
-            elif (pair := _pair_ending(node)) and _has_kernels(value.device):
-                first, second = pair
+            elif (pair := _pair_ending(node)) and _has_kernels(value.device) and pair[2].warps(_room(value.device)):
+                first, second, _ = pair
                 weights = (first.weight, first.bias, second.weight, second.bias)
                 found = graph.call_function(PAIR, (first.x, *weights, first.edge, second.edge))
                 old = (*first.nodes, *second.nodes)
@@ -113,8 +113,8 @@ class _Layer(NamedTuple):
     edge: int
 
 
-def _pair_ending(node: Node) -> tuple[_Layer, _Layer] | None:
-    """Two layers whose last node this is, that stand together and of which nobody reads what is between.
+def _pair_ending(node: Node) -> tuple[_Layer, _Layer, Layers] | None:
+    """Two layers whose last node this is, that stand together and of which nobody reads what is between; their shapes.
 
     They will stand where the last one does: what came between might change their input in place.
     """
@@ -128,8 +128,8 @@ def _pair_ending(node: Node) -> tuple[_Layer, _Layer] | None:
     x, weight1, bias1, weight2, bias2 = values = [_value(one) for one in given]
     if not together or any(one is None for one in values):
         return None
-    known = bias1.dtype == bias2.dtype == torch.bfloat16 and layers_of(x, weight1, weight2, first.edge, second.edge)
-    return (first, second) if known else None
+    layers = layers_of(x, weight1, weight2, first.edge, second.edge)
+    return (first, second, layers) if layers and bias1.dtype == bias2.dtype == torch.bfloat16 else None
 
 
 def _layer_ending(node: Any) -> _Layer | None:
@@ -184,3 +184,9 @@ def _has_hopper(device: torch.device) -> bool:
 
 def _has_kernels(device: torch.device) -> bool:
     return why_not(device) is None
+
+
+def _room(device: torch.device) -> int:
+    """Bytes of shared memory that a block can have: where the kernel has none, torch's layers would run uncompiled."""
+    found: Any = torch.cuda.get_device_properties(device)
+    return int(found.shared_memory_per_block_optin)

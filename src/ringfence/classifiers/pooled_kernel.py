@@ -35,7 +35,8 @@ def _kernel_on(device: torch.device, layers: Layers) -> tuple[Any, int, int]:
     if not warps:
         raise RuntimeError(f"{found.name} has too little shared memory for {layers}")
     shared = layers.shared_bytes(warps)
-    kernel = kernel_of(source("pooled.cu"), "pooled_twice", device, shared, *layers.options(warps))
+    text = source("tensor_cores.cu", "pooled.cu")
+    kernel = kernel_of(text, "pooled_twice", device, shared, *layers.options(warps))
     return kernel, warps, int(found.multi_processor_count)
 
 

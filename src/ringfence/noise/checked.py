@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 @lru_cache(maxsize=16)
@@ -30,3 +32,9 @@ def checked_kernel(name: str, device: torch.device, *what: Hashable) -> Any:
         problem = f"{type(error).__name__}: {error}"
     warnings.warn(f"The kernel {name} is not used on {device}: {problem}", stacklevel=3)
     return None
+
+
+def where_it_is(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Its device is the current one, on which Triton launches whatever its arguments are; on a CPU nothing is."""
+    found: AbstractContextManager[Any] = torch.cuda.device_of(tensor)  # type: ignore[no-untyped-call]
+    return found

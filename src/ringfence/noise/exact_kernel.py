@@ -17,6 +17,7 @@ from torch import Tensor
 from triton.language.extra import libdevice
 
 from ringfence.noise import exact as exact_noise
+from ringfence.noise.checked import where_it_is
 from ringfence.noise.kernel import BLOCK, FAMILIES, put, words_at
 
 FAR: Final = (1 << 12) - 1
@@ -137,7 +138,8 @@ def guesses(words: Tensor, law: exact_noise.Law) -> Tensor:
     out = torch.empty(words.shape, device=words.device)
     constants = {"FAMILY": FAMILIES[law.family], "BLOCK": BLOCK}
     grid = (triton.cdiv(len(words), BLOCK), 1)
-    _guess_all[grid](out, words, law.steps, len(words), **constants, num_warps=BLOCK // 32)
+    with where_it_is(out):
+        _guess_all[grid](out, words, law.steps, len(words), **constants, num_warps=BLOCK // 32)
     return out
 
 
@@ -163,25 +165,26 @@ def add_integers(out: Tensor, clean: Tensor, table: Tensor, law: exact_noise.Law
     size = clean[0].numel()
     last = out.dim() == 4 and not out.is_contiguous()
     grid = (len(out), triton.cdiv(triton.cdiv(size, 4), BLOCK))
-    _draw[grid](
-        out,
-        clean,
-        table,
-        edges,
-        values,
-        law.steps,
-        far,
-        exact_noise.guide(*law).table.lowest,
-        len(values),
-        1 / law.lattice,
-        len(out),
-        SIZE=size,
-        CHANNELS=out.shape[1] if last else 1,
-        FAMILY=FAMILIES[law.family],
-        HALVINGS=max(USUAL_HALVINGS, len(values).bit_length()),
-        BLOCK=BLOCK,
-        num_warps=BLOCK // 32,
-    )
+    with where_it_is(out):
+        _draw[grid](
+            out,
+            clean,
+            table,
+            edges,
+            values,
+            law.steps,
+            far,
+            exact_noise.guide(*law).table.lowest,
+            len(values),
+            1 / law.lattice,
+            len(out),
+            SIZE=size,
+            CHANNELS=out.shape[1] if last else 1,
+            FAMILY=FAMILIES[law.family],
+            HALVINGS=max(USUAL_HALVINGS, len(values).bit_length()),
+            BLOCK=BLOCK,
+            num_warps=BLOCK // 32,
+        )
 
 
 def is_right(device: torch.device, family: str) -> bool:

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ringfence.noise import philox
+from ringfence.noise.checked import where_it_is
 
 FAMILIES = {"gaussian": 0, "uniform": 1, "laplace": 2}
 """The families as the kernel knows them; it is compiled for each."""
@@ -142,7 +143,8 @@ def add_noise(out: Tensor, clean: Tensor, table: Tensor, sigma: float, family: s
     channels = out.shape[1] if last else 1
     grid = (len(out), triton.cdiv(triton.cdiv(size, 4), BLOCK))
     shape = {"SIZE": size, "CHANNELS": channels, "FAMILY": FAMILIES[family], "BLOCK": BLOCK}
-    _draw[grid](out, clean, table, sigma, len(out), **shape, num_warps=BLOCK // 32)
+    with where_it_is(out):
+        _draw[grid](out, clean, table, sigma, len(out), **shape, num_warps=BLOCK // 32)
 
 
 def is_right(device: torch.device, family: str) -> bool:

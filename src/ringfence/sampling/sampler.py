@@ -167,12 +167,15 @@ class Sampler:
     # One batch ------------------------------------------------------------------------------------------
 
     def _next_batch(self, ask: bool) -> list[Segment]:
-        prepared, self._ahead = self._ahead or self._prepare(ask), None
-        if not self._waits:
-            self._look_ahead()
-        segments = self._run_batch(prepared)
-        self._look_ahead()  # where a K-consensus was not asked, or asks no others
-        return segments
+        taken: list[Segment] = []
+        try:
+            prepared, self._ahead = self._ahead or self._prepare(ask), None
+            taken = prepared.segments
+            if not self._waits:
+                self._look_ahead()
+        except RuntimeError as error:
+            return self._back_off(error, taken)
+        return self._run_batch(prepared)
 
     def _look_ahead(self) -> None:
         """Start drawing the batch after this one. Only full ones ahead of time: padding is work thrown away."""
@@ -183,11 +186,9 @@ class Sampler:
     def _run_batch(self, prepared: Prepared) -> list[Segment]:
         try:
             answer = self._forward(prepared.wait())
+            self._look_ahead()  # where a K-consensus was not asked, or asks no others
         except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            self._back_off(prepared.segments)
-            return []
+            return self._back_off(error, prepared.segments)
         self.batches += 1
         self._remembered.note(answer.scores, prepared.drawn, prepared.filling, self.batches)
         self._counts.add(answer, prepared.rows)
@@ -225,8 +226,10 @@ class Sampler:
         self._forward = forward
         self._waits = self._supply.ahead and forward.meanwhile(self._look_ahead)
 
-    def _back_off(self, segments: list[Segment]) -> None:
-        """Out of memory: requeue what was taken, in order, and go on with half the batch."""
+    def _back_off(self, error: RuntimeError, segments: list[Segment]) -> list[Segment]:
+        """Out of memory: requeue what was taken, in order, and go on with half the batch; nothing was done."""
+        if not out_of_memory(error):
+            raise error
         if self._ahead:
             self._packer.put_back(self._ahead.segments)
             self._ahead = None
@@ -237,6 +240,7 @@ class Sampler:
         if self._forward.lanes != before.lanes:
             received = f"{before.lanes}, then {self._forward.lanes}"
             raise ClassifierError("classifier", "must return as many lanes in every batch", received, "Fix the number.")
+        return []
 
     def _shrunk(self, plan: ForwardPlan) -> ForwardPlan:
         """Half the batch, after running out of memory, announced as the plan now in use."""

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ringfence.noise.checked import where_it_is
 from ringfence.sampling.readout import Votes
 
 ELEMENTS = 2048
@@ -50,7 +51,8 @@ def add_votes(cells: Tensor, scores: Tensor, slots: Tensor) -> None:
     each = max(1, ELEMENTS // padded)
     grid = (triton.cdiv(rows * lanes, each),)
     sizes = {"LANES": lanes, "CLASSES": classes, "PADDED": padded, "ROWS": each}
-    _count[grid](cells, scores.contiguous(), slots, rows * lanes, **sizes)
+    with where_it_is(cells):
+        _count[grid](cells, scores.contiguous(), slots, rows * lanes, **sizes)
 
 
 def is_right(device: torch.device) -> bool:

@@ -3,9 +3,8 @@
 // of zeros, and all weights into shared memory at once; tensor cores by mma.sync with float32 sums. Sums have a fixed
 // order: a training ends with the same weights each time. Groups of eight channels (16 bytes) are permuted within a
 // pixel, and rows of weights end 16 bytes later, so that eight neighbours read without bank conflicts.
-// C is given by an option of the compiler.
+// Behind tensor_cores.cu; C is given by an option of the compiler.
 
-typedef unsigned int u32;
 #define SIDE (512 / C)
 #define IMAGES (C / 16)
 #define P (SIDE + 2)
@@ -17,27 +16,6 @@ typedef unsigned int u32;
 #define PADDED (IMAGES * P * P * C * 2)
 extern __shared__ __align__(128) char room[];
 static_assert(C == 16 || C == 32, "tiles are arranged for these");
-
-template <bool TURNED> __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
-  if (TURNED)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-
-__device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ u32 pack(float low, float high) {
-  u32 both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
 
 // Of eight channels of a pixel, in bytes.
 __device__ __forceinline__ u32 spot(int pixel, int chunk) {
@@ -103,7 +81,7 @@ template <bool BACK> __device__ __forceinline__ void convolve(const char* x, con
 #pragma unroll
         for (int m = 0; m < MT; m++) {
           u32 a[4];
-          ldmatrix<false>(a, from_x + spot(start[m] + down * P + across, 2 * k + half));
+          ldmatrix(a, from_x + spot(start[m] + down * P + across, 2 * k + half));
 #pragma unroll
           for (int n = 0; n < NT; n++) mma(sum[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
         }

@@ -52,7 +52,7 @@ def _run(name: str, channels: int, blocks: int, tensors: Sequence[Tensor], count
 @lru_cache(maxsize=32)
 def _kernel_on(device: torch.device, name: str, channels: int) -> tuple[Any, int]:
     """The kernel and the shared memory of a block in bytes."""
-    side, text = SIDES[channels], source("narrow.cu", package="ringfence.training")
+    side, text = SIDES[channels], source("tensor_cores.cu") + source("narrow.cu", package="ringfence.training")
     pixel = 2 * channels * IMAGES[channels]
     padded, weights = pixel * (side + 2) ** 2, channels * (18 * channels + 16)
     shared = {"narrow_sum": 0, "narrow_weight": padded + pixel * side**2}.get(name, padded + weights)

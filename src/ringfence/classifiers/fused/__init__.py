@@ -158,7 +158,7 @@ def _shape_of_scores(x: Tensor, weights: Tensor, numbers: Tensor, blocks: int, c
 def kernel_on(device: torch.device, name: str = "fused_resnet") -> Any:
     """The kernel there: the network's, or one of its gradients."""
     options: tuple[str, ...] = ("--use_fast_math",)
-    texts: tuple[str, ...] = ("resnet.cu",)
+    texts: tuple[str, ...] = ("tensor_cores.cu", "resnet.cu")
     if name != "fused_resnet":
         texts, options = (*texts, "gradient.cu"), (*options, "-DGRADIENT")
     return kernel_of(source(*texts), name, device, SHARED_BYTES, *options)

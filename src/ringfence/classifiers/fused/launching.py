@@ -22,10 +22,10 @@ def source(*names: str, package: str = "ringfence.classifiers.fused") -> str:
 
 @lru_cache(maxsize=64)
 def kernel_of(text: str, name: str, device: torch.device, shared_bytes: int, *options: str) -> Any:
-    """A kernel, which CuPy compiles at its first call, for blocks with so much shared memory."""
+    """A kernel, compiled for the device, whose blocks may have so much shared memory."""
     import cupy
 
-    with cupy.cuda.Device(device.index or 0):
+    with cupy.cuda.Device(device.index):
         kernel = cupy.RawKernel(text, name, options=("-std=c++17", *options))
         kernel.max_dynamic_shared_size_bytes = shared_bytes
     return kernel
@@ -38,13 +38,13 @@ def launch_kernel(kernel: Any, device: torch.device, blocks: int, threads: int, 
     arguments = tuple(
         one.data_ptr() if isinstance(one, Tensor) else np.int32(one) if isinstance(one, int) else one for one in given
     )
-    with cupy.cuda.Device(device.index), _as_cupy(torch.cuda.current_stream(device).cuda_stream):
+    with cupy.cuda.Device(device.index), _as_cupy(torch.cuda.current_stream(device).cuda_stream, device.index):
         kernel((blocks,), (threads,), arguments, shared_mem=shared_bytes)
 
 
-@lru_cache(maxsize=32)
-def _as_cupy(pointer: int) -> Any:
-    """CuPy's name for a stream of torch's."""
+@lru_cache(maxsize=128)
+def _as_cupy(pointer: int, device: int | None) -> Any:
+    """CuPy's name for a stream of torch's on the current device, for which alone CuPy takes it: 0 is one of every."""
     import cupy
 
     class Borrowed:

@@ -1,5 +1,6 @@
-// Two layers of convolution, ReLU and 2 x 2 maximum each, as small networks begin, for inference. bf16, float32 sums. A
-// warp works on one image by itself, from its pixels to what the second layer finds; nothing in between leaves the chip.
+// Two layers of convolution, ReLU and 2 x 2 maximum each, as small networks begin, for inference, behind tensor_cores.cu.
+// A warp works on one image by itself, from its pixels to what the second layer finds; nothing in between leaves the
+// chip.
 //
 // Shared memory, of a block:  biases | weights of the first layer | weights of the second, row by row | 16 zero bytes
 //                 of a warp:  its next image, as it lies in memory | its image, in words of two neighbours: pixels
@@ -12,7 +13,6 @@
 // Options of the compiler: CHANNELS, HEIGHT, WIDTH of an image; of the layers TAPS1, EDGE1 (zeros around), FOUND1
 // (channels) and TAPS2, EDGE2, FOUND2; LAST, whether images have their channels last; WARPS of a block.
 
-typedef unsigned int u32;
 typedef unsigned short u16;
 
 #define LINES (HEIGHT + 2 * EDGE1)
@@ -51,24 +51,6 @@ typedef unsigned short u16;
 #define WARP_BYTES (AT_MIDDLE + MIDDLE_BYTES)
 extern __shared__ __align__(128) char room[];
 static_assert(IMAGE_BYTES % 4 == 0, "images are copied in pieces of at least four bytes");
-
-__device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-
-__device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Two numbers in bf16, negative ones as 0; NaN stays.
-__device__ __forceinline__ u32 rectified(float low, float high) {
-  u32 both;
-  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
 
 // NaN if one of them is.
 __device__ __forceinline__ float larger(float one, float other) {
@@ -153,7 +135,7 @@ __device__ __forceinline__ void first_layer(char* middle, const u32* words, cons
 #pragma unroll
       for (int n = 0; n < TILES1; n++) {
         const int channel = n * 8 + 2 * t;
-        const u32 both = rectified(largest(sum[0][n], sum[1][n], 0) + bias[channel],
+        const u32 both = pack<true>(largest(sum[0][n], sum[1][n], 0) + bias[channel],
                                    largest(sum[0][n], sum[1][n], 1) + bias[channel + 1]);
         to[channel / 2] = both & (channel + 1 < FOUND1 ? 0xffffffffu : channel < FOUND1 ? 0xffffu : 0);
       }
@@ -206,7 +188,7 @@ __device__ __forceinline__ void second_layer(u16* out, u32 middle, u32 weights, 
 #pragma unroll
       for (int n = 0; n < TILES2; n++) {
         const int channel = n * 8 + 2 * t;
-        const u32 both = rectified(largest(sum[tile][0][n], sum[tile][1][n], 0) + bias[channel],
+        const u32 both = pack<true>(largest(sum[tile][0][n], sum[tile][1][n], 0) + bias[channel],
                                    largest(sum[tile][0][n], sum[tile][1][n], 1) + bias[channel + 1]);
         if (window < WINDOWS2 && channel < FOUND2) out[channel * WINDOWS2 + window] = (u16)both;
         if (window < WINDOWS2 && channel + 1 < FOUND2) out[(channel + 1) * WINDOWS2 + window] = (u16)(both >> 16);

@@ -1,5 +1,5 @@
 // A whole CIFAR ResNet per block: activations of two images stay in shared memory from the first convolution to the
-// pooling, so that only images and scores cross the memory bus. Tensor cores by mma.sync (bf16 in, float32 sums).
+// pooling, so that only images and scores cross the memory bus. Behind tensor_cores.cu (bf16 in, float32 sums).
 // Layout: pixels of an image with a border of zeros, channels fastest; groups of eight channels (16 bytes) are permuted
 // within a pixel so that eight neighbouring pixels read without bank conflicts.
 // All of it fits into 97 KB, which every GPU with these instructions has (compute capability 8.0): there is one buffer of
@@ -7,7 +7,6 @@
 // stays in the registers of the threads that will add it; and weights of 64 channels are refilled by thirds behind the
 // reading.
 
-typedef unsigned int u32;
 #define IMAGES 2
 #define WARPS 8
 #define THREADS 256
@@ -24,27 +23,6 @@ constexpr int MIDDLE_ODD = MIDDLE, MIDDLE_EVEN = MIDDLE_ODD + KERNEL(32, 32), JO
 static_assert(WIDE_ODD + KERNEL(16, 16) <= SHARED_BYTES && MIDDLE_EVEN + KERNEL(32, 32) <= SHARED_BYTES, "too small");
 static_assert(MIDDLE_ODD + 32 * 64 * 2 <= JOIN_64, "weights would travel over what is still read");
 
-__device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-
-__device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// RELU: in the cast, where it costs nothing and NaN stays NaN. fmaxf would turn NaN into 0, and so an invalid row into
-// one with a class.
-template <bool RELU = false> __device__ __forceinline__ u32 pack(float low, float high) {
-  u32 both;
-  if (RELU)
-    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
 // Both halves of a mask from bits ``place`` and 16 + place of a word: all ones where the bit is set.
 __device__ __forceinline__ u32 spread(u32 word, int place) {
   u32 halves;
