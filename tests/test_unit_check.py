@@ -228,6 +228,21 @@ def test_a_single_probability_is_not_taken_for_a_logit(labelled: bool) -> None:
     assert {one.prediction for one in certified(Single(torch.sigmoid), data, check=False)} == {1}
 
 
+@pytest.mark.parametrize("folder", [True, False])
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_single_probability_of_features_is_not_taken_for_a_logit(tmp_path: Path, folder: bool, count: int) -> None:
+    """Networks for tables end in a sigmoid more often than others, and few of their inputs tell a probability."""
+    torch.manual_seed(3)
+    logit = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    nn.init.constant_(logit[-1].bias, 0.5)  # so that it, too, lies between 0 and 1 where the inputs are
+    x, out = torch.rand(count, 6), {"out": tmp_path / "run"} if folder else {}
+    assert bool(((logit(x) > 0) & (logit(x) < 1)).all())
+    for data in (x, (x, torch.ones(count, dtype=torch.int64))):
+        with pytest.raises(ClassifierError, match=r"a single output is a logit.*probability"):
+            certified(nn.Sequential(logit, nn.Sigmoid()), data, **out)
+    assert len(certified(logit, x)) == count
+
+
 def test_a_network_behind_a_normalisation_is_not_told_to_have_another() -> None:
     class Threshold(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import final
@@ -37,6 +37,8 @@ USEFUL = 0.3
 DOUBT = 0.05
 MISSED = 8
 """Inputs of other classes that a useful network hardly gives one and the same answer: it gets 0.65 of them right."""
+FAR = 100.0
+"""Sigmas from the inputs at which a logit leaves [0, 1], as a probability never does."""
 LOUDEST = 5.0
 """Sigmas above it are hardly in [0, 1] pixels: those of the literature end at 2, for uniform noise at 3.5."""
 OVERSHOT = 0.2
@@ -73,10 +75,11 @@ def is_picture(shape: Sequence[int]) -> bool:
 
 
 def looked_at(dataset: Dataset) -> list[Input]:
-    """Pictures from all over a data set, whose classes often come one after the other; unreadable ones left out."""
+    """Pictures from all over a data set, whose classes often come one after the other, of other inputs the first alone;
+    unreadable ones left out."""
     places = sorted({round(float(one)) for one in torch.linspace(0, max(len(dataset) - 1, 0), LOOKED_AT)})
     found = []
-    for place in places if len(dataset) and is_picture(dataset.shape) else ():
+    for place in places[: LOOKED_AT if is_picture(dataset.shape) else 1] if len(dataset) else ():
         try:
             found.append(dataset[place])
         except (RingfenceError, OSError, ValueError):
@@ -119,19 +122,19 @@ def check_units(
     if pictures:
         _warn_of_sigma(noise.law.scale)
     labelled = [one for one in items if one.label is not None]
-    items = labelled or (items if pictures else [])
-    if not items:
-        return None
+    items = labelled or items
     classes = count_classes(classifier, lift.at(items[0].x, items[0].id), device, lanes)
     refuse_labels("data", ((one.id, one.label) for one in labelled), classes)
-    if not pictures or not (labelled or classes == 2):
+    judged = pictures and bool(labelled)
+    if not judged and classes != 2:
         return None
     try:
         with in_front(device):
             trial = _Trial(on_device(classifier, device), items, noise, lift, device, classes)
             looks = [trial.scores(noisy=noisy) for noisy in (False, True)]
-        _refuse_probability(torch.cat(looks))
-        return trial.judged([_classes(one) for one in looks]) if labelled else None
+            far = trial.far() if classes == 2 else looks[0]
+        _refuse_probability(torch.cat([*looks, far]))
+        return trial.judged([_classes(one) for one in looks]) if judged else None
     except (RingfenceError, Warning):
         raise
     except Exception:  # what it cannot do with a batch, the run tells, with its reason
@@ -248,6 +251,14 @@ class _Trial:
             x = x + drawn
         parts = torch.split(x.to(self.device), 8)
         return torch.cat([score(self.classifier, part).scores.float().cpu() for part in parts])
+
+    def far(self) -> Tensor:
+        """Scores of inputs far away in all directions, of a few again and again: what they say there judges nobody."""
+        rows = replace(self, items=[self.items[place % len(self.items)] for place in range(LOOKED_AT)])
+        drawn = torch.empty(LOOKED_AT, *rows.lift.at(self.items[0].x, self.items[0].id).shape)
+        self.noise.fill(drawn, KEY)
+        away = iter(FAR * drawn)
+        return rows.scores(lambda x: x + next(away))
 
     def _one_answer(self, answers: Sequence[Tensor]) -> bool:
         """Whether all inputs get one class, with noise and without: of two classes half of that is right by itself."""

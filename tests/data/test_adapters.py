@@ -241,6 +241,18 @@ def test_channels_last_in_memory_is_refused_before_a_run_folder_is_begun(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("read", [lambda data: list(data.stream()), lambda data: data.load()])
+def test_what_a_list_of_whole_numbers_means_is_the_same_in_every_row(read: Callable[[Data], Any]) -> None:
+    """JSON writes 1.0 as 1: a row of such would be divided by 255 in silence, and the others not."""
+    black_and_white, grey = [[0, 1], [1, 0]], [[0.5, 1], [1, 0]]
+    for rows in ([grey, black_and_white], [black_and_white, grey]):
+        with pytest.raises(DataError, match=r"input 1: lists must hold whole numbers in all.*none; got both"):
+            read(Data([{"x": row} for row in rows]))
+    with pytest.raises(DataError, match=r"input 1: must be uint8 .* got dtype int64.*x\.float\(\) of features"):
+        read(Data([{"x": [0.5, 1, 17]}, {"x": [3, 1, 17]}]))
+    assert len(read(Data([{"x": grey}, {"x": grey}]))) == len(read(Data([{"x": black_and_white}] * 2))) == 2
+
+
 def test_a_loader_of_ready_batches_is_taken_apart() -> None:
     ready = DataLoader([(X[:4], Y[:4]), (X[4:], Y[4:])], batch_size=None)  # type: ignore[arg-type]
     assert [one.label for one in Data(ready).stream()] == Y.tolist()
