@@ -90,9 +90,11 @@ def metrics_table(runs: Sequence[RunMetrics], width: int = 80, curve: bool = Fal
 
 def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bool, below: bool) -> tuple[Table, int]:
     """The table, and the columns of a terminal that it needs at least."""
+    from ringfence.stats.norms import written
+
     saved = {heading: of for heading, of in SAVED.items() if any(of(run) is not None for run in runs)}
     columns: dict[str, Callable[[RunMetrics], str]] = {
-        **{f"{radius:g}": _certified_at(radius) for radius in radii},
+        **{written(radius): _certified_at(radius) for radius in radii},
         "curve": lambda run: sparkline([run.certified_accuracy.get(radius) for radius in radii]),
         "ACR": lambda run: number(run.acr),
         "abst%": lambda run: percent(run.abstention),
@@ -189,9 +191,11 @@ def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:
 
 def print_points(points: Sequence[ThetaMetrics]) -> None:
     """One line per theta, at most MOST_THETAS of them, evenly spaced."""
+    from ringfence.stats.norms import written
+
     step = -(-(len(points) - 1) // (MOST_THETAS - 1)) if len(points) > MOST_THETAS else 1
     shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
-    radii = [f"{radius:g}" for radius in points[0].certified_accuracy]
+    radii = [written(radius) for radius in points[0].certified_accuracy]
     for title in (CERTIFIED, "Certified selection rate (%) at radius"):
         rows: list[tuple[str, ...]] = []
         for point in shown:
