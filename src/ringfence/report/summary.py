@@ -132,7 +132,7 @@ def _columns(material: Material) -> list[Column]:
         (NATURAL, "natural accuracy: right under PREDICT", "%", lambda lane: _natural(material, lane)),
         (f"{_AT}0", "certified accuracy at radius 0, abstained is wrong", "%", lambda lane: lane.metrics.accuracy),
         *(
-            (_AT + written(r), f"certified accuracy at radius {written(r)}", "%", _of_radii(partial(_reached, radius=r)))
+            (_AT + written(r), f"certified accuracy at {written(r)}", "%", _of_radii(partial(_reached, radius=r)))
             for r in radii
         ),
         ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),
