@@ -243,6 +243,26 @@ def test_a_single_probability_of_features_is_not_taken_for_a_logit(tmp_path: Pat
     assert len(certified(logit, x)) == count
 
 
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_number_of_a_class_is_not_taken_for_a_logit(classes: int, keepdim: bool) -> None:
+    """All classes but the first would be one, and radii those of a classifier that nobody has."""
+
+    class Numbered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(6, classes)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x).argmax(1, keepdim=keepdim).float()
+
+    torch.manual_seed(0)
+    with pytest.raises(
+        ClassifierError, match=r"looks like the number of a class; got whole numbers up to \d\. Return a"
+    ):
+        certified(Numbered(), torch.randn(5, 6))
+
+
 def test_a_network_behind_a_normalisation_is_not_told_to_have_another() -> None:
     class Threshold(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

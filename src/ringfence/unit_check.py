@@ -321,8 +321,13 @@ def _classes(scores: Tensor) -> Tensor:
 
 
 def _refuse_probability(scores: Tensor) -> None:
-    """Refuse a single output that is never below 0 nor above 1: read as a logit, all of it would be class 1."""
+    """Refuse a single output that is never below 0 nor above 1, or always a whole number of at least 0: read as a
+    logit, all of it would be class 1, or all classes but the first would be one."""
     single = scores.dim() == 2 and scores.shape[1] == 2 and not bool(scores[:, 0].any())
+    if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] == scores[:, 1].round())).all()) and bool(scores.any()):
+        rule = "a single output is a logit, above 0 for class 1; this looks like the number of a class"
+        received = f"whole numbers up to {float(scores[:, 1].max()):.4g}"
+        raise ClassifierError("classifier", rule, received, f"Return a score for each class, no argmax. {GO_ON}")
     if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] <= 1)).all()):
         rule = "a single output is a logit, above 0 for class 1; this looks like a probability"
         received = f"values from {float(scores[:, 1].min()):.4g} to {float(scores[:, 1].max()):.4g}"
