@@ -243,6 +243,23 @@ def test_a_single_probability_of_features_is_not_taken_for_a_logit(tmp_path: Pat
     assert len(certified(logit, x)) == count
 
 
+def test_numbers_that_swallow_the_noise_are_refused() -> None:
+    """Of seconds since 1970 float32 resolves two minutes: every noisy copy is the input, and every answer sure."""
+
+    class Since(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            late = x[:, :1] - 1.6e9
+            return torch.cat([-late, late], 1)
+
+    seconds = torch.full((3, 2), 1.6e9)
+    with pytest.raises(
+        DataError, match=r"noise of sigma 0\.05 is not rounded away in float32; got values up to 1\.6e\+09"
+    ):
+        certified(Since(), seconds)
+    assert len(certified(Since(), seconds, noise=rf.Gaussian(1e5))) == 3
+    assert certified(Since(), seconds, check=False)[0].radius > 0  # of what float32 makes of them
+
+
 @pytest.mark.parametrize("keepdim", [True, False])
 @pytest.mark.parametrize("classes", [2, 5])
 def test_the_number_of_a_class_is_not_taken_for_a_logit(classes: int, keepdim: bool) -> None:

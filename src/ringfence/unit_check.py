@@ -39,6 +39,8 @@ MISSED = 8
 """Inputs of other classes that a useful network hardly gives one and the same answer: it gets 0.65 of them right."""
 FAR = 100.0
 """Sigmas from the inputs at which a logit leaves [0, 1], as a probability never does."""
+FINEST = 1 / 16
+"""Of sigma: the step of float32 at an input, above which its noise has too few values to be noise."""
 LOUDEST = 5.0
 """Sigmas above it are hardly in [0, 1] pixels: those of the literature end at 2, for uniform noise at 3.5."""
 OVERSHOT = 0.2
@@ -119,6 +121,7 @@ def check_units(
         wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
         wrong.ask(lambda: _check_range([one.x for one in items]))
     wrong.tell()
+    _check_resolution([one.x for one in items], noise.law.scale)
     if pictures:
         _warn_of_sigma(noise.law.scale)
     labelled = [one for one in items if one.label is not None]
@@ -188,6 +191,15 @@ def _check_range(inputs: Sequence[Tensor]) -> None:
     if 0 < high < 0.02:
         remedy = f"Bytes are divided by 255 by themselves: leave out `range`, or a second division. {GO_ON}"
         raise DataError("data", "must lie in [0, 1]; these look divided by 255 twice", found, remedy)
+
+
+def _check_resolution(inputs: Sequence[Tensor], sigma: float) -> None:
+    """Refuse numbers so large that float32, in which noise is added, rounds it away: all draws would be the input."""
+    largest = max((float(x.detach().abs().max()) for x in inputs if x.numel()), default=0.0)
+    if FINEST * sigma < largest * torch.finfo(torch.float32).eps < math.inf:
+        rule = f"must be numbers beside which noise of sigma {sigma:g} is not rounded away in float32"
+        remedy = f"Scale the features before (x - mean) / std, and give sigma in those units. {GO_ON}"
+        raise DataError("data", rule, f"values up to {largest:.4g}", remedy)
 
 
 def _warn_of_sigma(sigma: float) -> None:
@@ -323,8 +335,8 @@ def _classes(scores: Tensor) -> Tensor:
 def _refuse_probability(scores: Tensor) -> None:
     """Refuse a single output that is never below 0 nor above 1, or always a whole number of at least 0: read as a
     logit, all of it would be class 1, or all classes but the first would be one."""
-    single = scores.dim() == 2 and scores.shape[1] == 2 and not bool(scores[:, 0].any())
-    if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] == scores[:, 1].round())).all()) and bool(scores.any()):
+    single = scores.dim() == 2 and scores.shape[1] == 2 and not bool(scores[:, 0].any()) and bool(scores.any())
+    if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] == scores[:, 1].round())).all()):
         rule = "a single output is a logit, above 0 for class 1; this looks like the number of a class"
         received = f"whole numbers up to {float(scores[:, 1].max()):.4g}"
         raise ClassifierError("classifier", rule, received, f"Return a score for each class, no argmax. {GO_ON}")
