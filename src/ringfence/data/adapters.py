@@ -193,7 +193,10 @@ def _is_input(x: Any) -> bool:
 
 
 def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
-    """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages."""
+    """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages.
+
+    A copy: its owner may write the next input over it, and a few are always read ahead.
+    """
     if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
         x = open_image(BytesIO(x["bytes"]), where, turned=True)
     if isinstance(x, ENCODED):
@@ -210,7 +213,7 @@ def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
         rule = "must be uint8 (0 to 255) or floating (0 to 1)"
         raise DataError(where, rule, f"dtype {x.dtype}", "Convert it: x.byte() of pixels, x.float() of features.")
     if values.dtype != torch.uint8:
-        return values
+        return values.detach().clone() if values is x else values
     refuse_range(where, range)
     return values.float() / 255
 
