@@ -228,6 +228,58 @@ def test_a_single_probability_is_not_taken_for_a_logit(labelled: bool) -> None:
     assert {one.prediction for one in certified(Single(torch.sigmoid), data, check=False)} == {1}
 
 
+@pytest.mark.parametrize("folder", [True, False])
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_single_probability_of_features_is_not_taken_for_a_logit(tmp_path: Path, folder: bool, count: int) -> None:
+    """Networks for tables end in a sigmoid more often than others, and few of their inputs tell a probability."""
+    torch.manual_seed(3)
+    logit = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    nn.init.constant_(logit[-1].bias, 0.5)  # so that it, too, lies between 0 and 1 where the inputs are
+    x, out = torch.rand(count, 6), {"out": tmp_path / "run"} if folder else {}
+    assert bool(((logit(x) > 0) & (logit(x) < 1)).all())
+    for data in (x, (x, torch.ones(count, dtype=torch.int64))):
+        with pytest.raises(ClassifierError, match=r"a single output is a logit.*probability"):
+            certified(nn.Sequential(logit, nn.Sigmoid()), data, **out)
+    assert len(certified(logit, x)) == count
+
+
+def test_numbers_that_swallow_the_noise_are_refused() -> None:
+    """Of seconds since 1970 float32 resolves two minutes: every noisy copy is the input, and every answer sure."""
+
+    class Since(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            late = x[:, :1] - 1.6e9
+            return torch.cat([-late, late], 1)
+
+    seconds = torch.full((3, 2), 1.6e9)
+    with pytest.raises(
+        DataError, match=r"noise of sigma 0\.05 is not rounded away in float32; got values up to 1\.6e\+09"
+    ):
+        certified(Since(), seconds)
+    assert len(certified(Since(), seconds, noise=rf.Gaussian(1e5))) == 3
+    assert certified(Since(), seconds, check=False)[0].radius > 0  # of what float32 makes of them
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_number_of_a_class_is_not_taken_for_a_logit(classes: int, keepdim: bool) -> None:
+    """All classes but the first would be one, and radii those of a classifier that nobody has."""
+
+    class Numbered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(6, classes)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x).argmax(1, keepdim=keepdim).float()
+
+    torch.manual_seed(0)
+    with pytest.raises(
+        ClassifierError, match=r"looks like the number of a class; got whole numbers up to \d\. Return a"
+    ):
+        certified(Numbered(), torch.randn(5, 6))
+
+
 def test_a_network_behind_a_normalisation_is_not_told_to_have_another() -> None:
     class Threshold(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

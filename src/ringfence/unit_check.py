@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import final
@@ -37,6 +37,10 @@ USEFUL = 0.3
 DOUBT = 0.05
 MISSED = 8
 """Inputs of other classes that a useful network hardly gives one and the same answer: it gets 0.65 of them right."""
+FAR = 100.0
+"""Sigmas from the inputs at which a logit leaves [0, 1], as a probability never does."""
+FINEST = 1 / 16
+"""Of sigma: the step of float32 at an input, above which its noise has too few values to be noise."""
 LOUDEST = 5.0
 """Sigmas above it are hardly in [0, 1] pixels: those of the literature end at 2, for uniform noise at 3.5."""
 OVERSHOT = 0.2
@@ -73,10 +77,11 @@ def is_picture(shape: Sequence[int]) -> bool:
 
 
 def looked_at(dataset: Dataset) -> list[Input]:
-    """Pictures from all over a data set, whose classes often come one after the other; unreadable ones left out."""
+    """Pictures from all over a data set, whose classes often come one after the other, of other inputs the first alone;
+    unreadable ones left out."""
     places = sorted({round(float(one)) for one in torch.linspace(0, max(len(dataset) - 1, 0), LOOKED_AT)})
     found = []
-    for place in places if len(dataset) and is_picture(dataset.shape) else ():
+    for place in places[: LOOKED_AT if is_picture(dataset.shape) else 1] if len(dataset) else ():
         try:
             found.append(dataset[place])
         except (RingfenceError, OSError, ValueError):
@@ -116,22 +121,23 @@ def check_units(
         wrong.ask(lambda: refuse_channels_last("data", tuple(items[0].x.shape)))
         wrong.ask(lambda: _check_range([one.x for one in items]))
     wrong.tell()
+    _check_resolution([one.x for one in items], noise.law.scale)
     if pictures:
         _warn_of_sigma(noise.law.scale)
     labelled = [one for one in items if one.label is not None]
-    items = labelled or (items if pictures else [])
-    if not items:
-        return None
+    items = labelled or items
     classes = count_classes(classifier, lift.at(items[0].x, items[0].id), device, lanes)
     refuse_labels("data", ((one.id, one.label) for one in labelled), classes)
-    if not pictures or not (labelled or classes == 2):
+    judged = pictures and bool(labelled)
+    if not judged and classes != 2:
         return None
     try:
         with in_front(device):
             trial = _Trial(on_device(classifier, device), items, noise, lift, device, classes)
             looks = [trial.scores(noisy=noisy) for noisy in (False, True)]
-        _refuse_probability(torch.cat(looks))
-        return trial.judged([_classes(one) for one in looks]) if labelled else None
+            far = trial.far() if classes == 2 else looks[0]
+        _refuse_probability(torch.cat([*looks, far]))
+        return trial.judged([_classes(one) for one in looks]) if judged else None
     except (RingfenceError, Warning):
         raise
     except Exception:  # what it cannot do with a batch, the run tells, with its reason
@@ -185,6 +191,15 @@ def _check_range(inputs: Sequence[Tensor]) -> None:
     if 0 < high < 0.02:
         remedy = f"Bytes are divided by 255 by themselves: leave out `range`, or a second division. {GO_ON}"
         raise DataError("data", "must lie in [0, 1]; these look divided by 255 twice", found, remedy)
+
+
+def _check_resolution(inputs: Sequence[Tensor], sigma: float) -> None:
+    """Refuse numbers so large that float32, in which noise is added, rounds it away: all draws would be the input."""
+    largest = max((float(x.detach().abs().max()) for x in inputs if x.numel()), default=0.0)
+    if FINEST * sigma < largest * torch.finfo(torch.float32).eps < math.inf:
+        rule = f"must be numbers beside which noise of sigma {sigma:g} is not rounded away in float32"
+        remedy = f"Scale the features before (x - mean) / std, and give sigma in those units. {GO_ON}"
+        raise DataError("data", rule, f"values up to {largest:.4g}", remedy)
 
 
 def _warn_of_sigma(sigma: float) -> None:
@@ -249,6 +264,14 @@ class _Trial:
         parts = torch.split(x.to(self.device), 8)
         return torch.cat([score(self.classifier, part).scores.float().cpu() for part in parts])
 
+    def far(self) -> Tensor:
+        """Scores of inputs far away in all directions, of a few again and again: what they say there judges nobody."""
+        rows = replace(self, items=[self.items[place % len(self.items)] for place in range(LOOKED_AT)])
+        drawn = torch.empty(LOOKED_AT, *rows.lift.at(self.items[0].x, self.items[0].id).shape)
+        self.noise.fill(drawn, KEY)
+        away = iter(FAR * drawn)
+        return rows.scores(lambda x: x + next(away))
+
     def _one_answer(self, answers: Sequence[Tensor]) -> bool:
         """Whether all inputs get one class, with noise and without: of two classes half of that is right by itself."""
         same = all(bool((one == answers[0][0, 0]).all()) for one in answers)
@@ -310,8 +333,13 @@ def _classes(scores: Tensor) -> Tensor:
 
 
 def _refuse_probability(scores: Tensor) -> None:
-    """Refuse a single output that is never below 0 nor above 1: read as a logit, all of it would be class 1."""
-    single = scores.dim() == 2 and scores.shape[1] == 2 and not bool(scores[:, 0].any())
+    """Refuse a single output that is never below 0 nor above 1, or always a whole number of at least 0: read as a
+    logit, all of it would be class 1, or all classes but the first would be one."""
+    single = scores.dim() == 2 and scores.shape[1] == 2 and not bool(scores[:, 0].any()) and bool(scores.any())
+    if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] == scores[:, 1].round())).all()):
+        rule = "a single output is a logit, above 0 for class 1; this looks like the number of a class"
+        received = f"whole numbers up to {float(scores[:, 1].max()):.4g}"
+        raise ClassifierError("classifier", rule, received, f"Return a score for each class, no argmax. {GO_ON}")
     if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] <= 1)).all()):
         rule = "a single output is a logit, above 0 for class 1; this looks like a probability"
         received = f"values from {float(scores[:, 1].min()):.4g} to {float(scores[:, 1].max()):.4g}"

@@ -101,6 +101,20 @@ def test_a_wide_terminal_has_one_line_per_run() -> None:
     assert len(lines) == 6, "title, heading, rule, two runs, caption"
 
 
+def test_norms_and_alphas_that_are_not_alike_are_told_beside_their_runs() -> None:
+    plain = replace(SOUND, path="plain", alpha=0.001)
+    mixed = shown(plain, replace(plain, path="other", norm="l1", proved="l1"), width=160)
+    assert ("plain in l2" in mixed, "other in l1" in mixed) == (True, True)
+    alone = shown(replace(plain, norm="l1", proved="l1"), width=160)
+    assert "at radius in l1" in alone
+    assert "plain in" not in alone
+    loose = shown(plain, replace(plain, path="loose", alpha=0.05), width=160)
+    assert "plain, alpha 0.001" in loose
+    assert "loose, alpha 0.05" in loose
+    assert "alpha" not in shown(plain, plain, width=160)
+    assert " in l" not in shown(plain, plain, width=160)
+
+
 def test_two_radii_are_no_curve() -> None:
     few = replace(SOUND, path="a", certified_accuracy={0.0: 0.9, 0.5: 0.8})
     assert "curve" not in shown(few)

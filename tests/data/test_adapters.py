@@ -241,6 +241,36 @@ def test_channels_last_in_memory_is_refused_before_a_run_folder_is_begun(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("read", [lambda data: list(data.stream()), lambda data: data.load()])
+def test_what_a_list_of_whole_numbers_means_is_the_same_in_every_row(read: Callable[[Data], Any]) -> None:
+    """JSON writes 1.0 as 1: a row of such would be divided by 255 in silence, and the others not."""
+    black_and_white, grey = [[0, 1], [1, 0]], [[0.5, 1], [1, 0]]
+    for rows in ([grey, black_and_white], [black_and_white, grey]):
+        with pytest.raises(DataError, match=r"input 1: lists must hold whole numbers in all.*none; got both"):
+            read(Data([{"x": row} for row in rows]))
+    with pytest.raises(DataError, match=r"input 1: must be uint8 .* got dtype int64.*x\.float\(\) of features"):
+        read(Data([{"x": [0.5, 1, 17]}, {"x": [3, 1, 17]}]))
+    assert len(read(Data([{"x": grey}, {"x": grey}]))) == len(read(Data([{"x": black_and_white}] * 2))) == 2
+
+
+@pytest.mark.parametrize("of", [lambda i, x: x, lambda i, x: (x, i % 2), lambda i, x: Input(i, x, i % 2, str(i))])
+def test_one_buffer_that_every_input_is_written_into_is_read_in_time(of: Callable[[int, torch.Tensor], Any]) -> None:
+    """Inputs are read ahead: without copies the first ones would all be certified as the last of them."""
+
+    class Light(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            light = x.mean((1, 2, 3))[:, None] - 0.5
+            return torch.cat([-light, light], 1)
+
+    def rows() -> Iterator[Any]:
+        room = torch.empty(3, 6, 6)
+        yield from (of(i, room.fill_(0.2 + 0.6 * (i % 2))) for i in range(20))
+
+    options: dict[str, Any] = {"noise": rf.Gaussian(0.1), "procedure": rf.Fixed(n0=10, n=20), "check": False}
+    found = {one.input_id: one.prediction for one in rf.certify(Light(), rows(), **options)}
+    assert found == {i: i % 2 for i in range(20)}
+
+
 def test_a_loader_of_ready_batches_is_taken_apart() -> None:
     ready = DataLoader([(X[:4], Y[:4]), (X[4:], Y[4:])], batch_size=None)  # type: ignore[arg-type]
     assert [one.label for one in Data(ready).stream()] == Y.tolist()

@@ -232,6 +232,22 @@ def test_saved_numbers_and_unknown_labels(tmp_path: Path) -> None:
     torch.testing.assert_close(load_dataset(str(folder))[1].x, torch.from_numpy(pixels[1] / 300).float())
 
 
+@pytest.mark.parametrize(("kind", "first"), [("uint8", 1 / 255), ("float32", 1.0), ("int64", None)])
+def test_saved_features_are_bytes_only_where_they_were_saved_as_such(
+    tmp_path: Path, kind: str, first: float | None
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"x": datasets.Sequence(datasets.Value(kind)), "label": datasets.Value("int64")})
+    rows = {"x": [[1, 0, 1], [0, 1, 1]], "label": [0, 1]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "saved")
+    if first is None:
+        with pytest.raises(DataError, match=r"must be uint8 .* got dtype int64"):
+            rf.load_dataset(f"hf-data:{tmp_path / 'saved'}")
+    else:
+        found = rf.load_dataset(f"hf-data:{tmp_path / 'saved'}")
+        torch.testing.assert_close(found[0].x, first * torch.tensor([1.0, 0, 1]))
+
+
 def test_the_digest_of_a_saved_set_knows_pictures_labels_and_form(tmp_path: Path) -> None:
     one, other = saved(tmp_path / "one"), saved(tmp_path / "other", label=[1, 1, 0, 1])
     digests = [load_dataset(str(one)), load_dataset(str(other)), load_dataset(str(one), size=4)]

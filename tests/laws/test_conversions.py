@@ -16,11 +16,12 @@ from ringfence.analysis.metrics import load_metrics
 from ringfence.cli import app
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import MECHANISMS
+from ringfence.report.answer import answer
 from ringfence.report.lane_figures import figure
 from ringfence.report.reading import load
 from ringfence.report.summary import lane_guarantee
 from ringfence.sampling import ForwardPlan
-from ringfence.stats.norms import NORMS, InNorm
+from ringfence.stats.norms import NORMS, InNorm, written
 from ringfence.store.logs import read_cohen
 from ringfence.types import FloatArray
 
@@ -56,6 +57,13 @@ def test_known_conversions_are_rounded_down() -> None:
         assert InNorm("linf").factor("l1", d) == pytest.approx(1 / d, rel=1e-14)
     assert [InNorm(norm).factor("l2", 784) for norm in ("l1", "l2")] == [1.0, 1.0]
     assert InNorm("l1").factor("l2") == 1.0  # needs no number of coordinates
+
+
+def test_radii_are_written_rounded_down() -> None:
+    told = {0.5: "0.5", 0.0: "0", 0.1: "0.1", 1 / 3: "0.333333", 2 / 3: "0.666666", 0.49999999: "0.499999", 12.0: "12"}
+    assert {radius: written(radius) for radius in told} == told
+    for radius in (10 ** np.random.default_rng(0).uniform(-9, 6, 2000)).tolist():
+        assert radius * (1 - 1.1e-5) <= float(written(radius)) <= radius
 
 
 def test_what_cannot_be_converted_is_refused() -> None:
@@ -111,6 +119,15 @@ def test_a_known_radius_is_one_in_every_norm(runs: Path) -> None:
     assert max(shown.certified_accuracy) == pytest.approx(0.2 * ROOT)
     with pytest.raises(ArgumentError, match="only tried to prove"):
         load_metrics(runs / "sequential", [0.1], shown=InNorm("linf"))
+
+
+def test_the_radius_of_a_headline_and_of_a_table_is_not_rounded_up(runs: Path) -> None:
+    asked = CliRunner().invoke(app, ["metrics", str(runs / "sequential"), "--norm", "linf"])
+    assert asked.exit_code == 0
+    (headings,) = (line for line in asked.output.splitlines() if "abst%" in line)
+    told = answer(load([runs / "sequential"], shown=InNorm("linf")).lanes).label.split()[-1]
+    assert told in headings.split()
+    assert float(told) <= 0.2 * ROOT < float(f"{0.2 * ROOT:.6g}")
 
 
 def test_radii_by_other_mechanisms_are_converted_too(runs: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,10 +74,23 @@ def test_an_image_is_certified_while_one_watches(browser: Any, urls: tuple[str, 
         page.click("#save")
     answer = Answer.model_validate(json.loads(Path(saved.value.path()).read_text()))
     assert answer.wrong() == []
-    assert f"{answer.radius:.3f}" == page.inner_text("#radius")
+    assert f"{math.floor(1000 * answer.radius) / 1000:.3f}" == page.inner_text("#radius")
     assert opened.complaints == []
     assert [asked for asked in opened.requests if not asked.startswith((urls[0], "blob:", "data:"))] == []
     page.context.close()
+
+
+def test_nothing_shown_is_more_than_was_proved(browser: Any, urls: tuple[str, str]) -> None:
+    opened = Opened(browser, urls[0])
+    shown = opened.page.evaluate("""() => {
+        const told = { radius: 0.3496, p_a: 0.99996, draws: 100, prediction: null };
+        show({ ...told, prediction: 7 }, [told]);
+        return [at("radius").textContent, at("evidence").textContent, at("most").textContent];
+    }""")
+    assert shown == ["0.349", "100 noisy copies; p ≥ 0.9999 that one gets this class", "0.34"]
+    cases = [(0.35, 3, "0.350"), (0.1, 3, "0.100"), (0, 3, "0.000"), (1.9999, 3, "1.999"), (0.0004, 3, "0.000")]
+    assert [opened.page.evaluate(f"down({value}, {places})") for value, places, _ in cases] == [one[2] for one in cases]
+    opened.page.context.close()
 
 
 def test_alpha_budget_and_model_are_what_is_asked(browser: Any, urls: tuple[str, str], picture: Path) -> None:

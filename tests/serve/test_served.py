@@ -53,7 +53,7 @@ def test_answers_are_those_of_a_run_with_the_noise_key_as_id(served: Served, dig
     """What is served is what ``certify`` computes: the operator can derive any answer again."""
     asked = [served.ask(x, SHORT) for x in digits[:6]]
     records = [one.answer.result(60) for one in asked]
-    inputs = [Input(served.noise_key(x, 0.001), x, None, "") for x in digits[:6]]
+    inputs = [Input(served.noise_key(x), x, None, "") for x in digits[:6]]
     again = rf.certify(
         "default",
         inputs,
@@ -68,8 +68,13 @@ def test_answers_are_those_of_a_run_with_the_noise_key_as_id(served: Served, dig
         assert (record.prediction, record.radius, record.p_a) == (other.prediction, other.radius, other.p_a)
 
 
+def between(one: Tensor, other: Tensor) -> Tensor:
+    """An input not all of whose draws agree: if they did, other draws would look the same."""
+    return (one + other) / 2
+
+
 def test_repeating_or_asking_otherwise_shows_the_same_draws(served: Served, digits: list[Tensor]) -> None:
-    hard = digits[1]  # not all of its draws agree, or other draws would look the same
+    hard = between(*digits[:2])
     first, again = (served.ask(hard, SHORT).answer.result(60) for _ in range(2))
     assert votes(first) == votes(again)
     longer = served.ask(hard, Question(0.001, None, 60.0)).answer.result(60)
@@ -81,7 +86,7 @@ def test_repeating_or_asking_otherwise_shows_the_same_draws(served: Served, digi
     assert len(shorter.stages) < len(longer.stages)
 
 
-def test_a_pixel_alpha_secret_or_config_draws_again(served: Served, digits: list[Tensor], serve: Serve) -> None:
+def test_a_pixel_secret_or_config_draws_again(served: Served, digits: list[Tensor], serve: Serve) -> None:
     changed = digits[0].clone()
     changed[0, 3, 3] += 1 / 255
     quiet = rf.Certification("default", noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000))
@@ -89,21 +94,29 @@ def test_a_pixel_alpha_secret_or_config_draws_again(served: Served, digits: list
     elsewhere = Served.__new__(Served)
     vars(elsewhere).update({**vars(served), "_secret": b"another secret, as long"})
     keys = {
-        served.noise_key(digits[0], 0.001),
-        served.noise_key(changed, 0.001),
-        served.noise_key(digits[0], 0.002),
-        other.noise_key(digits[0], 0.001),
-        elsewhere.noise_key(digits[0], 0.001),
+        served.noise_key(digits[0]),
+        served.noise_key(changed),
+        other.noise_key(digits[0]),
+        elsewhere.noise_key(digits[0]),
     }
-    assert len(keys) == 5
+    assert len(keys) == 4
     assert all(-(2**63) <= key < 2**63 for key in keys)
+
+
+def test_another_alpha_shows_the_same_draws(served: Served, digits: list[Tensor]) -> None:
+    """Else whoever asks at a thousand alphas just below 0.001 has a thousand chances of a lucky, signed radius."""
+    hard, alphas = between(*digits[:2]), (0.00099, 0.001, 0.05)
+    found = [served.ask(hard, Question(one, None, None), background=True).answer.result(120) for one in alphas]
+    assert max(votes(found[0])[-1]) < sum(votes(found[0])[-1])
+    assert votes(found[0]) == votes(found[1]) == votes(found[2])
+    assert found[0].p_a < found[1].p_a < found[2].p_a
 
 
 def test_other_bytes_of_the_same_input_draw_the_same(served: Served, serve: Serve, digits: list[Tensor]) -> None:
     signed = torch.where(digits[0] == 0, -digits[0], digits[0])
     assert torch.equal(signed, digits[0])
     assert signed.numpy().tobytes() != digits[0].numpy().tobytes()
-    assert served.noise_key(signed, 0.001) == served.noise_key(digits[0], 0.001)
+    assert served.noise_key(signed) == served.noise_key(digits[0])
     exact = serve(rf.Certification("default", noise=rf.Gaussian(0.5, form="exact"), procedure=rf.Fixed(n=100)))
     beside = torch.nextafter(digits[0], torch.tensor(0.5))
     beside = torch.where(digits[0] == 0, digits[0], beside)
@@ -537,12 +550,12 @@ def test_what_is_drawn_is_what_the_config_says(serve: Serve, served: Served, dig
     exact = serve(rf.Certification("default", noise=noise, procedure=rf.Fixed(n=1000)))
     assert (exact.config.noise.form, exact.certification.noise.law.lattice) == ("exact", 255)
     record = exact.ask(digits[0], SHORT).answer.result(60)
-    inputs = [Input(exact.noise_key(digits[0], 0.001), digits[0], None, "")]
+    inputs = [Input(exact.noise_key(digits[0]), digits[0], None, "")]
     test = replace(exact.test(SHORT), seconds=None)
     how = rf.Execution(device="cpu", plan=ForwardPlan(100))
     (again,) = rf.certify("default", inputs, noise=noise, procedure=test, execution=how)
     assert votes(record) == votes(again)
     below = digits[0].clone()
     below[0, 20:] = 0  # another picture, with the same first rows
-    assert exact.noise_key(below, 0.001) != exact.noise_key(digits[0], 0.001)
-    assert exact.noise_key(digits[0] * (1 - 2**-20), 0.001) == exact.noise_key(digits[0], 0.001)
+    assert exact.noise_key(below) != exact.noise_key(digits[0])
+    assert exact.noise_key(digits[0] * (1 - 2**-20)) == exact.noise_key(digits[0])

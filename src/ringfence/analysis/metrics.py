@@ -25,6 +25,8 @@ from ringfence.types import ABSTAIN
 Format = Literal["auto", "run", "cohen"]
 
 MOST_RADII = 17
+USUAL = "l2"
+"""The norm that a table need not name."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class RunMetrics:
     consensus: what a K-consensus saved; time_rf: a reference run's time per input over this one's; stages: where a
     staged or sequential run stopped, and what that saved against a fixed n. sound: whether all of it is proved.
     norm: of all radii here; proved: the norm they were proved in, from which they were converted if it is another.
+    alpha: how often a claim about an input may be false, None where nobody says.
     data: digest of the data set, None where it is not known.
     """
 
@@ -57,9 +60,10 @@ class RunMetrics:
     consensus: ConsensusStats | None = None
     time_rf: float | None = None
     stages: StageSummary | None = None
-    norm: str = "l2"
-    proved: str = "l2"
+    norm: str = USUAL
+    proved: str = USUAL
     data: str | None = None
+    alpha: float | None = None
 
     @property
     def name(self) -> str:
@@ -80,7 +84,7 @@ class RunMetrics:
             **(self.consensus.to_dict() if self.consensus else {}),
             **({} if self.time_rf is None else {"time_rf": self.time_rf}),
             **({} if self.stages is None else {"stages": self.stages.to_dict()}),
-            **({} if self.norm == self.proved else {"norm": self.norm, "proved_norm": self.proved}),
+            **({} if self.norm == self.proved == USUAL else {"norm": self.norm, "proved_norm": self.proved}),
         }
 
     def against(self, reference: RunMetrics) -> RunMetrics:
@@ -120,6 +124,7 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
         norm, proved, data = source.norm, source.config.norm, source.config.data.digest
         found = [replace(one, consensus=_consensus(one, source), norm=norm, proved=proved, data=data) for one in found]
         test = procedure_of(source.config)
+        found = [replace(one, alpha=None if test is None else test.alpha) for one in found]
         if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
             found = [replace(one, acr=None, median_radius=None) for one in found]
     return found

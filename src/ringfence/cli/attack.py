@@ -81,9 +81,11 @@ def _tree(run: Path, members: str, vote: str) -> str:
 
 
 def _print(found: AttackResult) -> None:
+    from ringfence.stats.norms import written
+
     say(f"Accuracy (%) under {found.attack} within {found.norm} radius r, {found.run}")
     columns = zip(found.radii, found.certified, found.empirical, strict=True)
-    rows = [(f"{radius:g}", percent(certified), percent(empirical)) for radius, certified, empirical in columns]
+    rows = [(written(radius), percent(certified), percent(empirical)) for radius, certified, empirical in columns]
     results.print(table(("r", "certified", "empirical"), rows))
     say(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius")
 

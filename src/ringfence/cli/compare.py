@@ -91,6 +91,7 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: In
     """The best certified accuracy per radius, and whose it is."""
     from ringfence.analysis.compare import envelope
     from ringfence.analysis.metrics import load_metrics
+    from ringfence.stats.norms import written
 
     asked = written_numbers(radii, "--radii")
     runs = [one for path in paths for one in load_metrics(path, asked, shown=shown)]
@@ -102,7 +103,7 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: In
         print_json(document)
         return
     promises = {True: "", False: " (no proven guarantee)"}
-    rows = [(f"{p.radius:g}", percent(p.certified_accuracy, "%"), p.run + promises[p.sound]) for p in points]
+    rows = [(written(p.radius), percent(p.certified_accuracy, "%"), p.run + promises[p.sound]) for p in points]
     converted = "" if shown is None else f" in {shown.norm}"
     title = f"Best certified accuracy, chosen per radius{converted}"
     results.print(table(("radius", "certified", "run"), rows, ("run",), title))

@@ -78,6 +78,7 @@ def gate_command(
         from ringfence.cli.verify import seal_of
         from ringfence.errors import StoreError
         from ringfence.gate import Demand, gate
+        from ringfence.stats.norms import written
         from ringfence.store import RunFolder
 
         demands, folder = [Demand.of(one) for one in certified], RunFolder.open(run)
@@ -92,7 +93,7 @@ def gate_command(
             for one in verdicts:
                 word, sign = ("passed", ">=") if one.passed else ("failed", "<")
                 lower = math.floor(1e4 * one.lower) / 1e4
-                bound = f"lower bound {lower:.4f} {sign} {one.accuracy:g} at {one.norm} radius {one.radius:g}"
+                bound = f"lower bound {lower:.4f} {sign} {one.accuracy:g} at {one.norm} radius {written(one.radius)}"
                 counted = f"{one.certified} of {one.inputs} inputs certified"
                 say(f"{word}: {bound} ({counted}; confidence {one.confidence:g})")
         for doubt in dict.fromkeys(doubt for one in verdicts for doubt in one.doubts):

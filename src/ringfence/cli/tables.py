@@ -90,9 +90,11 @@ def metrics_table(runs: Sequence[RunMetrics], width: int = 80, curve: bool = Fal
 
 def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bool, below: bool) -> tuple[Table, int]:
     """The table, and the columns of a terminal that it needs at least."""
+    from ringfence.stats.norms import written
+
     saved = {heading: of for heading, of in SAVED.items() if any(of(run) is not None for run in runs)}
     columns: dict[str, Callable[[RunMetrics], str]] = {
-        **{f"{radius:g}": _certified_at(radius) for radius in radii},
+        **{written(radius): _certified_at(radius) for radius in radii},
         "curve": lambda run: sparkline([run.certified_accuracy.get(radius) for radius in radii]),
         "ACR": lambda run: number(run.acr),
         "abst%": lambda run: percent(run.abstention),
@@ -104,8 +106,9 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
         del columns["curve"]
     paths = {run.path for run in runs}
     lanes = len(paths) == 1 and any(run.lane for run in runs)
-    norms = sorted({f" in {run.norm} (proved in {run.proved})" for run in runs if run.norm != run.proved})
-    title = "Certified accuracy (%) at radius" + " or".join(norms) + (f", {one_line(paths.pop())}" if lanes else "")
+    norms, alphas = {_norm_of(run) for run in runs}, {run.alpha for run in runs}
+    alike = "".join(norms) if len(norms) == 1 else ""  # of several each is told beside its run
+    title = "Certified accuracy (%) at radius" + alike + (f", {one_line(paths.pop())}" if lanes else "")
     unsound = not all(run.sound for run in runs)
     label = " *" if below else f"\n{UNSOUND}"
     least = len(UNSOUND) if unsound and not below else 12
@@ -116,6 +119,8 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
     rows: list[list[str | Text]] = []
     for run in runs:
         name = one_line(run.lane or "" if lanes else run.name)
+        name += (_norm_of(run) or f" in {run.norm}") if len(norms) > 1 else ""
+        name += f", alpha {'not known' if run.alpha is None else f'{run.alpha:g}'}" if len(alphas) > 1 else ""
         rows.append(
             [Text.assemble(name, ("" if run.sound else label, "yellow")), *(of(run) for of in columns.values())]
         )
@@ -126,6 +131,12 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
         made.columns[1 + list(columns).index("curve")].style = "cyan"
     widths = (max(len(heading), *(len(of(run)) for run in runs)) for heading, of in columns.items())
     return made, least + sum(1 + width for width in widths)
+
+
+def _norm_of(run: RunMetrics) -> str:
+    """The norm of its radii, and where they come from another the one that was proved; nothing for l2."""
+    proved = "" if run.norm == run.proved else f" (proved in {run.proved})"
+    return "" if run.norm == run.proved == "l2" else f" in {run.norm}{proved}"
 
 
 def _certified_at(radius: float) -> Callable[[RunMetrics], str]:
@@ -189,9 +200,11 @@ def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:
 
 def print_points(points: Sequence[ThetaMetrics]) -> None:
     """One line per theta, at most MOST_THETAS of them, evenly spaced."""
+    from ringfence.stats.norms import written
+
     step = -(-(len(points) - 1) // (MOST_THETAS - 1)) if len(points) > MOST_THETAS else 1
     shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
-    radii = [f"{radius:g}" for radius in points[0].certified_accuracy]
+    radii = [written(radius) for radius in points[0].certified_accuracy]
     for title in (CERTIFIED, "Certified selection rate (%) at radius"):
         rows: list[tuple[str, ...]] = []
         for point in shown:

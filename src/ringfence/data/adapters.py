@@ -44,9 +44,17 @@ def inputs_of(source: Any, range: str | None = None) -> Iterator[Input]:
     """Whatever was given, one input at a time; those that bring no id are numbered 0, 1, 2, ... range: what numbers are
     said to range over, which is refused of bytes."""
     number, batched = 0, isinstance(source, DataLoader) and source.batch_sampler is not None
+    listed: set[bool] = set()
     for item in _items(source):
         for row in _rows(item, batched):
-            yield _input(number, row, range)
+            found = _input(number, row, range)
+            if isinstance(_parts(row)[0], list):
+                listed.add(found.eight_bit)
+            if len(listed) > 1:  # what JSON writes as 1 is 1.0 in one row, and was a 255th in another
+                rule = "lists must hold whole numbers in all inputs, which are bytes, or in none"
+                remedy = "Convert all of them: np.array(x, np.float32), or np.uint8 of pixels from 0 to 255."
+                raise DataError(f"input {found.id}", rule, "both", remedy)
+            yield found
             number += 1
 
 
@@ -185,7 +193,10 @@ def _is_input(x: Any) -> bool:
 
 
 def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
-    """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages."""
+    """(*shape) as floats; bytes are divided by 255, pictures decoded. where: its name in messages.
+
+    A copy: its owner may write the next input over it, and a few are always read ahead.
+    """
     if isinstance(x, Mapping) and isinstance(x.get("bytes"), bytes):  # Hugging Face's picture that nobody decoded
         x = open_image(BytesIO(x["bytes"]), where, turned=True)
     if isinstance(x, ENCODED):
@@ -202,7 +213,7 @@ def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
         rule = "must be uint8 (0 to 255) or floating (0 to 1)"
         raise DataError(where, rule, f"dtype {x.dtype}", "Convert it: x.byte() of pixels, x.float() of features.")
     if values.dtype != torch.uint8:
-        return values
+        return values.detach().clone() if values is x else values
     refuse_range(where, range)
     return values.float() / 255
 
@@ -212,7 +223,9 @@ def _array(where: str, values: list[Any]) -> np.ndarray[Any, Any]:
         found = np.array(values)
     except ValueError as error:
         raise DataError(where, "must be an array", error, "Give rows of equal length.") from error
-    whole = found.dtype.kind == "i" and found.size and found.min() >= 0 and found.max() <= 255
+    # Of pictures, which are nested; features are counts and ages, too, and nobody divides those by 255.
+    pixels = found.ndim > 1 and found.dtype.kind == "i"
+    whole = pixels and found.size and found.min() >= 0 and found.max() <= 255
     return found.astype(np.uint8) if whole else found
 
 

@@ -156,9 +156,8 @@ class Data:
             raise DataError("data", rule, "a DataLoader that shuffles", remedy)
         # What has no length may have no end either. Of the others the digest is that of all, whatever is chosen.
         last = None if self.most is None or _sized(self.source) else self.skip * self.most
-        # Copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
-        read = islice(inputs_of(self.source, self.range), last)
-        items = [replace(one, x=one.x.detach().clone()) for one in read]
+        # They are copies: whoever changes his tensors meanwhile must not change what the digest was taken of.
+        items = list(islice(inputs_of(self.source, self.range), last))
         shape = tuple(items[0].x.shape) if items else ()
         return Dataset(
             name=self.name,

@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
@@ -40,6 +41,7 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
     features = info.get("features") or {}
     inputs, labels = _column(folder, table, PICTURES), _label_column(table, features)
     column, encoded = table[inputs], pa.types.is_struct(table.schema.field(inputs).type)
+    in_bytes = _of_numbers(table.schema.field(inputs).type) == pa.uint8()
     numbers: list[int | None] = [None] * len(table) if labels is None else _labels(folder, table[labels].to_pylist())
 
     def read(position: int) -> Tensor:
@@ -48,7 +50,7 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
         return (
             pixels_of(_picture(where, value), where, wanted or "RGB", framing)
             if encoded
-            else pixels(where, value).float()
+            else pixels(where, np.array(value, np.uint8) if in_bytes else value).float()
         )
 
     wanted = mode
@@ -121,6 +123,11 @@ def _column(folder: Path, table: pa.Table, names: tuple[str, ...]) -> str:
         rule = f"must have a column of inputs, called {', '.join(names[:4])}, ..."
         raise DataError(str(folder), rule, f"the columns {', '.join(table.column_names)}", "Rename it and save again.")
     return found
+
+
+def _of_numbers(type: pa.DataType) -> pa.DataType:
+    """What lists in lists hold at last."""
+    return _of_numbers(type.value_type) if hasattr(type, "value_type") else type
 
 
 def _label_column(table: pa.Table, features: dict[str, Any]) -> str | None:

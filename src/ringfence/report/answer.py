@@ -11,6 +11,7 @@ import numpy as np
 from ringfence.report.figure import Figure
 from ringfence.report.lanes import Lane
 from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
+from ringfence.stats.norms import written
 
 OUTSIDE = 0.025
 """Probability left out on each side of an interval of 95%."""
@@ -66,7 +67,7 @@ def _judged(lane: Lane) -> Answer:
     of = f"{number} of {count:,} test inputs (95% interval {100 * low:.1f}% to {100 * high:.1f}%)"
     if not lane.claims_radius:
         return Answer(number, "answered rightly", f"{of} get the right class; no radius is claimed.")
-    within = f"{lane.source.norm} radius {radius:.6g}"
+    within = f"{lane.source.norm} radius {written(radius)}"
     if not lane.metrics.sound:
         told = "get the right class with a stated"
         return Answer(number, f"at {within}, not proven", f"{of} {told} {within}; nothing of this is proven.")

@@ -13,6 +13,7 @@ from ringfence.errors import ArgumentError
 from ringfence.report.answer import interval
 from ringfence.report.figure import MOST_POINTS, Figure, Row, drawn, rounded_down, steps
 from ringfence.report.lanes import Lane
+from ringfence.stats.norms import written
 from ringfence.types import ABSTAIN
 
 _STEPS = (0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)
@@ -75,7 +76,7 @@ def _outcomes(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
     beyond = 0
     for radius in reversed([one for one in _tried(lane) if one > 0] if lane.claims_radius else []):
         reached = sum(one >= radius for one in right)
-        add(f"right, radius {radius:g}", reached - beyond, -radius)
+        add(f"right, radius {written(radius)}", reached - beyond, -radius)
         beyond = reached
     add("right, no radius" if rows else "right", len(right) - beyond, 0)
     add("abstained", withheld, 1)
@@ -152,7 +153,7 @@ def _simplex(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
 
 def _frontier(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
     found = lane.metrics
-    reached = {f"at {radius:g}": share for radius, share in found.certified_accuracy.items()}
+    reached = {f"at {written(radius)}": share for radius, share in found.certified_accuracy.items()}
     facts = {"accuracy": found.accuracy, "acr": found.acr, "abstention": found.abstention}
     return [{"run": lane.run, "theta": lane.theta, **facts, **reached}]
 

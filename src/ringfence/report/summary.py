@@ -9,6 +9,7 @@ from typing import Any
 from ringfence.analysis.metrics import RunMetrics, guarantee
 from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
+from ringfence.stats.norms import written
 from ringfence.store import RunConfig, RunFolder
 
 PAPER_BADGE = "paper mode: no proven guarantee"
@@ -131,7 +132,7 @@ def _columns(material: Material) -> list[Column]:
         (NATURAL, "natural accuracy: right under PREDICT", "%", lambda lane: _natural(material, lane)),
         (f"{_AT}0", "certified accuracy at radius 0, abstained is wrong", "%", lambda lane: lane.metrics.accuracy),
         *(
-            (f"{_AT}{r:g}", f"certified accuracy at radius {r:g}", "%", _of_radii(partial(_reached, radius=r)))
+            (_AT + written(r), f"certified accuracy at {written(r)}", "%", _of_radii(partial(_reached, radius=r)))
             for r in radii
         ),
         ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),

@@ -65,7 +65,7 @@ class RemoteModel(Model):
         """How it is by now."""
         self._load, self.broken = load, broken
 
-    def _identify(self, x: Tensor, alpha: float) -> int:
+    def _identify(self, x: Tensor) -> int:
         """A number; which draws it gets is decided where the secret is."""
         if self.terms.lattice is not None:
             onto_lattice("input", x, self.terms.lattice)

@@ -73,7 +73,7 @@ class Model(ABC):
         """What it has to do now, or had when that was last heard of."""
 
     @abstractmethod
-    def _identify(self, x: Tensor, alpha: float) -> int:
+    def _identify(self, x: Tensor) -> int:
         """The id of a request; refuses inputs off the lattice of exact noise."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Model(ABC):
         if tuple(x.shape) != self.shape:
             raise ArgumentError("input", f"must have the shape {self.shape}", tuple(x.shape), "Resize it.")
         asked = Asked(
-            self._identify(x, question.alpha),
+            self._identify(x),
             x,
             None,
             "request",

@@ -130,7 +130,7 @@ class Waiting:
 class Served(Model):
     """One model under service: requests wait in one line, and every device works on what is next.
 
-    Draws depend on the secret, the config, the input and alpha, on nothing else: asking again, for another radius or
+    Draws depend on the secret, the config and the input, on nothing else: asking again, for another radius or alpha or
     with another budget, shows more or fewer of the same draws, about which the anytime bound holds all at once.
     """
 
@@ -171,20 +171,22 @@ class Served(Model):
 
     # Asking
 
-    def noise_key(self, x: Tensor, alpha: float) -> int:
-        """HMAC-SHA256(secret, config, input, alpha and looks): which draws this input gets, a signed 64-bit number.
+    def noise_key(self, x: Tensor) -> int:
+        """HMAC-SHA256(secret, config, input and looks): which draws this input gets, a signed 64-bit number.
 
-        Neither the radius asked for nor the budget takes part: both only say when to stop. On the lattice of exact
+        Neither the radius asked for nor the budget takes part: both only say when to stop. Nor does alpha: from the
+        same draws the bound at a smaller one is the lower, so that all answers at alphas up to a hold together with
+        probability 1 - a, and nobody asks at thousands of them until a lucky one comes. On the lattice of exact
         noise it is that of the lattice point, which several floats stand for; inputs off the lattice are refused.
         """
         usual, lattice = self._usual, self.terms.lattice
         x = x if lattice is None else onto_lattice("input", x, lattice)
         looks = {"n0": usual.n0, "n": usual.n, "look": usual.look, "ratio": usual.ratio}
-        about = json.dumps([self.config_hash, input_hash(x), {"alpha": alpha, **looks}], sort_keys=True)
+        about = json.dumps([self.config_hash, input_hash(x), looks], sort_keys=True)
         return int.from_bytes(hmac.digest(self._secret, about.encode(), "sha256")[:8], "little", signed=True)
 
-    def _identify(self, x: Tensor, alpha: float) -> int:
-        return self.noise_key(x, alpha)
+    def _identify(self, x: Tensor) -> int:
+        return self.noise_key(x)
 
     def _enqueue(self, asked: Asked) -> None:
         self._waiting.put(asked)

@@ -159,16 +159,22 @@ async function* events(reply) {
 
 const named = (number) => model().class_names?.[number] ?? `class ${number}`;
 
+/** A number as text, rounded down: what is shown was proved. */
+function down(value, places) {
+  const nearest = value.toFixed(places);
+  return Number(nearest) > value ? (Number(nearest) - 10 ** -places).toFixed(places) : nearest;
+}
+
 function show(told, course) {
-  at("radius").textContent = told.radius.toFixed(3);
+  at("radius").textContent = down(told.radius, 3);
   at("norm").textContent = `proved radius (${model().norm}; pixels from 0 to 1)`;
-  const share = told.prediction === null ? "" : `; p ≥ ${told.p_a.toFixed(4)} that one gets this class`;
+  const share = told.prediction === null ? "" : `; p ≥ ${down(told.p_a, 4)} that one gets this class`;
   at("evidence").textContent = `${told.draws.toLocaleString("en")} noisy copies${share}`;
   const most = Math.max(...course.map((one) => one.radius), 0.1), least = course[0].draws;
   const span = Math.max(Math.log(told.draws / least), 1e-9);
   const x = (one) => 36 + 360 * Math.log(one.draws / least) / span, y = (one) => 140 - 128 * one.radius / most;
   at("line").setAttribute("points", course.map((one) => `${x(one).toFixed(1)},${y(one).toFixed(1)}`).join(" "));
-  at("most").textContent = most.toFixed(2);
+  at("most").textContent = down(most, 2);
   at("least").textContent = least.toLocaleString("en");
   at("draws").textContent = `${told.draws.toLocaleString("en")} draws`;
   if (told.prediction !== null) tell(`${named(told.prediction)}, by now`);
