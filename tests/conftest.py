@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,18 @@ with suppress(ImportError):  # which a machine that only has a GPU may do withou
         "any pace", settings(deadline=None)
     )  # a busy machine takes longer than 0.2 s for anything
     settings.load_profile("any pace")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Libraries and tests stay to the end: garbage is neither looked for while they come, nor among them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -85,7 +85,7 @@ def _eta(run: Run) -> float:
 
 def _frontier(run: Run, published_rows: Sequence[Any]) -> list[str]:
     there = {one["theta"]: one for one in published_rows}
-    points = {one.theta: one for one in AcesRun.read(run.folder).answers()}
+    points = {one.theta: one for one in AcesRun.read(run.folder, THETAS).answers()}
     rows: list[Row] = []
     for theta in THETAS:
         ours = measure(points[theta], RADII)
@@ -102,7 +102,7 @@ def grid(runs: Sequence[Run], numbers: Any) -> list[str]:
     """Tables 15 and 16: networks certified at noise that they were not trained with."""
     rows: list[Row] = []
     for run in runs:
-        answers = next(one for one in AcesRun.read(run.folder).answers() if one.theta == 1)
+        (answers,) = AcesRun.read(run.folder, (1.0,)).answers()
         ours = measure(answers, GRID_RADII)
         natural = "-" if ours.natural_accuracy is None else f"{100 * ours.natural_accuracy:.1f}"
         average = [natural, f"{ours.acr:.3f}", spanned(earned(answers))]

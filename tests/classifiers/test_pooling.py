@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,15 +59,11 @@ def changed(x: Tensor, found: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if the CPU were a GPU; what is compiled goes with its test, tensors and all."""
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the CPU were a GPU."""
     monkeypatch.setattr(exchanging, "_placed", lambda x: True)
     monkeypatch.setattr(exchanging, "_has_kernels", lambda device: True)
     monkeypatch.setattr(exchanging, "_room", lambda device: 227 * 1024)
-    yield
-    torch._dynamo.reset()
-    for _ in range(3):  # whatever dies may have held others
-        gc.collect()
 
 
 LEFT_OUT = {

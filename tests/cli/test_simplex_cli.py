@@ -30,10 +30,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_map_writes_a_picture_and_prints_who_wins(tmp_path: Path) -> None:
-    result = simplex("map", "--left", "one-sided", "--right", "renyi", "--out", tmp_path / "deep" / "map.png")
-    assert "one-sided larger on 10.8%" in result.stdout
-    assert "median 0.687, 0.012 to 1.253" in result.stdout
+@pytest.mark.parametrize(
+    ("step", "larger", "ratio"),
+    [
+        (["--step", 0.02], "12.3%", "median 0.723, 0.055 to 1.253"),
+        pytest.param([], "10.8%", "median 0.687, 0.012 to 1.253", marks=pytest.mark.slow),  # as docs/simplex.md shows
+    ],
+    ids=["coarse", "usual"],
+)
+def test_map_writes_a_picture_and_prints_who_wins(tmp_path: Path, step: list[object], larger: str, ratio: str) -> None:
+    words = ("--left", "one-sided", "--right", "renyi", *step)
+    result = simplex("map", *words, "--out", tmp_path / "deep" / "map.png")
+    assert f"one-sided larger on {larger}" in result.stdout
+    assert ratio in result.stdout
     assert (tmp_path / "deep" / "map.png").read_bytes().startswith(b"\x89PNG")
 
 

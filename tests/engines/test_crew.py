@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ def certified(engine: Any, certification: rf.Certification | None = None, **more
     return list((certification or value()).stream(execution))
 
 
+@cache
 def alone(certification: rf.Certification | None = None) -> dict[tuple[int, str], Any]:
+    """What one process finds; of the usual value once for all tests."""
     return told(certified("local", certification))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,18 @@ def test_a_first_input_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None
     assert len(run.done_ids()) == COUNT - 1
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Procedure], rf.RunFolder]:
+    """The whole run of a procedure, made once."""
+    return cache(lambda procedure: into(tmp_path_factory.mktemp("whole") / "run", procedure))
+
+
 @pytest.mark.parametrize("after", [0, 1, 5, 11])
 @pytest.mark.parametrize("procedure", [rf.Fixed(n=500), rf.Sequential(0.2, n=3000)], ids=lambda one: one.name)
-def test_an_interrupted_run_continues_to_the_same_records(tmp_path: Path, procedure: Procedure, after: int) -> None:
-    whole = into(tmp_path / "whole", procedure)
+def test_an_interrupted_run_continues_to_the_same_records(
+    tmp_path: Path, uninterrupted: Callable[[Procedure], rf.RunFolder], procedure: Procedure, after: int
+) -> None:
+    whole = uninterrupted(procedure)
     assert len(facts(whole)) == COUNT
     with pytest.raises(Stop):
         into(tmp_path / "broken", procedure, data=stopping(after + 1))  # one is read to see that it fits

@@ -199,6 +199,11 @@ def test_a_run_taken_apart_composes_to_itself(tmp_path: Path, digits: Any) -> No
     medians = whole.medians()
     assert set(medians.tolist()) <= set(GRID)
     assert len(medians) == len(digits)
+    some = AcesRun.read(folder, GRID[1:3]).answers()
+    assert [one.theta for one in some] == list(GRID[1:3])
+    for one, same in zip(some, whole.answers()[1:3], strict=True):
+        assert one.prediction.tolist() == same.prediction.tolist()
+        assert one.radius.tolist() == same.radius.tolist()
 
 
 def decide(procedure: AcesCertify | AcesPredict, core: int, *tallies: tuple[list[int], list[int]]) -> tuple[int, float]:

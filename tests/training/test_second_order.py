@@ -27,7 +27,7 @@ def test_a_convolution_may_be_differentiated_twice_in_everything(how: dict[str, 
         return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
     groups = 2 if "groups" in how else 1
-    given = [drawn(2, 4, 7, 6), drawn(6, 4 // groups, 3, 3), *([drawn(6)] if bias else [])]
+    given = [drawn(2, 4, 4, 3), drawn(4, 4 // groups, 3, 3), *([drawn(4)] if bias else [])]
 
     def convolved(x: Tensor, weight: Tensor, offset: Tensor | None = None) -> Tensor:
         with SecondOrder(everywhere=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, cast
@@ -36,17 +36,19 @@ class AcesRun:
     lanes: Mapping[float, Sequence[Record]]
 
     @classmethod
-    def read(cls, run: RunFolder) -> AcesRun:
-        """Read all records of a run of an ``aces(...)`` tree."""
+    def read(cls, run: RunFolder, thetas: Collection[float] | None = None) -> AcesRun:
+        """Read all records of a run of an ``aces(...)`` tree, or those of some of its thetas."""
         if not is_aces(run):
             remedy = "Certify the tree aces(certify=A, core=B)."
             raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure.name}", remedy)
-        lanes = run.read_lanes()
-        thetas = {name: run.config.classifier.lane(name).theta for name in lanes}
-        if unknown := [name for name, theta in thetas.items() if theta is None]:
+        told = run.config.classifier
+        chosen = None if thetas is None else [name for name in told.names if told.lane(name).theta in thetas]
+        lanes = run.read_lanes(chosen)
+        known = {name: told.lane(name).theta for name in lanes}
+        if unknown := [name for name, theta in known.items() if theta is None]:
             rule, remedy = "has a theta for every lane of its records", "Make the run again."
             raise StoreError(str(run.path), rule, f"none for {unknown[0]!r}", remedy)
-        return cls(run, dict(sorted((float(thetas[name] or 0.0), rows) for name, rows in lanes.items())))
+        return cls(run, dict(sorted((float(known[name] or 0.0), rows) for name, rows in lanes.items())))
 
     @property
     def first(self) -> Sequence[Record]:
