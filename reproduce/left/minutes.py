@@ -74,6 +74,9 @@ SOURCES: dict[tuple[str, str], tuple[Source, ...]] = {
         Source("resnet110, gaussian, m = 1: ours, alone", labels=50_000 * 1000),
     ),
     ("yang2022-diversity/cifar10-drt.yaml", "gaussian-two-{sigma}"): (Source(SMALL, members=3, copies=True),),
+    ("yang2022-diversity/cifar10-drt.yaml", "try-{sigma}-{rho1}-{rho2}-lr{rate}"): (
+        Source(DRT.row, members=3, epochs=10),
+    ),
     ("yang2022-diversity/cifar10-drt.yaml", "drt-full-{sigma}-{rho1}-{rho2}"): (DRT,),
 }
 """Sweep file and entry -> its trainings, each kind once; their mean is the entry's minutes. Half the batch: twice the

@@ -14,6 +14,7 @@ from paper_runs import Run, Runs
 from paper_sweeps import all_not_run
 from paper_tables import RADII, ROOT, Row, headed, paper, percents, printed, published, section, table
 from paper_trainings import Training, how_trained
+from steepness import steepness
 from torch import nn
 from wide_lenet import wide_lenet
 
@@ -316,7 +317,8 @@ def page(digits: Runs, images: Runs, numbers: Any) -> str:
     tuning, digits = digits.of(split="train"), Runs(tuple(digits.of(split="test")))
     lines, known = list(lines_of(digits)), numbers["certified_accuracy"]
     usual = [one for one in lines if not is_ablation(one.training, one.sigma, known)]
-    text = [*(mnist(usual, numbers) if usual else []), *chosen_rates(tuning), *ablations(lines, digits, known)]
+    text = [*(mnist(usual, numbers) if usual else []), *chosen_rates(tuning), *steepness()]
+    text += ablations(lines, digits, known)
     text += [*jeong(digits, numbers["jeong"]), *cifar(images, numbers)]
     shown = [*digits, *threes(images)]
     text += [*all_not_run(HERE, Runs((*digits, *images))), *intervals(shown)]

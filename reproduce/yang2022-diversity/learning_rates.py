@@ -11,13 +11,14 @@ from paper_tables import Row, section, table
 from paper_trainings import ZOO, Training, read_training
 
 ABOUT = (
-    "The paper tunes the learning rate of the fine-tuning and does not print it. Each of these trainings held training",
-    "images out; the rate with the largest average radius on some of these (mean softmax) is to be that of all DRT",
-    "with the wide LeNet. Loss: cross-entropy and both terms of DRT, of which that of margins is negative, over the",
-    "first and the last epoch. Member: accuracy on training images under the noise of the training, over the same",
-    "epochs; then that of the mean softmax on those held out, at the end. Members begin as networks trained with this",
-    "noise: where they end far below, the steps were too large, and they lost what they had learned. A dash: not",
-    "certified.",
+    "The paper tunes the learning rate of the fine-tuning and does not print it. Each of these trainings held",
+    "training images out, which the members it began with had seen; the way and the rate with the largest average",
+    "radius on some of these (mean softmax) are to be those of all DRT with the wide LeNet, for small and for large",
+    "rho1 apart. Way: how pairs are added up, below. Loss: cross-entropy and both terms of DRT, of which that of",
+    "margins is negative, over the first and the last epoch. Member: accuracy on training images under the noise of",
+    "the training, over the same epochs; then that of the mean softmax on those held out, at the end. Members begin",
+    "as networks trained with this noise: where they end far below, the steps were too large, and they lost what",
+    "they had learned. A dash: not certified.",
 )
 NONE = "No rate was certified yet, so none is chosen."
 
@@ -28,7 +29,7 @@ def chosen_rates(runs: Sequence[Run], zoo: Path = ZOO) -> list[str]:
     found = [read_training(zoo, f"mnist/{log.parent.name}") for log in sorted(zoo.glob("mnist/*/joint.csv"))]
     found.sort(key=lambda one: -float(one.plan["schedule"]["lr"]))
     rows = [_row(one, zoo / one.name / "joint.csv", certified.get(one.name)) for one in found]
-    head = ["rate", "sigma, rho1, rho2", "epochs", "loss, first", "last"]
+    head = ["rate", "sigma, rho1, rho2", "way", "epochs", "loss, first", "last"]
     head += ["member %, first", "last", "held out", "%", "ACR of these"]
     about = ABOUT if any(one.name in certified for one in found) else (*ABOUT, NONE)
     return section("MNIST: the learning rate of DRT", about, *([table(head, rows)] if rows else []))
@@ -41,6 +42,7 @@ def _row(training: Training, log: Path, run: Run | None) -> Row:
     return [
         f"{plan['schedule']['lr']:g}",
         f"{plan['sigma']:g}, {objective['rho1']:g}, {objective['rho2']:g}",
+        str(objective.get("reduction", "paper_sum")) + ", squared" * bool(objective.get("squared")),
         str(plan["epochs"]),
         f"{float(first['loss']):.1f}",
         f"{float(last['loss']):.1f}",

@@ -18,6 +18,7 @@ from safetensors import safe_open
 
 from ringfence.models import load_model
 from ringfence.training import TrainingJob
+from ringfence.training.objectives import Drt, SmoothAdv
 from ringfence.training.options import RECIPES, described_job, training_command
 
 Call = Callable[..., Result]
@@ -249,6 +250,9 @@ def test_recipes_hold_the_papers_numbers() -> None:
     assert gaussian.options["arch"] == "lenet-wide"
     assert [drt.options[name] for name in ("objective", "base", "members")] == ["drt", "gaussian", 3]
     assert drt.needs_init
+    attacked = described_job({"data": "d", "recipe": "yang2022-mnist-drt-smoothadv-1.0", "init": "i"}, {})
+    assert attacked.attack_warmup == 0  # its members withstand the whole attack already
+    assert attacked.objective == Drt(SmoothAdv(), 0.2, 5.0, "mean", squared=True, regularise_at="attacked")
     consistency = RECIPES["horvath2022-cifar10-consistency-0.25"]
     assert (consistency.settings["weight"], consistency.options["batch"]) == (20, 128)
     macer = RECIPES["zhai2020-cifar10-macer-0.5"]

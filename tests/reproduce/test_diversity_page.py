@@ -12,6 +12,7 @@ from diversity_page import cifar, jeong, page
 from learning_rates import NONE, chosen_rates
 from paper_runs import Runs
 from paper_tables import published
+from steepness import steepness
 
 from ringfence.classifiers.lanes import vote_lanes
 from ringfence.engines.into_folder import summarise
@@ -54,7 +55,7 @@ def put(fake_run: Callable[..., RunFolder], tmp_path: Path) -> Put:
     return write
 
 
-def drt(rho1: float, rho2: float, **more: str) -> dict[str, Any]:
+def drt(rho1: float, rho2: float, **more: str | bool) -> dict[str, Any]:
     return {"name": "drt", "base": {"name": "gaussian"}, "rho1": rho1, "rho2": rho2, **more}
 
 
@@ -109,7 +110,8 @@ def test_ablations_stand_apart_from_the_papers_settings(put: Put, tmp_path: Path
 
 def test_rates_are_told_with_what_they_reached_on_images_held_out(put: Put, tmp_path: Path) -> None:
     for rate, loss in ((0.01, 3.0), (0.0001, -22.0)):
-        put(f"mnist/{rate}", "lenet-wide", drt(10.0, 2.5), [(1, 1000, 10_000)] if loss < 0 else [])
+        way = {} if rate == 0.01 else {"reduction": "mean", "squared": True}
+        put(f"mnist/{rate}", "lenet-wide", drt(10.0, 2.5, **way), [(1, 1000, 10_000)] if loss < 0 else [])
         config = tmp_path / "zoo" / "mnist" / str(rate) / "config.json"
         settings = json.loads(config.read_text())
         plan = {**settings["plan"], "sigma": 0.5, "schedule": {"lr": rate}}
@@ -120,10 +122,19 @@ def test_rates_are_told_with_what_they_reached_on_images_held_out(put: Put, tmp_
         )
     runs = Runs.under(tmp_path / "runs", tmp_path / "zoo")
     *text, high, low, _ = chosen_rates(runs.all, tmp_path / "zoo")
-    assert high == "| 0.01 | 0.5, 10, 2.5 | 7 | -14.0 | 3.0 | 90.0 | 50.0 | 5,000 | 73.5 | - |"
+    assert high == "| 0.01 | 0.5, 10, 2.5 | paper_sum | 7 | -14.0 | 3.0 | 90.0 | 50.0 | 5,000 | 73.5 | - |"
     acr = runs.all[0].lanes([0.0])["main"].acr
-    row = "| 0.0001 | 0.5, 10, 2.5 | 7 | -14.0 | -22.0 | 90.0 | 50.0 | 5,000 | 73.5 |"
+    row = "| 0.0001 | 0.5, 10, 2.5 | mean, squared | 7 | -14.0 | -22.0 | 90.0 | 50.0 | 5,000 | 73.5 |"
     assert low == f"{row} {acr:.3f} (1000 inputs, n = 10,000) |"
     assert NONE not in text
     assert NONE in chosen_rates([], tmp_path / "zoo")
     assert chosen_rates([], tmp_path / "nowhere") == []
+
+
+def test_terms_of_drt_are_told_as_they_were_measured(tmp_path: Path) -> None:
+    term = {"size": -1.234, "length": 5.678, "cosine": 0.091}
+    found = {"training": "some", "way": "mean", "terms": dict.fromkeys(("cross_entropy", "diversity", "margin"), term)}
+    file = tmp_path / "gradients.json"
+    file.write_text(json.dumps({"images": 128, "batches": 4, "found": [found]}))
+    assert "| some | mean |" + 3 * " -1.23 | 5.68 | 0.09 |" in steepness(file)
+    assert steepness(tmp_path / "nowhere") == []

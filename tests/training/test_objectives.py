@@ -371,7 +371,7 @@ def test_drt_of_saturated_members_has_finite_gradients() -> None:
     assert all(torch.isfinite(one).all() for one in gradients)
 
 
-def test_drt_mean_averages_over_valid_pairs_and_own_right_rows() -> None:
+def test_drt_mean_averages_over_valid_pairs_and_over_all_that_members_have_right() -> None:
     members = [good(0), net(1), net(2)]
     found = measured(Drt(rho1=1.0, rho2=1.0, reduction="mean", squared=True), members)
     lengths: list[float] = []
@@ -393,8 +393,9 @@ def test_drt_mean_averages_over_valid_pairs_and_own_right_rows() -> None:
                     lengths.append(number(((gradients[i] + gradients[j]) ** 2).sum()))
     assert lengths
     assert math.isclose(number(found.terms["diversity"]), sum(lengths) / len(lengths), rel_tol=1e-4)
-    expected = sum(sum(one) / len(one) for one in margins if one)
-    assert math.isclose(number(found.terms["margin"]), expected, rel_tol=1e-4)
+    every = [value for one in margins for value in one]
+    assert len({len(one) for one in margins}) > 1  # else a mean of the members' means would be the same
+    assert math.isclose(number(found.terms["margin"]), sum(every) / len(every), rel_tol=1e-4)
 
 
 def test_drt_over_smoothadv_attacks_each_member_and_regularises_at_the_plain_noise() -> None:
@@ -404,6 +405,32 @@ def test_drt_over_smoothadv_attacks_each_member_and_regularises_at_the_plain_noi
     for term in ("diversity", "margin"):
         assert math.isclose(number(found.terms[term]), number(plain.terms[term]), rel_tol=1e-6)
     assert found.terms["cross_entropy"] > plain.terms["cross_entropy"]
+
+
+def test_drt_over_smoothadv_can_regularise_each_member_at_its_own_attack() -> None:
+    members, base = [good(0), good(1)], SmoothAdv(eps=0.3, steps=2)
+    found = measured(Drt(base, rho1=0.7, rho2=1.3, regularise_at="attacked"), members)
+    (x, y), noise = batch(), TrainingNoise(SIGMA)
+    slopes, gaps, valid = [], [], []
+    for member in members:
+        attacked = base.attacked(member, Batch(x, y), draws(2), noise.attack)
+        rows = (attacked + draws(2)).flatten(0, 1).detach().requires_grad_()
+        shares, label = torch.softmax(member(rows), -1), y.repeat(2)
+        others = shares.scatter(1, label[:, None], -1.0)
+        gap = shares.gather(1, label[:, None])[:, 0] - others.max(1).values
+        slopes.append(torch.autograd.grad(gap.sum(), rows)[0])
+        gaps.append(gap)
+        valid.append(gap > 0)
+    both = valid[0] & valid[1]
+    assert 0 < both.sum() < len(both)
+    length = (slopes[0] + slopes[1]).flatten(1).norm(dim=1)[both].sum() * 2 / len(both)
+    assert math.isclose(number(found.terms["diversity"]), 0.7 * number(length), rel_tol=1e-4)
+    margin = (gaps[0] + gaps[1])[both].sum() * 2 / len(both)
+    assert math.isclose(number(found.terms["margin"]), -1.3 * number(margin), rel_tol=1e-4)
+    noisy = measured(Drt(base, rho1=0.7, rho2=1.3), members)
+    assert math.isclose(number(found.terms["cross_entropy"]), number(noisy.terms["cross_entropy"]), rel_tol=1e-6)
+    with pytest.raises(ArgumentError, match="regularise_at: needs a base that attacks its inputs"):
+        Drt(regularise_at="attacked")
 
 
 @pytest.mark.parametrize("form", ["pairwise", "summed"])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ringfence.errors import ArgumentError
 from ringfence.settings import setting
 from ringfence.training.data import Batch, TrainingNoise, rows
 from ringfence.training.objectives.adversarial import SmoothAdv
@@ -144,11 +145,12 @@ class Drt(Objective):
 
     g_i = grad_x (f_i^{y0} - f_i^{yi2}), c_i = f_i^{yi2} - f_i^{y0}, f_i the softmax of member i and yi2 its
     runner-up; ordered pairs of which both members are right on that noisy input (``paper_sum``: summed over
-    pairs, averaged over all rows). ``mean`` averages gradients over the valid pairs and margins over each
-    member's own right rows; ``squared`` uses squared norms: rho compares only within one setting.
+    pairs, averaged over all rows). ``mean``, of a public derivative of the authors' code: rho1 times the mean over
+    valid pairs, rho2 times the mean of c over every row that a member has right; it has ``squared`` norms, too. rho
+    compares only within one setting.
     form ``summed`` (eq. 54-55): ||sum_i g_i|| and sum_i c_i on rows where all members are right.
     base: L_std is the cross-entropy at x + e (gaussian), or at x'_i + e with each member's own attack
-    (smoothadv); the regularisers are taken at x + e either way.
+    (smoothadv); regularise_at: g, c and what is right are those at x + e (the paper), or at x'_i + e (the derivative).
     one_by_one (appendix E, for many members): members are trained one after the other, and pairs are those of the new
     member with the ``earlier`` ones, which stay as they are; the first is trained by its base alone.
     """
@@ -161,9 +163,16 @@ class Drt(Objective):
     reduction: Literal["paper_sum", "mean"] = setting("paper_sum", "How pairs are added up.")
     form: Literal["pairwise", "summed"] = setting("pairwise", "Pairs of members, or all of them at once.")
     squared: bool = setting(False, "Squared norms of gradients.")
+    regularise_at: Literal["noisy", "attacked"] = setting("noisy", "Which inputs of smoothadv have its terms, too.")
     one_by_one: bool = setting(False, "Members one after the other, each beside the earlier ones.")
     earlier: tuple[nn.Module, ...] = field(default=(), repr=False)
     name: ClassVar[str] = "drt"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.regularise_at == "attacked" and not isinstance(self.base, SmoothAdv):
+            rule = "needs a base that attacks its inputs"
+            raise ArgumentError("regularise_at", rule, f"attacked over {self.base.name}", "Use the base smoothadv.")
 
     @property
     def copies(self) -> int:  # type: ignore[override]
@@ -184,16 +193,19 @@ class Drt(Objective):
         draws = noise.draw(batch, self.copies, generator)
         labels, noisy = batch.labels(self.copies), batch.under(draws)
         standard, gradients, margins, right = [], [], [], []
-        for member in self.earlier:
-            margin, gradient, good = _fixed_margin(logits_of(member), noisy, labels)
+        for member in map(logits_of, self.earlier):
+            where = self._attacked(member, batch, draws, noise, noisy) if self.regularise_at == "attacked" else noisy
+            margin, gradient, good = _fixed_margin(member, where, labels)
             margins.append(margin)
             gradients.append(gradient)
             right.append(good)
         with Branches(noisy) as branches:
             for member in members:
                 with branches.next():
-                    scores, margin, gradient = self._differentiated(member, noisy, labels)
-                    standard.append(self._standard(member, scores, batch, draws, noise))
+                    attacked = self._attacked(member, batch, draws, noise, noisy)
+                    where = attacked if self.regularise_at == "attacked" else noisy
+                    scores, margin, gradient = self._differentiated(member, where, labels)
+                    standard.append(cross_entropy(scores if where is attacked else member(attacked), labels))
                     right.append(scores.detach().argmax(1) == labels)
                 branches.leave(margin, gradient, standard[-1], right[-1])
                 margins.append(margin)
@@ -212,10 +224,11 @@ class Drt(Objective):
         scores = member(noisy)
         return Differentiated(scores, margin_over_runner_up(scores, labels), noisy)
 
-    def _standard(self, member: nn.Module, scores: Tensor, batch: Batch, draws: Tensor, noise: TrainingNoise) -> Tensor:
+    def _attacked(self, member: nn.Module, batch: Batch, draws: Tensor, noise: TrainingNoise, noisy: Tensor) -> Tensor:
+        """Where the base's loss is taken: at the noisy inputs, or at those of the member's own attack."""
         if isinstance(self.base, SmoothAdv):
-            scores = member(rows(self.base.attacked(member, batch, draws, noise.attack), draws))
-        return cross_entropy(scores, batch.labels(self.copies))
+            return rows(self.base.attacked(member, batch, draws, noise.attack), draws)
+        return noisy
 
     def _pairs(self, count: int) -> list[tuple[int, int]]:
         """Pairs of so many members in which at least one is trained."""
@@ -237,8 +250,8 @@ class Drt(Objective):
     def _margin(self, margins: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
         """The confidence-margin loss, without rho2."""
         if self.reduction == "mean":
-            trained = list(zip(margins, right, strict=True))[len(self.earlier) :]
-            return torch.stack([masked_mean(-margin, good) for margin, good in trained]).sum()
+            trained = slice(len(self.earlier), None)
+            return masked_mean(-torch.stack(list(margins[trained])), torch.stack(list(right[trained])))
         if self.form == "summed":
             return self._reduce([-torch.stack(list(margins)).sum(0)], [torch.stack(list(right)).all(0)])
         pairs = self._pairs(len(margins))
