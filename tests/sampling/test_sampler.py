@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,29 @@ def test_out_of_memory_halves_the_batch_and_loses_nothing() -> None:
     assert module.refused == 2
     for number, slot in enumerate(slots):
         assert found[slot][0][0].tolist() == by_hand(module.inner, X[number], number, 1, 0, 730).tolist()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_noise_that_finds_no_memory_halves_the_batch_too(
+    failing: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first batch, or of one that is drawn ahead while another waits for the network."""
+    module, prepare, calls = Buckets(), Supply.prepare, count(1)
+
+    def prepared(self: Supply, *given: Any) -> Any:
+        if next(calls) == failing:
+            raise torch.OutOfMemoryError("no room for noise")
+        return prepare(self, *given)
+
+    monkeypatch.setattr(Supply, "ahead", property(lambda self: ahead))
+    monkeypatch.setattr(Supply, "prepare", prepared)
+    with engine(module, 100) as running:
+        slot = running.admit(3, X[0])
+        running.submit(slot, 0, 0, 450)
+        (counts,) = collect(running)[slot]
+        assert (running.drawn, running.plan.batch) == (450, 50)
+    assert counts[0].tolist() == by_hand(module, X[0], 3, 0, 0, 450).tolist()
 
 
 def test_memory_that_is_short_from_the_start() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import APART
+from ringfence.classifiers.base import APART, Scored
 from ringfence.errors import ClassifierError
 from ringfence.noise import Noise
 from ringfence.sampling.check import Checked, checked_forward
@@ -167,12 +167,22 @@ class Sampler:
     # One batch ------------------------------------------------------------------------------------------
 
     def _next_batch(self, ask: bool) -> list[Segment]:
-        prepared, self._ahead = self._ahead or self._prepare(ask), None
-        if not self._waits:
-            self._look_ahead()
-        segments = self._run_batch(prepared)
-        self._look_ahead()  # where a K-consensus was not asked, or asks no others
-        return segments
+        """Draw a batch, or take the one that was drawn ahead, ask the network, and count; no memory: half as many."""
+        taken: list[Segment] = []
+        try:
+            prepared, self._ahead = self._ahead or self._prepare(ask), None
+            taken = prepared.segments
+            if not self._waits:
+                self._look_ahead()
+            answer = self._forward(prepared.wait())
+            self._look_ahead()  # where a K-consensus was not asked, or asks no others
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            self._back_off(taken)
+            return []
+        self._count(answer, prepared)  # which ends the run if it fails: who knows what was counted by then
+        return taken
 
     def _look_ahead(self) -> None:
         """Start drawing the batch after this one. Only full ones ahead of time: padding is work thrown away."""
@@ -180,14 +190,7 @@ class Sampler:
             if self._supply.ahead and self._ahead is None and self._packer.pending >= self.plan.batch:
                 self._ahead = self._prepare()
 
-    def _run_batch(self, prepared: Prepared) -> list[Segment]:
-        try:
-            answer = self._forward(prepared.wait())
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            self._back_off(prepared.segments)
-            return []
+    def _count(self, answer: Scored, prepared: Prepared) -> None:
         self.batches += 1
         self._remembered.note(answer.scores, prepared.drawn, prepared.filling, self.batches)
         self._counts.add(answer, prepared.rows)
@@ -196,7 +199,6 @@ class Sampler:
         if finished:
             self._counts.send(finished, [int(self._asked[slot]) for slot in finished])
         self.drawn += prepared.drawn
-        return prepared.segments
 
     def _prepare(self, now: bool = False) -> Prepared:
         filling = self._remembered.next(self.plan.batch, now)
