@@ -17,7 +17,7 @@ from ringfence.errors import ClassifierError
 from ringfence.noise import Noise
 from ringfence.sampling.check import Checked, checked_forward
 from ringfence.sampling.device_counts import IN_FLIGHT, DeviceCounts, Finished
-from ringfence.sampling.draws import CHUNK, Packer, Request, Segment
+from ringfence.sampling.draws import CHUNK, Packer, Segment
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
@@ -120,7 +120,7 @@ class Sampler:
 
     def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
         """Ask for draws [start, start+draws) of a stage of the input in this slot."""
-        self._packer.add(Request(slot, int(self._ids[slot]), stage, start, draws))
+        self._packer.add(Segment(slot, int(self._ids[slot]), stage, start, draws))
         self._asked[slot] = draws
 
     def release(self, slot: int) -> None:
