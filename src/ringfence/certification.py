@@ -154,7 +154,7 @@ class Certification:
         """The procedure of one lane: with split_alpha each has its share of alpha, so that one may be chosen later."""
         if not self.split_alpha:
             return self.procedure
-        return replace(self.procedure, alpha=self.procedure.alpha / len(self.lanes))  # type: ignore[type-var]
+        return replace(self.procedure, alpha=self.procedure.alpha / len(self.lanes))
 
     @property
     def sound(self) -> bool:
@@ -317,7 +317,7 @@ class Certification:
             root,
             Data(stored.source if data is None else data, **chosen),
             noise=noise_of(config.noise.model_dump()),
-            procedure=replace(test, alpha=alpha),  # type: ignore[type-var]
+            procedure=replace(test, alpha=alpha),
             mechanism=mechanisms_in(config),
             precision=config.precision,
             split_alpha=config.split_alpha,

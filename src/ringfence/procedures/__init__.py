@@ -77,7 +77,7 @@ def procedure(name: str | None, settings: Mapping[str, Any], unless_known: Seque
     Settings that are None keep their defaults, unknown ones are refused together, but for those in unless_known.
     """
     kind = _kind(name or usual_name(settings))
-    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    known = [one.name for one in fields(kind)]
     asked = {key: value for key, value in settings.items() if key in known or key not in unless_known}
     return kind(**_fitting(kind, asked))
 
@@ -85,7 +85,7 @@ def procedure(name: str | None, settings: Mapping[str, Any], unless_known: Seque
 def _fitting(kind: type[Procedure], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are given, None being none; all that this procedure does not know or lacks in one error."""
     given = {key: value for key, value in settings.items() if value is not None}
-    own = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
+    own = {one.name: one for one in fields(kind)}
     unknown = [key for key in given if key not in own]
     missing = [name for name, one in own.items() if one.default is MISSING and name not in given]
     if unknown:

@@ -36,7 +36,7 @@ def default_objective() -> Objective:
 
 def bases_of(kind: type[Objective]) -> dict[str, type[Objective]]:
     """What an objective may be built upon, by name; the first is the default. Empty: it stands alone."""
-    found = [one.metadata["bases"] for one in fields(kind) if "bases" in one.metadata]  # type: ignore[arg-type]
+    found = [one.metadata["bases"] for one in fields(kind) if "bases" in one.metadata]
     return {base.name: base for bases in found for base in bases}
 
 
