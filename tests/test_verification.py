@@ -25,7 +25,8 @@ from ringfence.procedures import Procedure
 from ringfence.record import StageTally
 from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
-from ringfence.store.config import LiftConfig, Migrated, given_in
+from ringfence.store.claims import given_in
+from ringfence.store.config import LiftConfig, Migrated
 
 FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
 PROCEDURES: list[Procedure] = [

@@ -38,7 +38,7 @@ from ringfence.record import Lane, Record
 from ringfence.sampling import Precision, count_classes, pick_device
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.config import mechanisms_in, procedure_in
+from ringfence.store.claims import mechanisms_in, procedure_in
 from ringfence.unit_check import check_units, peeked
 from ringfence.work import Execution, Origin, Work, engine_named
 

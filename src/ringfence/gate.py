@@ -14,7 +14,7 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.stats.binomial import clopper_pearson_lower
 from ringfence.store import RunFolder, StoreWarning
-from ringfence.store.config import one_lane, procedure_in
+from ringfence.store.claims import one_lane, procedure_in
 from ringfence.types import ABSTAIN, IntArray
 from ringfence.verification import verify
 

@@ -33,7 +33,7 @@ from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
-from ringfence.store.config import one_lane
+from ringfence.store.claims import one_lane
 from ringfence.work import Execution
 
 INSIDE = 1 - 1e-4
