@@ -28,12 +28,12 @@ from ringfence.cli import app
 from ringfence.cli.serve import name_and_path
 from ringfence.errors import StoreError
 from ringfence.serve.app import create_app
+from ringfence.serve.asked import Asked
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import Served, read_secret
-from ringfence.serve.sharing import Asked
 
 Serve = Callable[..., Served]
 

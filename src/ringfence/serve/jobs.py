@@ -27,13 +27,13 @@ from torch import Tensor
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
+from ringfence.serve.asked import Asked, Bounds
 from ringfence.serve.channel import gathered
 from ringfence.serve.job_base import JobBase, Row
 from ringfence.serve.limits import Busy, Damaged, Gone, Limits, Question
 from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import BACKGROUND
-from ringfence.serve.sharing import Asked, Bounds
 
 RETRY = 1.0
 """Seconds until what the disk did not take is tried again."""

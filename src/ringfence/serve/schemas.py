@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ringfence.contradictions import contradicted
 from ringfence.record import Record, StageTally
+from ringfence.serve.asked import Asked
 from ringfence.serve.claim import Claim, Wire
 from ringfence.serve.limits import Question
 from ringfence.serve.model import Model
 from ringfence.serve.served import input_hash
-from ringfence.serve.sharing import Asked
 from ringfence.store.config import NoiseConfig, ProcedureConfig
 from ringfence.types import ABSTAIN
 
