@@ -17,6 +17,7 @@ from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, s
 from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
+from ringfence.settings import LARGEST
 
 IN_MEMORY = "in-memory:"
 """How a config names data that no text reads."""
@@ -60,7 +61,7 @@ class Data:
     def check(self) -> None:
         """Refuse what no source could be asked for."""
         for name, value in (("skip", self.skip), ("limit", self.limit), ("stop", self.stop), ("size", self.size)):
-            if value is not None and (type(value) is not int or not 1 <= value < 2**63):
+            if value is not None and (type(value) is not int or not 1 <= value < LARGEST):
                 raise ArgumentError(name, "must be at least 1", value, "Leave it out to take everything.")
         if self.split not in SPLITS:
             raise ArgumentError(

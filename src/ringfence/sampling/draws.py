@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.errors import ArgumentError
+from ringfence.settings import LARGEST
 from ringfence.types import IntArray
 
 Keys = NDArray[np.uint64]
@@ -26,7 +27,7 @@ CHUNK = 100
 
 def check_seed(seed: int) -> None:
     """A run's seed is one signed 64-bit number, as it is stored."""
-    if not -(2**63) <= seed < 2**63:
+    if not -LARGEST <= seed < LARGEST:
         raise ArgumentError("seed", "must fit into 64 bits", seed, "Any number up to 9223372036854775807 will do.")
 
 
