@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from ringfence.cli.console import remark, results
 from ringfence.errors import one_line
+from ringfence.rounding import written_down
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -146,15 +146,10 @@ def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         told = {**row, "label": "-" if row["label"] is None else str(row["label"]), "draws": f"{row['draws']:,}"}
         told["prediction"] = "abstained" if row["prediction"] == ABSTAIN else str(row["prediction"])
-        told |= {name: _floored(row[name]) for name in ("radius", "p_a")}
+        told |= {name: written_down(row[name], 3) for name in ("radius", "p_a")}
         style = "yellow" if row["correct"] is False else ""
         cells.append([Text(one_line(told[name]), style) for name in ("name", *headings)])
     return table(("input", *headings), cells, words=("input",), title="Answers")
-
-
-def _floored(value: float) -> str:
-    """Three digits, rounded down: what is shown was proved."""
-    return f"{math.floor(1000 * value) / 1000:.3f}" if math.isfinite(value) else f"{value}"
 
 
 def stages_table(runs: Sequence[RunMetrics]) -> Table:
