@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from typing import Any
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, did_you_mean
 from ringfence.procedures.aces import AcesCertify, AcesPredict, AcesProcedure
 from ringfence.procedures.aces_sequential import AcesSequential
 from ringfence.procedures.anytime import Anytime
@@ -128,7 +127,6 @@ def declared(name: str) -> tuple[Setting, ...]:
 def _kind(name: str) -> type[Procedure]:
     kind = PROCEDURES.get(name.replace("_", "-"))
     if kind is None:
-        near = get_close_matches(name, PROCEDURES, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "Name one of them."
+        remedy = did_you_mean(name, PROCEDURES, "Name one of them.")
         raise ArgumentError("procedure", f"must be one of {', '.join(PROCEDURES)}", name, remedy)
     return kind
