@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import chain, islice
-from typing import Any, Literal, final
+from typing import Any, final
 
 import torch
 from torch.utils.data import DataLoader
@@ -44,7 +44,7 @@ class Data:
     """
 
     source: Any = "default"
-    split: Literal["test", "train", "val"] | str = "test"
+    split: str = "test"
     skip: int = 1
     limit: int | None = None
     stop: int | None = None
@@ -108,10 +108,15 @@ class Data:
         if self.kept is not None:
             return self.kept
         if isinstance(self.source, str):
-            split: Any = self.split
-            how: dict[str, Any] = {"size": self.size, "range": self.range, "channels": self.channels}
             return load_dataset(
-                self.source, skip=self.skip, limit=self.most, split=split, num_classes=num_classes, **how
+                self.source,
+                skip=self.skip,
+                limit=self.most,
+                split=self.split,
+                size=self.size,
+                num_classes=num_classes,
+                range=self.range,
+                channels=self.channels,
             )
         whole = self.source if isinstance(self.source, Dataset) else self._kept()
         chosen = whole.every(self.skip, self.most).within(self.range, self.channels)
