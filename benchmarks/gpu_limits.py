@@ -30,10 +30,11 @@ from common import finish, options_parser
 from gpu_commands import STARTED, laid_out, starts, sweeps
 from gpu_defaults import NETWORKS
 from gpu_lenets import small_networks
-from gpu_limits_report import report
+from gpu_limits_report import BATCH, FUSED_ROWS, report
 from gpu_rates import certified, network, seconds_of
 from gpu_training_steps import Size, kernels
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import ringfence as rf
 from ringfence.classifiers import joining
@@ -50,7 +51,7 @@ FORMS = {
 """By name: plans have the first, with layers exchanged, of long runs the second, where torch tries kernels, which may
 hold what follows a product, and cuDNN its algorithms; tried: cuDNN alone does; images: where pixels are read alone,
 too, images come one by one."""
-BATCH, INPUTS, BATCHES = 664, 8, 300
+INPUTS, BATCHES = 8, 300
 ROOMS = {228: 100, 164: 71, 100: 43}
 """KB of shared memory of a multiprocessor (H100, A100, and most others), and which per cent of ours that is."""
 STARTS = dict(zip(("start-fused", "start-compiled", "start-resnet50"), STARTED, strict=True))
@@ -93,10 +94,17 @@ def one_network(name: str, key: str, options: argparse.Namespace) -> dict[str, A
         seconds = seconds_of(lambda: run(x), 12, options.device)
         profile = kernels(Size("", device, batch, 0, 1), lambda: run(x), 25)
         draws = certified(model, plan, shape, classes, INPUTS, BATCHES, options.device)
-        found = {"rate": batch / seconds, "profile": profile, "certified": draws}
+        found = {"rate": batch / seconds, "gflops": gflops(model, shape), "profile": profile, "certified": draws}
     finally:
         torch.backends.cudnn.benchmark, joining.by_cudnn = False, BY_CUDNN
     return {**found, "keeps_nan": joining.joins_on(device)}
+
+
+def gflops(model: nn.Module, shape: tuple[int, ...]) -> float:
+    """Of a forward of one input: products and sums of all matrices, counted without computing any."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        copy.deepcopy(model).to("meta")(torch.empty(1, *shape, device="meta"))
+    return counter.get_total_flops() / 1e9
 
 
 def image_by_image(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, *how: Any) -> Tensor:
@@ -109,7 +117,7 @@ def image_by_image(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | N
 def rooms() -> list[dict[str, Any]]:
     """The fused kernel where a multiprocessor has less shared memory, in turns: rates, bits, distance from float32."""
     device, found, first = torch.device("cuda"), [], dict[int, torch.Tensor]()
-    x = torch.rand(8192, 3, 32, 32, device=device)
+    x = torch.rand(FUSED_ROWS, 3, 32, 32, device=device)
     for depth in (20, 110):
         plain = network(depth).eval()
         exact, fused = copy.deepcopy(plain).to(device)(x[:512]).detach(), FusedResNet(plain).to(device)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toys import BucketLanes, Buckets, LittleMemory, SomeInvalid, draws_of, votes_of
+from toys import BucketLanes, Buckets, Double, LittleMemory, SomeInvalid, draws_of, votes_of
 
 import ringfence as rf
 from ringfence.classifiers import Aces, EntropySelector
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, ClassifierError, DataError
-from ringfence.lift import Lift, Paper
+from ringfence.lift import Paper
 from ringfence.mechanisms import mechanisms_named, neyman_pearson, one_sided, renyi
 from ringfence.procedures import AcesCertify, Procedure
 from ringfence.sampling import ForwardPlan
@@ -236,16 +236,6 @@ def test_a_time_budget_stops_at_a_look_with_a_valid_answer() -> None:
 
 
 def test_a_lift_divides_the_radii() -> None:
-    class Double(Lift):
-        name = "double"
-
-        @property
-        def norm_bound(self) -> float:
-            return 2.0
-
-        def __call__(self, x: Tensor) -> Tensor:
-            return 2 * x
-
     wide = run(Buckets((0.0, 1.0, 2.0)), X, rf.Fixed(n=500), lift=Double())
     plain = run(Buckets((0.0, 1.0, 2.0)), 2 * X, rf.Fixed(n=500))
     for record, other in zip(wide, plain, strict=True):

@@ -55,12 +55,6 @@ def test_the_paper_form_keeps_the_map_and_drops_the_factor() -> None:
     assert paper.settings()["norm_left_out"] == sound.norm_bound
 
 
-def test_strict_refuses_the_paper_form() -> None:
-    with pytest.raises(ArgumentError, match="strict: refuses the paper form"):
-        noise_place("patch", CROPS, SHAPE, "paper", strict=True)
-    assert noise_place("patch", CROPS, SHAPE, strict=True).lift.sound
-
-
 def test_random_patches_are_drawn_once_per_input() -> None:
     crops = Crops(size=8, resize=20, count=3, sampling="random", seed=5)
     lift = noise_place("patch", crops, SHAPE).lift

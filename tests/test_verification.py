@@ -12,7 +12,7 @@ import pytest
 import torch
 from configs import altered, small_config
 from torch import nn
-from toys import Buckets
+from toys import Buckets, Double
 from typer.testing import CliRunner
 
 import ringfence as rf
@@ -25,7 +25,8 @@ from ringfence.procedures import Procedure
 from ringfence.record import StageTally
 from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
-from ringfence.store.config import LiftConfig, Migrated, given_in
+from ringfence.store.claims import given_in
+from ringfence.store.config import LiftConfig, Migrated
 
 FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
 PROCEDURES: list[Procedure] = [
@@ -207,16 +208,6 @@ def forge(run: rf.RunFolder, config: RunConfig, path: Path, rule: Mechanism, sou
     found.write_inputs(run.inputs())
     found.write_summary(run.summary() or {})
     return found
-
-
-class Double(Lift):
-    """2 x, of norm 2."""
-
-    name = "double"
-    norm_bound = 2.0
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from ringfence.mechanisms import mechanisms_named
 from ringfence.procedures import claims
 from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
-from ringfence.store.config import ProcedureConfig, given_in, procedure_in
+from ringfence.store.claims import given_in, procedure_in
+from ringfence.store.config import ProcedureConfig
 
 SOFT_BOUNDS = (("betting", "sound"), ("bernstein", "sound"), ("hoeffding", "sound"), ("hoeffding", "paper"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -11,16 +10,13 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch import nn
 
-from ringfence.classifiers import facts
-from ringfence.data import ChannelsWarning, Dataset, Input
+from ringfence.data import Dataset, Input
 from ringfence.data.choice import Data
-from ringfence.data.dataset import refuse_channels_last
-from ringfence.driver import norm_bound
-from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
+from ringfence.errors import Collected, ModelError
 from ringfence.lift import Identity, Lift
-from ringfence.loaded import Loaded
+from ringfence.loaded import Loaded, loaded
 from ringfence.mechanisms import Mechanism, check_together, mechanisms_named
-from ringfence.models import LoadedModel, lanes_of, load_model, root_is_sound
+from ringfence.models import lanes_of, root_is_sound
 from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
 from ringfence.named_parts import (
@@ -35,10 +31,10 @@ from ringfence.named_parts import (
 from ringfence.noise import Noise
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Given, Procedure
 from ringfence.record import Lane, Record
-from ringfence.sampling import Precision, count_classes, pick_device
+from ringfence.sampling import Precision, pick_device
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.config import mechanisms_in, procedure_in
+from ringfence.store.claims import mechanisms_in, procedure_in
 from ringfence.unit_check import check_units, peeked
 from ringfence.work import Execution, Origin, Work, engine_named
 
@@ -46,12 +42,6 @@ if TYPE_CHECKING:
     from ringfence.engines.into_folder import Started
 
 Mechanisms = Mechanism | str | Sequence[Mechanism | str]
-
-REPEATED = (
-    "grey inputs are repeated in three channels, because the model takes no others, and certified as such pictures: "
-    "there a change of the grey one of norm r has the norm sqrt(3) r (in l1 3 r). "
-    "rf.Data(..., channels=3) says that it is meant"
-)
 
 
 @final
@@ -154,7 +144,7 @@ class Certification:
         """The procedure of one lane: with split_alpha each has its share of alpha, so that one may be chosen later."""
         if not self.split_alpha:
             return self.procedure
-        return replace(self.procedure, alpha=self.procedure.alpha / len(self.lanes))  # type: ignore[type-var]
+        return replace(self.procedure, alpha=self.procedure.alpha / len(self.lanes))
 
     @property
     def sound(self) -> bool:
@@ -170,49 +160,9 @@ class Certification:
 
     def load(self, device: str = "auto") -> Loaded:
         """Models and inputs, loaded and seen to fit each other."""
-        wrong = Collected()
-        model: LoadedModel | None = None
-        with wrong:
-            model = load_model(self.classifier, **self.beside_tree)
-        dataset = wrong.ask(lambda: self.data.load(None if model is None else model.num_classes))
-        wrong.tell()
-        assert model is not None
-        assert dataset is not None
-        data = self.data if self.expected else self.data.framed(dataset, model.side)  # a config says what was done
-        if data is not self.data:
-            dataset = data.load(model.num_classes)
-        try:
-            return self._fitted(model, data, dataset, device)
-        except ClassifierError as error:
-            refuse_channels_last(dataset.name, dataset.shape)
-            if data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
-                raise
-            coloured = replace(data, channels=3)  # grey pictures, and a model that wants colours
-            try:
-                found = self._fitted(model, coloured, coloured.load(model.num_classes), device)
-            except ClassifierError:
-                raise error from None
-            warnings.warn(REPEATED, ChannelsWarning, stacklevel=2)
-            return found
+        return loaded(self, device)
 
-    def _fitted(self, model: LoadedModel, data: Data, dataset: Dataset, device: str) -> Loaded:
-        """The model behind the noise and the inputs in the form it takes."""
-        module, lift = model.placed(dataset.shape)
-        lift = self.lift or lift
-        value, dataset = self._formed(dataset, lift)
-        norm_bound(lift, self.mechanisms[0], value.noise)  # refuses what has no proof
-        if not len(dataset):
-            return Loaded(value, model, module, lift, data, dataset, self.classes or model.num_classes or 2).checked()
-        first = dataset.first_readable
-        found = count_classes(module, lift(first), pick_device(device), self.lane_names)
-        facts(module, first[None])  # a core network must fit too, before a run folder is begun
-        known = self.classes or model.num_classes
-        if known is not None and known != found:
-            raise ArgumentError("classes", f"the model returns {found} scores", known, f"Use {found}.")
-        dataset.check_labels(found)
-        return Loaded(value, model, module, lift, data, dataset, found).checked()
-
-    def _formed(self, dataset: Dataset, lift: Lift) -> tuple[Certification, Dataset]:
+    def formed(self, dataset: Dataset, lift: Lift) -> tuple[Certification, Dataset]:
         """The value with the form that its noise has for these inputs, and the inputs, which exact noise needs to lie
         on its lattice; lifted points lie on none."""
         value = self.in_form(dataset.lattice if isinstance(lift, Identity) else None)
@@ -256,7 +206,7 @@ class Certification:
             lift, count, classes = self.lift or Identity(), self.data.count, None
             inputs: Iterator[Input]
             if isinstance(self.data.source, str | Dataset):
-                value, dataset = self._formed(self.data.load(), lift)
+                value, dataset = self.formed(self.data.load(), lift)
                 inputs, count, classes = iter(dataset), len(dataset), dataset.class_names
             else:  # as in a run folder, whose Dataset knows it
                 inputs, lattice = self.data.on_lattice()
@@ -266,10 +216,10 @@ class Certification:
                 check_units(module, first, value.noise, lift, pick_device(execution.device), names, classes)
             work = value.work(module, inputs, lift, self.classes, names, execution.expecting(count, value.test))
         else:
-            loaded = self.load(execution.device)
+            there = self.load(execution.device)
             if execution.check:
-                loaded.check(execution.device)
-            work = loaded.work(iter(loaded.dataset), execution.expecting(len(loaded.dataset), self.test))
+                there.check(execution.device)
+            work = there.work(iter(there.dataset), execution.expecting(len(there.dataset), self.test))
         yield from engine_named(execution.engine).records(work)
 
     def work(
@@ -317,7 +267,7 @@ class Certification:
             root,
             Data(stored.source if data is None else data, **chosen),
             noise=noise_of(config.noise.model_dump()),
-            procedure=replace(test, alpha=alpha),  # type: ignore[type-var]
+            procedure=replace(test, alpha=alpha),
             mechanism=mechanisms_in(config),
             precision=config.precision,
             split_alpha=config.split_alpha,

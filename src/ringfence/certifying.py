@@ -23,6 +23,7 @@ from ringfence.procedures import Fixed, Predict, Procedure, Sequential
 from ringfence.progress import all_of
 from ringfence.record import Record
 from ringfence.runs import Run
+from ringfence.sampling import ForwardPlan
 from ringfence.work import Execution
 
 
@@ -140,10 +141,12 @@ def _written(
 
 
 def _noise(sigma: float | None, noise: Noise | None) -> Noise:
-    if (sigma is None) == (noise is None):
-        received, remedy = "both" if noise is not None else "neither", "Give sigma=0.25, in [0,1] pixel units."
-        raise ArgumentError("sigma, noise", "one of them must be given", received, remedy)
-    return noise if noise is not None else Gaussian(sigma)  # type: ignore[arg-type]
+    if noise is not None and sigma is None:
+        return noise
+    if sigma is not None and noise is None:
+        return Gaussian(sigma)
+    received, remedy = "both" if noise is not None else "neither", "Give sigma=0.25, in [0,1] pixel units."
+    raise ArgumentError("sigma, noise", "one of them must be given", received, remedy)
 
 
 def _procedure(radius: float | None, procedure: Procedure | None) -> Procedure | None:
@@ -243,6 +246,6 @@ class Smoothed:
         )
         return sorted(records, key=lambda record: record.input_id)
 
-    def _keep_plan(self, plan: object) -> None:
+    def _keep_plan(self, plan: ForwardPlan) -> None:
         """Measure the forward shape once per object, not once per call."""
-        self._execution = replace(self._execution, plan=plan)  # type: ignore[arg-type]
+        self._execution = replace(self._execution, plan=plan)

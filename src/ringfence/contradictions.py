@@ -15,7 +15,7 @@ from ringfence.procedures.replay import replay
 from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.store import RunConfig
-from ringfence.store.config import given_in, mechanisms_in, procedure_in
+from ringfence.store.claims import given_in, mechanisms_in, procedure_in
 from ringfence.types import FORWARDS
 
 AT_ONCE = 2048

@@ -7,7 +7,7 @@ labels come from elsewhere: wherever they are shown they are made printable here
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -110,6 +110,14 @@ class Collected:
         found = list({str(one): one for one in self.problems}.values())
         if found:
             raise found[0] if len(found) == 1 else Problems(found)
+
+
+def did_you_mean(asked: str, known: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """The remedy for a name that is none: the known one nearest to it, or what else to do."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(asked, list(known), 1, cutoff)
+    return f"Did you mean {near[0]}?" if near else otherwise
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:

@@ -12,9 +12,10 @@ import numpy as np
 from ringfence.analysis.columns import columns_of
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
+from ringfence.rounding import written_down
 from ringfence.stats.binomial import clopper_pearson_lower
 from ringfence.store import RunFolder, StoreWarning
-from ringfence.store.config import one_lane, procedure_in
+from ringfence.store.claims import one_lane, procedure_in
 from ringfence.types import ABSTAIN, IntArray
 from ringfence.verification import verify
 
@@ -150,8 +151,8 @@ def _repeated(run: RunFolder) -> str | None:
 
 
 def _too_few(inputs: int, best: float) -> str:
-    bound = math.floor(1e4 * best) / 1e4
-    return f"{inputs} inputs cannot show it: were all of them certified, the bound would be {bound:.4f}; certify more"
+    bound = written_down(best, 4)
+    return f"{inputs} inputs cannot show it: were all of them certified, the bound would be {bound}; certify more"
 
 
 def _answering(run: RunFolder, radius: float) -> Procedure:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -29,15 +29,13 @@ from ringfence.procedures import Procedure, usual_name
 from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
 from ringfence.stats.noise_law import FLOAT
-from ringfence.store import SCHEMA_VERSION
+from ringfence.store import SCHEMA_VERSION, RunConfig
 from ringfence.store.atomic import writing_errors
+from ringfence.store.config import ClassifierConfig, DataConfig
 from ringfence.work import Execution, engine_named, engine_written
 
 MOST_BYTES = 1_000_000
 """A description is short; anything longer is something else."""
-
-STORED = ("schema_version", "norm", "lift", "migrated")
-"""What the config of a run says beside this: it follows from the rest."""
 
 _TREE, _INPUTS = {"tree", "mean", "std", "classes"}, {"source", "split", "size"}
 FOLLOWING = {
@@ -63,12 +61,10 @@ class Job:
     def of(cls, content: Mapping[str, Any]) -> Job:
         """The job of a mapping; everything that is wrong with it is told together."""
         wrong = Collected()
-        known = {"classifier", "data", "noise", "procedure", "mechanisms", "split_alpha", "precision", "seed"}
-        wrong.ask(lambda: _refuse_unknown("job", content, {*known, *STORED, "execution", "out"}))
+        # A config of a run is such a mapping, too: what it says beside follows from the rest.
+        wrong.ask(lambda: _refuse_unknown("job", content, {*RunConfig.model_fields, "execution", "out"}))
         described = _described(content.get("classifier", "default"))
-        wrong.ask(
-            lambda: _refuse_unknown("classifier", described, {"tree", "mean", "std", "classes", *("digest", "lanes")})
-        )
+        wrong.ask(lambda: _refuse_unknown("classifier", described, set(ClassifierConfig.model_fields)))
         tree = wrong.ask(lambda: _known(tree_of(described.get("tree"))))
         execution = wrong.ask(lambda: execution_of(content.get("execution") or {}))
         test = wrong.ask(lambda: _procedure(tree, content.get("procedure", "fixed")))
@@ -256,9 +252,9 @@ def _known(tree: Tree) -> Tree:
 
 def _data(content: Any) -> Data:
     given = {"source": content} if isinstance(content, str) else _mapping("data", content)
-    known = {one.name for one in fields(Data)}
-    _refuse_unknown("data", given, {*known, "digest", "count"})
-    chosen: dict[str, Any] = {key: value for key, value in given.items() if key in known and value is not None}
+    _refuse_unknown("data", given, set(DataConfig.model_fields))
+    said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    chosen = {key: value for key, value in said.items() if key not in FOLLOWING["data"]}
     if not isinstance(chosen.get("source", ""), str):
         raise ArgumentError("data", "names a source", repr(chosen["source"]), "Write e.g. source: default.")
     return Data(**chosen)

@@ -1,23 +1,27 @@
-"""Loaded: a certification whose models and inputs are there, and the config that both together have."""
+"""Loaded: a certification whose models and inputs are there and fit each other, and the config that both have."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from torch import nn
 
-from ringfence.data import Dataset, Input
+from ringfence.classifiers import facts
+from ringfence.data import ChannelsWarning, Dataset, Input
 from ringfence.data.choice import Data
-from ringfence.errors import ArgumentError, ModelError
+from ringfence.data.dataset import refuse_channels_last
+from ringfence.driver import norm_bound
+from ringfence.errors import ArgumentError, ClassifierError, Collected, ModelError
 from ringfence.lift import Identity, Lift
-from ringfence.models import LoadedModel
+from ringfence.models import LoadedModel, load_model
 from ringfence.models.architecture import preprocessing_in_words
 from ringfence.models.grammar import live_places
 from ringfence.noise import NOISES
-from ringfence.sampling import pick_device
+from ringfence.sampling import count_classes, pick_device
 from ringfence.store import RunConfig
 from ringfence.store.config import changed_settings, plain
 from ringfence.unit_check import check_units, looked_at
@@ -28,6 +32,11 @@ if TYPE_CHECKING:
 
 FEW_OF_A_CLASS = 4
 """Inputs of one class that chance hardly leaves alone."""
+REPEATED = (
+    "grey inputs are repeated in three channels, because the model takes no others, and certified as such pictures: "
+    "there a change of the grey one of norm r has the norm sqrt(3) r (in l1 3 r). "
+    "rf.Data(..., channels=3) says that it is meant"
+)
 
 
 @final
@@ -146,3 +155,49 @@ class Loaded:
             "seed": value.seed,
         }
         return RunConfig.model_validate(plain(content))
+
+
+def loaded(value: Certification, device: str) -> Loaded:
+    """Models and inputs of a certification; grey pictures are repeated for a model that wants colours."""
+    wrong = Collected()
+    model: LoadedModel | None = None
+    with wrong:
+        model = load_model(value.classifier, **value.beside_tree)
+    dataset = wrong.ask(lambda: value.data.load(None if model is None else model.num_classes))
+    wrong.tell()
+    assert model is not None
+    assert dataset is not None
+    data = value.data if value.expected else value.data.framed(dataset, model.side)  # a config says what was done
+    if data is not value.data:
+        dataset = data.load(model.num_classes)
+    try:
+        return _fitted(value, model, data, dataset, device)
+    except ClassifierError as error:
+        refuse_channels_last(dataset.name, dataset.shape)
+        if data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
+            raise
+        coloured = replace(data, channels=3)
+        try:
+            found = _fitted(value, model, coloured, coloured.load(model.num_classes), device)
+        except ClassifierError:
+            raise error from None
+        warnings.warn(REPEATED, ChannelsWarning, stacklevel=3)
+        return found
+
+
+def _fitted(value: Certification, model: LoadedModel, data: Data, dataset: Dataset, device: str) -> Loaded:
+    """The model behind the noise and the inputs in the form it takes."""
+    module, lift = model.placed(dataset.shape)
+    lift = value.lift or lift
+    value, dataset = value.formed(dataset, lift)
+    norm_bound(lift, value.mechanisms[0], value.noise)  # refuses what has no proof
+    known = value.classes or model.num_classes
+    if not len(dataset):
+        return Loaded(value, model, module, lift, data, dataset, known or 2).checked()
+    first = dataset.first_readable
+    found = count_classes(module, lift(first), pick_device(device), value.lane_names)
+    facts(module, first[None])  # a core network must fit too, before a run folder is begun
+    if known is not None and known != found:
+        raise ArgumentError("classes", f"the model returns {found} scores", known, f"Use {found}.")
+    dataset.check_labels(found)
+    return Loaded(value, model, module, lift, data, dataset, found).checked()

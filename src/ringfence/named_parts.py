@@ -36,8 +36,8 @@ def fitted_procedure(tree: Tree, asked: Procedure) -> Procedure:
     name, implied = procedure_for(tree, asked.name)
     if name == asked.name:
         return asked
-    known = {one.name for one in fields(PROCEDURES[name])}  # type: ignore[arg-type]
-    usual = {one.name: one.default for one in fields(asked)}  # type: ignore[arg-type]
+    known = {one.name for one in fields(PROCEDURES[name])}
+    usual = {one.name: one.default for one in fields(asked)}
     settings = {key: value for key, value in asked.settings().items() if key in known or value != usual[key]}
     return named_procedure(name, {**settings, **implied})
 

@@ -12,13 +12,12 @@ import dataclasses
 import math
 import re
 from dataclasses import MISSING, dataclass
-from difflib import get_close_matches
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Final, Literal, final, get_args, get_origin, get_type_hints
 
-from ringfence.errors import ArgumentError, Collected
+from ringfence.errors import ArgumentError, Collected, did_you_mean
 
 MOST_DRAWS: Final = 10**12
 """More draws than this no machine makes, and counts of more would not be exact."""
@@ -145,8 +144,7 @@ class Setting:
         alike = [one for one in self.choices if one.replace("_", "-") == str(value).replace("_", "-")]
         value = alike[0] if alike else value
         if self.choices and not alike:
-            near = get_close_matches(str(value), self.choices, n=1)
-            self._refuse(self.rule, value, f"Did you mean {near[0]}?" if near else None)
+            self._refuse(self.rule, value, did_you_mean(str(value), self.choices, ""))
         wanted: tuple[type, ...] = {int: (Integral,), float: (Real,)}.get(self.kind, (self.kind,))
         if not isinstance(value, wanted) or (isinstance(value, bool) and self.kind is not bool):
             kind, meant = _NAMED[self.kind], without_comma(value, self.kind)

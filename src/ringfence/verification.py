@@ -18,7 +18,7 @@ from ringfence.progress import followed
 from ringfence.record import Lane, Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
 from ringfence.store.atomic import read_json
-from ringfence.store.config import read_config, shape_in
+from ringfence.store.config import read_config
 from ringfence.store.manifest import CONFIG_V1
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
@@ -76,7 +76,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     count = run.config.data.count  # every row names these settings; the manifest's number is nobody's word but its own
     if count is not None and run.expected != count:
         yield Disagreement(None, "", "inputs that the manifest expects", run.expected, count)
-    shape, told = shape_in(run.summary()), run.config.noise.coordinates
+    shape, told = run.shape, run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_tree(run.config, records, shape, partial)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from importlib import import_module
 from itertools import chain, islice
 from typing import Any, ClassVar, final
@@ -16,7 +15,7 @@ from torch import nn
 from ringfence.data import Input
 from ringfence.data.dataset import warn_of_inputs
 from ringfence.driver import CHECKED_ON, Progress, begin, confirmed, distinct, lifted, on_lattice
-from ringfence.errors import ArgumentError, ClassifierError, ModelError
+from ringfence.errors import ArgumentError, ClassifierError, ModelError, did_you_mean
 from ringfence.in_flight import InFlight
 from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
@@ -214,11 +213,9 @@ def engine_named(name: str | Mapping[str, Any] | Engine) -> Engine:
     if name not in ENGINES and name in ELSEWHERE:
         import_module(ELSEWHERE[name])
     if name not in ENGINES:
-        near = get_close_matches(name, [*ENGINES, *ELSEWHERE], n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "Use local, or load the plugin that has it."
-        raise ArgumentError(
-            "engine", f"must be one of {', '.join(dict.fromkeys([*ENGINES, *ELSEWHERE]))}", repr(name), remedy
-        )
+        known = dict.fromkeys([*ENGINES, *ELSEWHERE])
+        remedy = did_you_mean(name, known, "Use local, or load the plugin that has it.")
+        raise ArgumentError("engine", f"must be one of {', '.join(known)}", repr(name), remedy)
     return ENGINES[name]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ringfence.cli import app
+from ringfence.surroundings import hear_interrupts
 
 Call = Callable[..., Result]
 
@@ -68,10 +68,6 @@ def call() -> Call:
         return result
 
     return run
-
-
-def hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_settings_are_checked_together_before_anything_is_loaded(
     def load(*args: object, **options: object) -> None:
         raise AssertionError("something was loaded")
 
-    monkeypatch.setattr("ringfence.certification.load_model", load)
+    monkeypatch.setattr("ringfence.loaded.load_model", load)
     monkeypatch.setattr("ringfence.data.choice.load_dataset", load)
     for options in (["--alpha", 2], ["--seed", 2**64], ["--batch", "x"], ["--radius", 9], ["--mechanism", "x"]):
         refused(call, "certify", *OK, *options, "--out", tmp_path / "run")

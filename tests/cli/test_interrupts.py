@@ -18,11 +18,7 @@ from click.testing import Result
 
 import ringfence as rf
 from ringfence.store import StoreWarning
-
-
-def hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
+from ringfence.surroundings import hear_interrupts
 
 Start = Callable[..., subprocess.Popen[str]]
 Call = Callable[..., Result]

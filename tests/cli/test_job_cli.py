@@ -61,6 +61,7 @@ def test_a_tree_written_as_a_mapping(call: Call, tmp_path: Path) -> None:
         ({"procedure": {"name": "staged"}}, "error: --radius: is needed by the staged procedure; got none. Give --r"),
         ({"data": {"source": 5}}, "error: --data: names a source; got 5"),
         ({"data": {"limits": 5}}, "has the entries"),
+        ({"data": {"kept": "default"}}, "has the entries"),  # which is for a program alone
         ({"noise": 5}, "noise: is a mapping of settings; got 5"),
         ({"wrong": 1}, "['wrong']"),
         ({"noise": {"sigma": -1}, "seed": "x", "precision": "fp8"}, "3 problems"),

@@ -20,8 +20,9 @@ from ringfence.report.answer import answer
 from ringfence.report.lane_figures import figure
 from ringfence.report.reading import load
 from ringfence.report.summary import lane_guarantee
+from ringfence.rounding import written
 from ringfence.sampling import ForwardPlan
-from ringfence.stats.norms import NORMS, InNorm, written
+from ringfence.stats.norms import NORMS, InNorm
 from ringfence.store.logs import read_cohen
 from ringfence.types import FloatArray
 

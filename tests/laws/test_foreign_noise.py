@@ -8,7 +8,7 @@ from typing import final
 import pytest
 import torch
 from torch import Tensor
-from toys import Buckets
+from toys import Buckets, Double
 
 import ringfence as rf
 from ringfence.errors import ArgumentError
@@ -45,21 +45,6 @@ class L1(Mechanism):
         return p_a - p_b
 
 
-@final
-@dataclass(frozen=True)
-class Twice(Lift):
-    """x -> 2x."""
-
-    name = "twice"
-
-    @property
-    def norm_bound(self) -> float:
-        return 2.0
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return 2 * x
-
-
 X = [torch.full((1,), 0.75)]
 
 
@@ -90,8 +75,8 @@ def test_its_own_mechanism_serves_it_but_not_behind_a_lift_bounded_in_another_no
         return list(rf.certify(Buckets(), X, **told))  # type: ignore[arg-type]
 
     assert run(rf.Identity())[0].radius > 0
-    with pytest.raises(ArgumentError, match="no certified bound in l1, the norm of l1; got twice"):
-        run(Twice())
+    with pytest.raises(ArgumentError, match="no certified bound in l1, the norm of l1; got double"):
+        run(Double())
 
 
 def test_a_noise_must_say_what_it_draws() -> None:

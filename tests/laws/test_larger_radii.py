@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from configs import small_config
+from dishonest import Dishonest
 from scipy.special import ndtr
 from scipy.stats import binom
 from simulate import SIGMA
@@ -98,20 +99,10 @@ def test_no_false_radius_is_claimed_more_often_than_alpha(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class AnyCrossed(Procedure):
+class AnyCrossed(Dishonest):
     """Wrong on purpose: a radius counts as soon as one look beats a bound made for a single look."""
 
     honest: Sequential
-
-    name = "any-crossed"
-    alpha = ALPHA
-    spent = property(lambda self: self.honest.spent)
-
-    def start(self, rows, given):  # type: ignore[no-untyped-def]
-        return self.honest.start(rows, given)
-
-    def request(self, state):  # type: ignore[no-untyped-def]
-        return self.honest.request(state)
 
     def update(self, state, tally, given):  # type: ignore[no-untyped-def]
         before, state = state, self.honest.update(state, tally, given)
@@ -120,22 +111,11 @@ class AnyCrossed(Procedure):
         state["crossed"] |= (state["drawn"] > 0)[:, None] & (lucky[:, None] >= state["grid"])
         return state
 
-    def conclude(self, state, given):  # type: ignore[no-untyped-def]
-        return self.honest.conclude(state, given)
-
-    @property
-    def best_bounds(self) -> tuple[float, float]:
-        return self.honest.best_bounds
-
-    @property
-    def most_draws(self) -> int:
-        return self.honest.most_draws
-
 
 def test_the_law_catches_a_fixed_bound_at_every_look() -> None:
     procedure = GRIDS["nobody gives up"]
     p = float(ndtr(procedure.larger[1] / SIGMA)) - 1e-12
-    assert outcomes(AnyCrossed(procedure), p).at_least(procedure.larger[1]) > ALPHA
+    assert outcomes(AnyCrossed(ALPHA, procedure), p).at_least(procedure.larger[1]) > ALPHA
     assert outcomes(procedure, p).at_least(procedure.larger[1]) <= ALPHA
 
 

@@ -125,34 +125,24 @@ def video(x: Tensor) -> Tensor:
     return x.unsqueeze(1).expand(-1, 2, -1, -1, -1)
 
 
-class Frames(Classifier):
-    """Feeds points as videos of two equal frames to what is made for videos."""
+class Seen(Classifier):
+    """A classifier of what a function makes of a batch."""
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, made: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.made = inner, made
 
     @property
     def kinds(self):  # type: ignore[no-untyped-def]
         return kinds_of(self.inner)
 
     def score(self, x: Tensor):  # type: ignore[no-untyped-def]
-        return score(self.inner, video(x))
+        return score(self.inner, self.made(x))
 
 
-class First(Classifier):
-    """The first frame, for a classifier of points."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    @property
-    def kinds(self):  # type: ignore[no-untyped-def]
-        return kinds_of(self.inner)
-
-    def score(self, x: Tensor):  # type: ignore[no-untyped-def]
-        return score(self.inner, x[:, 0])
+def chunked(inner: nn.Module) -> Chunks:
+    """A classifier of points, made one of videos by its first frames."""
+    return Chunks(Seen(inner, lambda x: x[:, 0]), 1)
 
 
 WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
@@ -162,9 +152,9 @@ WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "denoised": lambda inner: Denoised(nn.Identity(), inner),
     "one patch, mean": lambda inner: Patches(inner, lambda x: x.unsqueeze(1)),
     "one patch, max": lambda inner: Patches(inner, lambda x: x.unsqueeze(1), "max"),
-    "chunks": lambda inner: Frames(Chunks(First(inner), 1)),
-    "clips, mean": lambda inner: Frames(Clips(Chunks(First(inner), 1), 1, 2)),
-    "clips, max": lambda inner: Frames(Clips(Chunks(First(inner), 1), 1, 2, reduce="max")),
+    "chunks": lambda inner: Seen(chunked(inner), video),
+    "clips, mean": lambda inner: Seen(Clips(chunked(inner), 1, 2), video),
+    "clips, max": lambda inner: Seen(Clips(chunked(inner), 1, 2, reduce="max"), video),
 }
 """What leaves a distribution as it is: over equal parts the mean and the max are both the part's."""
 

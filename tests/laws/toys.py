@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import Classifier, Scored
+from ringfence.lift import Lift
 from ringfence.noise import Noise
 from ringfence.sampling import CHUNK, chunk_key
 from ringfence.types import IntArray
@@ -67,6 +68,16 @@ class LittleMemory(nn.Module):
             raise torch.OutOfMemoryError("no room")
         scores: Tensor = self.inner(x)
         return scores
+
+
+class Double(Lift):
+    """2 x, of norm 2."""
+
+    name = "double"
+    norm_bound = 2.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return 2 * x
 
 
 def draws_of(noise: Noise, shape: tuple[int, ...], seed: int, input_id: int, stage: int, start: int, n: int) -> Tensor:

@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
-from toys import Buckets
+from toys import Buckets, Double
 
 import ringfence as rf
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError
-from ringfence.lift import Lift
 from ringfence.noise.exact import FARTHEST, Law, fill_integers, in_steps, onto_lattice
 from ringfence.sampling import CHUNK, ForwardPlan, Precision, chunk_key
 from ringfence.stats.lattice import thresholds
@@ -168,16 +167,6 @@ def test_an_input_stays_the_lattice_point_that_it_is(lattice: int) -> None:
 
 
 def test_a_lift_is_refused() -> None:
-    class Double(Lift):
-        name = "double"
-
-        @property
-        def norm_bound(self) -> float:
-            return 2.0
-
-        def __call__(self, x: Tensor) -> Tensor:
-            return 2 * x
-
     inputs = [Input(0, torch.zeros(4), None, "0")]
     with pytest.raises(ArgumentError, match=r"to be exact.*exact in steps of 1/255, lift double.*Use float noise"):
         list(rf.certify(Buckets(), inputs, noise=EXACT, procedure=rf.Fixed(n=100), lift=Double(), execution=CPU))

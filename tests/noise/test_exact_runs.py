@@ -30,7 +30,7 @@ from ringfence.procedures import Procedure
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.stored import kept_inputs
 from ringfence.store import RunConfig, StoreWarning
-from ringfence.store.config import given_in
+from ringfence.store.claims import given_in
 
 FAST = rf.Execution(device="cpu", plan=ForwardPlan(100))
 EXACT = rf.Gaussian(0.5, "exact")

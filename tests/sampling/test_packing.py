@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.sampling import CHUNK
-from ringfence.sampling.draws import Packer, Request, Segment, pieces
+from ringfence.sampling.draws import Packer, Segment, pieces
 
 requests = st.lists(
     st.builds(
-        Request,
+        Segment,
         slot=st.integers(0, 5),
         input_id=st.integers(0, 5),
         stage=st.integers(0, 2),
         start=st.integers(0, 350),
-        draws=st.integers(1, 450),
+        rows=st.integers(1, 450),
+        last=st.just(True),
     ),
     max_size=8,
 )
@@ -29,16 +30,12 @@ def expanded(segments: list[Segment]) -> list[tuple[int, int, int, int]]:
     return [(s.slot, s.input_id, s.stage, s.start + row) for s in segments for row in range(s.rows)]
 
 
-def wanted(asked: list[Request]) -> list[tuple[int, int, int, int]]:
-    return [(r.slot, r.input_id, r.stage, r.start + i) for r in asked for i in range(r.draws)]
-
-
 @given(requests, st.integers(1, 300))
-def test_batches_are_full_and_cover_every_draw_once_in_order(asked: list[Request], batch: int) -> None:
+def test_batches_are_full_and_cover_every_draw_once_in_order(asked: list[Segment], batch: int) -> None:
     packer = Packer()
     for request in asked:
         packer.add(request)
-    total = sum(request.draws for request in asked)
+    total = sum(request.rows for request in asked)
     assert packer.pending == total
     batches = []
     while packer.pending:
@@ -48,16 +45,16 @@ def test_batches_are_full_and_cover_every_draw_once_in_order(asked: list[Request
     assert all(size == batch for size in sizes[:-1])
     assert sum(sizes) == total
     segments = [segment for one in batches for segment in one]
-    assert expanded(segments) == wanted(asked)
+    assert expanded(segments) == expanded(asked)
     assert all(segment.rows >= 1 for segment in segments)
     # Exactly the row that completes a request says so.
     ends = [(s.slot, s.start + s.rows) for s in segments if s.last]
-    assert ends == [(r.slot, r.start + r.draws) for r in asked]
+    assert ends == [(r.slot, r.start + r.rows) for r in asked]
 
 
 @given(requests, st.integers(1, 300), st.integers(-(2**63), 2**63 - 1))
 def test_pieces_have_every_draw_at_its_place_under_the_key_of_its_chunk(
-    asked: list[Request], batch: int, seed: int
+    asked: list[Segment], batch: int, seed: int
 ) -> None:
     """The keys as they are defined, one by one."""
     packer = Packer()
@@ -88,16 +85,16 @@ def test_no_segments_are_no_pieces() -> None:
 
 
 @given(requests, st.integers(1, 300), st.integers(1, 300), st.integers(1, 3))
-def test_putting_back_restores_the_queue(asked: list[Request], batch: int, smaller: int, taken: int) -> None:
+def test_putting_back_restores_the_queue(asked: list[Segment], batch: int, smaller: int, taken: int) -> None:
     packer = Packer()
     for request in asked:
         packer.add(request)
     held = [packer.take(batch) for _ in range(taken)]
     for segments in reversed(held):
         packer.put_back(segments)
-    assert packer.pending == sum(request.draws for request in asked)
+    assert packer.pending == sum(request.rows for request in asked)
     again = []
     while packer.pending:
         again += packer.take(smaller)
-    assert expanded(again) == wanted(asked)
+    assert expanded(again) == expanded(asked)
     assert sum(segment.last for segment in again) == len(asked)

@@ -25,12 +25,12 @@ from ringfence.errors import ArgumentError, Problems, RingfenceError, StoreError
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.apart import Lost, ModelsProcess, in_own_process
 from ringfence.serve.app import create_app
+from ringfence.serve.asked import Bounds
 from ringfence.serve.channel import Channel
 from ringfence.serve.host import host_models
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer, ModelInfo
 from ringfence.serve.served import Served
-from ringfence.serve.sharing import Bounds
 
 SECRET = bytes(range(32))
 LONG = Question(0.001, None, 600.0)

@@ -23,15 +23,16 @@ from torch import Tensor
 
 import ringfence as rf
 from ringfence.errors import ArgumentError
-from ringfence.serve.app import _bounds, create_app
+from ringfence.serve.app import create_app
+from ringfence.serve.asked import Asked, Bounds
 from ringfence.serve.certificates import SigningKey, certificate_wrong
 from ringfence.serve.guards import check_address, read_tokens
 from ringfence.serve.inputs import largest
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Limits, Question
+from ringfence.serve.routes import bounds_event
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served
-from ringfence.serve.sharing import Asked, Bounds
 
 TOKEN = "a token of some length"
 TestClient = partial(testclient.TestClient, base_url="http://127.0.0.1")
@@ -393,20 +394,20 @@ def test_a_model_that_hangs_is_not_waited_for(
     served, taken = serve(), list[Asked]()
 
     def over() -> None:
-        monkeypatch.setattr("ringfence.serve.app.OVERDUE", -60.0)
+        monkeypatch.setattr("ringfence.serve.questions.OVERDUE", -60.0)
 
     def ask(x: Tensor, question: Question, **how: Any) -> Asked:
         if begun and how["watch"] is not None:
             how["watch"](Bounds(7, 0.1, 0.9, 100, 0.1))
-            monkeypatch.setattr("ringfence.serve.app._bounds", lambda one: (over(), told(one))[1])
+            monkeypatch.setattr("ringfence.serve.questions.bounds_event", lambda one: (over(), told(one))[1])
         else:
             over()
         taken.append(Asked(1, x, None, "request", True, question=question, test=served.test(question)))
         return taken[-1]
 
     monkeypatch.setattr(served, "ask", ask)
-    monkeypatch.setattr("ringfence.serve.app.OVERDUE", 60.0)
-    told = _bounds
+    monkeypatch.setattr("ringfence.serve.questions.OVERDUE", 60.0)
+    told = bounds_event
     headers = {"Content-Type": "application/x-npy", "Accept": accept}
     reply = TestClient(create_app([served])).post("/v1/certify?seconds=0.1", content=npy(digits[0]), headers=headers)
     if begun and accept != "application/json":
@@ -428,7 +429,7 @@ def test_who_leaves_before_anything_was_told_is_let_go(
         return taken[-1]
 
     monkeypatch.setattr(served, "ask", ask)
-    monkeypatch.setattr("ringfence.serve.app.OVERDUE", 600.0)
+    monkeypatch.setattr("ringfence.serve.questions.OVERDUE", 600.0)
     told = iter([{"type": "http.request", "body": npy(digits[0])}, {"type": "http.disconnect"}])
 
     async def receive() -> Any:

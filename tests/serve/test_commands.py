@@ -28,12 +28,12 @@ from ringfence.cli import app
 from ringfence.cli.serve import name_and_path
 from ringfence.errors import StoreError
 from ringfence.serve.app import create_app
+from ringfence.serve.asked import Asked
 from ringfence.serve.certificates import SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import Served, read_secret
-from ringfence.serve.sharing import Asked
 
 Serve = Callable[..., Served]
 
@@ -278,7 +278,7 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
 ) -> None:
     """A backup holds the file for longer than anyone waits, just when an answer is to be written."""
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
-    jobs._base.execute("PRAGMA busy_timeout=10")
+    jobs._base.connection.execute("PRAGMA busy_timeout=10")
     backup = sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None, check_same_thread=False)
     answer = Answer.of
 
@@ -304,11 +304,11 @@ def test_a_job_for_which_the_disk_has_no_room_is_refused_and_leaves_nothing(
     serve: Serve, digits: list[Tensor], tmp_path: Path
 ) -> None:
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
-    jobs._base.execute("PRAGMA max_page_count=20")  # as a full disk, for SQLite
+    jobs._base.connection.execute("PRAGMA max_page_count=20")  # as a full disk, for SQLite
     with pytest.raises(Gone, match="could not be kept"):
         jobs.submit("default", torch.stack(digits * 2), Question(0.001, 0.0), "me")
     assert jobs.waiting == 0
-    jobs._base.execute("PRAGMA max_page_count=100000")
+    jobs._base.connection.execute("PRAGMA max_page_count=100000")
     assert jobs.state(jobs.submit("default", digits[0][None], Question(0.001, 0.0), "me"), "me") is not None
     jobs.close()
 
@@ -381,13 +381,13 @@ def test_a_model_does_not_wait_for_the_disk(serve: Serve, tmp_path: Path, monkey
 
 def test_a_commit_that_fails_leaves_the_next_one_free(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
-    jobs._base.executescript(
+    jobs._base.connection.executescript(
         "PRAGMA foreign_keys=ON; CREATE TABLE a(id INTEGER PRIMARY KEY);"
         "CREATE TABLE b(a INTEGER REFERENCES a(id) DEFERRABLE INITIALLY DEFERRED);"
     )
     try:
-        with pytest.raises(sqlite3.IntegrityError), jobs._lock, jobs._transaction():
-            jobs._base.execute("INSERT INTO b VALUES(1)")  # refused at its end alone, as by a full disk
+        with pytest.raises(sqlite3.IntegrityError), jobs._base.transaction():
+            jobs._base.connection.execute("INSERT INTO b VALUES(1)")  # refused at its end alone, as by a full disk
         assert jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
     finally:
         jobs.close()

@@ -22,11 +22,11 @@ from ringfence.data import Input
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.lift import MODES
 from ringfence.sampling import ForwardPlan
+from ringfence.serve.asked import Asked, Bounds
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
 from ringfence.serve.schemas import Answer
 from ringfence.serve.served import Served, Waiting, input_hash
-from ringfence.serve.sharing import Asked, Bounds
 from ringfence.serve.stored import certification_at
 
 Serve = Callable[..., Served]

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,8 @@ from hypothesis import strategies as st
 
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.record import Record
+from ringfence.rounding import rounded_down, written_down
 from ringfence.store import RunConfig, RunFolder, export_cohen, import_cohen, read_cohen
-from ringfence.store.exchange import rounded_down
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cohen"
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime"
@@ -216,3 +218,17 @@ def test_printed_radii_never_exceed_the_proved_ones(radius: float, digits: int) 
     printed = rounded_down(radius, digits)
     assert printed <= radius
     assert printed >= radius * (1 - 10.0 ** (1 - digits)) * (1 - 1e-15)
+
+
+@given(st.floats(min_value=-1e6, max_value=1e6), st.integers(min_value=0, max_value=12))
+def test_shown_decimals_never_exceed_what_was_proved(value: float, places: int) -> None:
+    shown = written_down(value, places)
+    assert Decimal(shown) <= Decimal(repr(value)) < Decimal(shown) + Decimal(1).scaleb(-places)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.001, "1.001"), (1.0019, "1.001"), (math.inf, "inf"), (1e22, "1" + "0" * 22 + ".000")]
+)
+def test_a_radius_of_few_decimals_is_shown_as_it_is(value: float, shown: str) -> None:
+    """1000 * 1.001 is below 1001 in floats."""
+    assert written_down(value, 3) == shown

@@ -164,6 +164,21 @@ def test_a_worker_that_died_says_so_and_starts_anew(program: list[str], tmp_path
     assert worker.end() == 0
 
 
+def test_a_worker_that_has_answered_its_last_may_not_keep_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.sweep.worker.LEAVING", 0.1)
+    hangs = "import sys, time; sys.stdin.readline(); print('0 END', flush=True); time.sleep(20)"
+    worker = Worker([sys.executable, "-c", hangs])
+    worker.begin([], tmp_path, Path("log"))
+    process = worker._process
+    while (found := worker.code()) is None:
+        time.sleep(0.01)
+    assert found == 0
+    assert process is not None
+    assert process.wait() < 0, "it was killed"
+
+
 def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: Read, tmp_path: Path) -> None:
     work = SweepFolder(tmp_path)
     (tmp_path / "jobs").mkdir()

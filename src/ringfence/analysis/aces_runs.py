@@ -17,7 +17,7 @@ from ringfence.procedures.aces import Components, proved
 from ringfence.procedures.replay import Replayed, decided_again, facts_of, natural_answers, tally_of
 from ringfence.record import Record
 from ringfence.store import RunFolder
-from ringfence.store.config import given_in, procedure_in, procedure_of
+from ringfence.store.claims import given_in, procedure_in, procedure_of
 from ringfence.store.logs import Component, read_component, selection_logs
 from ringfence.types import ABSTAIN, FloatArray, IntArray, Tally
 

@@ -19,7 +19,7 @@ from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
 from ringfence.stats.norms import InNorm
 from ringfence.store import RunConfig, RunFolder
-from ringfence.store.config import given_in, one_lane, procedure_in, procedure_of
+from ringfence.store.claims import given_in, one_lane, procedure_in, procedure_of
 from ringfence.types import FloatArray, IntArray
 
 _IMPORTED = "imported"

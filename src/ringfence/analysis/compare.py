@@ -107,8 +107,8 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
     near = _EQUAL * np.maximum(mine, other)
     gain = np.where(np.abs(gain) <= near, 0.0, gain)
     started = other > 0
-    percent = 100 * gain[started] / other[started]
     relative = np.where(started, 100 * gain / np.where(started, other, 1.0), np.where(gain > 0, np.inf, 0.0))
+    percent = relative[started]
     statistic, p_value = _wilcoxon(gain)
     return Comparison(
         name=ours.name,

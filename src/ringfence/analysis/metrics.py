@@ -17,7 +17,7 @@ from ringfence.procedures import Procedure
 from ringfence.settings import USUAL_RADII
 from ringfence.stats.norms import InNorm
 from ringfence.store import CohenLog, RunFolder, read_cohen
-from ringfence.store.config import procedure_of
+from ringfence.store.claims import procedure_of
 from ringfence.store.logs import PROVED
 from ringfence.store.run import no_records
 from ringfence.types import ABSTAIN

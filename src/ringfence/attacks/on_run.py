@@ -33,7 +33,8 @@ from ringfence.record import Record
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
-from ringfence.store.config import one_lane
+from ringfence.store.claims import one_lane
+from ringfence.types import ABSTAIN
 from ringfence.work import Execution
 
 INSIDE = 1 - 1e-4
@@ -101,7 +102,7 @@ def run_attack(
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
         moved = smoothed.moved(alive, [radius] * len(alive))
         for item, record in zip(alive, smoothed.predict(moved), strict=True):
-            if record.prediction not in (item.label, -1):
+            if record.prediction not in (item.label, ABSTAIN):
                 standing.discard(item.id)
         empirical.append(len(standing) / len(chosen))
         proved = sum(records[item.id].radius >= radius for item in right) / len(chosen)
@@ -248,14 +249,14 @@ def _broken(smoothed: _Smoothed, claims: Sequence[Input], records: Mapping[int, 
     job, classes = smoothed.job, [records[item.id].prediction for item in claims]
     moved = smoothed.moved(claims, [INSIDE * records[item.id].radius for item in claims], classes)
     first = smoothed.predict(moved)
-    suspects = [i for i, record in enumerate(first) if record.prediction not in (classes[i], -1)]
+    suspects = [i for i, record in enumerate(first) if record.prediction not in (classes[i], ABSTAIN)]
     second = smoothed.predict([moved[i] for i in suspects], job.recheck, RECHECK_ALPHA, again=1)
     found: list[tuple[Broken, Tensor]] = []
     for i, record in zip(suspects, second, strict=True):
         item, point = claims[i], moved[i].x
         distance = float((point.double() - item.x.double()).norm(ORDERS[moving_of(job).norm]))
         claim = records[item.id]
-        if record.prediction in (claim.prediction, -1) or distance >= claim.radius:
+        if record.prediction in (claim.prediction, ABSTAIN) or distance >= claim.radius:
             continue
         votes = int(record.stages[-1].cells["votes"][record.prediction])
         evidence = Broken(

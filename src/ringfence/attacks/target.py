@@ -13,7 +13,7 @@ from ringfence.models.source import refuse_foreign_code, without_gradients
 from ringfence.procedures import Procedure
 from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
-from ringfence.store.config import given_in, procedure_of
+from ringfence.store.claims import given_in, procedure_of
 
 
 def attacked_procedure(run: RunFolder) -> Procedure:

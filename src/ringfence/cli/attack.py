@@ -12,6 +12,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, ready, remark, results, say, together
 from ringfence.cli.derived import DerivedCommand, field_option
 from ringfence.cli.tables import percent, table
+from ringfence.rounding import written
 from ringfence.settings import settings_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,6 @@ def _tree(run: Path, members: str, vote: str) -> str:
 
 
 def _print(found: AttackResult) -> None:
-    from ringfence.stats.norms import written
 
     say(f"Accuracy (%) under {found.attack} within {found.norm} radius r, {found.run}")
     columns = zip(found.radii, found.certified, found.empirical, strict=True)

@@ -13,6 +13,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
 from ringfence.cli.tables import percent, sparkline, table
+from ringfence.rounding import written
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -91,7 +92,6 @@ def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: In
     """The best certified accuracy per radius, and whose it is."""
     from ringfence.analysis.compare import envelope
     from ringfence.analysis.metrics import load_metrics
-    from ringfence.stats.norms import written
 
     asked = written_numbers(radii, "--radii")
     runs = [one for path in paths for one in load_metrics(path, asked, shown=shown)]

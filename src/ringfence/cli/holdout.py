@@ -74,7 +74,7 @@ class HoldoutChoice:
             self.data,
             skip=self.skip,
             limit=self.limit,
-            split=self.split,  # type: ignore[arg-type]
+            split=self.split,
             size=self.size,
             num_classes=loaded[0].num_classes,
             first=self.first,

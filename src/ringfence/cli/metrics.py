@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from ringfence.cli.console import friendly, print_json, remark, results, say, wr
 from ringfence.cli.derived import grouped
 from ringfence.cli.tables import metrics_table, stages_table
 from ringfence.errors import ArgumentError
+from ringfence.rounding import written, written_down
 
 
 @grouped
@@ -78,7 +78,6 @@ def gate_command(
         from ringfence.cli.verify import seal_of
         from ringfence.errors import StoreError
         from ringfence.gate import Demand, gate
-        from ringfence.stats.norms import written
         from ringfence.store import RunFolder
 
         demands, folder = [Demand.of(one) for one in certified], RunFolder.open(run)
@@ -92,8 +91,8 @@ def gate_command(
         else:
             for one in verdicts:
                 word, sign = ("passed", ">=") if one.passed else ("failed", "<")
-                lower = math.floor(1e4 * one.lower) / 1e4
-                bound = f"lower bound {lower:.4f} {sign} {one.accuracy:g} at {one.norm} radius {written(one.radius)}"
+                lower = written_down(one.lower, 4)
+                bound = f"lower bound {lower} {sign} {one.accuracy:g} at {one.norm} radius {written(one.radius)}"
                 counted = f"{one.certified} of {one.inputs} inputs certified"
                 say(f"{word}: {bound} ({counted}; confidence {one.confidence:g})")
         for doubt in dict.fromkeys(doubt for one in verdicts for doubt in one.doubts):

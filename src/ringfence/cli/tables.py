@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from ringfence.cli.console import remark, results
 from ringfence.errors import one_line
+from ringfence.rounding import written, written_down
 
 if TYPE_CHECKING:
     from ringfence.analysis.aces import ThetaMetrics
@@ -90,7 +90,6 @@ def metrics_table(runs: Sequence[RunMetrics], width: int = 80, curve: bool = Fal
 
 def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bool, below: bool) -> tuple[Table, int]:
     """The table, and the columns of a terminal that it needs at least."""
-    from ringfence.stats.norms import written
 
     saved = {heading: of for heading, of in SAVED.items() if any(of(run) is not None for run in runs)}
     columns: dict[str, Callable[[RunMetrics], str]] = {
@@ -157,15 +156,10 @@ def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         told = {**row, "label": "-" if row["label"] is None else str(row["label"]), "draws": f"{row['draws']:,}"}
         told["prediction"] = "abstained" if row["prediction"] == ABSTAIN else str(row["prediction"])
-        told |= {name: _floored(row[name]) for name in ("radius", "p_a")}
+        told |= {name: written_down(row[name], 3) for name in ("radius", "p_a")}
         style = "yellow" if row["correct"] is False else ""
         cells.append([Text(one_line(told[name]), style) for name in ("name", *headings)])
     return table(("input", *headings), cells, words=("input",), title="Answers")
-
-
-def _floored(value: float) -> str:
-    """Three digits, rounded down: what is shown was proved."""
-    return f"{math.floor(1000 * value) / 1000:.3f}" if math.isfinite(value) else f"{value}"
 
 
 def stages_table(runs: Sequence[RunMetrics]) -> Table:
@@ -200,7 +194,6 @@ def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:
 
 def print_points(points: Sequence[ThetaMetrics]) -> None:
     """One line per theta, at most MOST_THETAS of them, evenly spaced."""
-    from ringfence.stats.norms import written
 
     step = -(-(len(points) - 1) // (MOST_THETAS - 1)) if len(points) > MOST_THETAS else 1
     shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import chain, islice
-from typing import Any, Literal, final
+from typing import Any, final
 
 import torch
 from torch.utils.data import DataLoader
@@ -17,6 +17,7 @@ from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, s
 from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
 from ringfence.errors import ArgumentError, DataError
+from ringfence.settings import LARGEST
 
 IN_MEMORY = "in-memory:"
 """How a config names data that no text reads."""
@@ -43,7 +44,7 @@ class Data:
     """
 
     source: Any = "default"
-    split: Literal["test", "train", "val"] | str = "test"
+    split: str = "test"
     skip: int = 1
     limit: int | None = None
     stop: int | None = None
@@ -60,7 +61,7 @@ class Data:
     def check(self) -> None:
         """Refuse what no source could be asked for."""
         for name, value in (("skip", self.skip), ("limit", self.limit), ("stop", self.stop), ("size", self.size)):
-            if value is not None and (type(value) is not int or not 1 <= value < 2**63):
+            if value is not None and (type(value) is not int or not 1 <= value < LARGEST):
                 raise ArgumentError(name, "must be at least 1", value, "Leave it out to take everything.")
         if self.split not in SPLITS:
             raise ArgumentError(
@@ -107,10 +108,15 @@ class Data:
         if self.kept is not None:
             return self.kept
         if isinstance(self.source, str):
-            split: Any = self.split
-            how: dict[str, Any] = {"size": self.size, "range": self.range, "channels": self.channels}
             return load_dataset(
-                self.source, skip=self.skip, limit=self.most, split=split, num_classes=num_classes, **how
+                self.source,
+                skip=self.skip,
+                limit=self.most,
+                split=self.split,
+                size=self.size,
+                num_classes=num_classes,
+                range=self.range,
+                channels=self.channels,
             )
         whole = self.source if isinstance(self.source, Dataset) else self._kept()
         chosen = whole.every(self.skip, self.most).within(self.range, self.channels)

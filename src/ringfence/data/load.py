@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ringfence.data.arrays import dataset_from_arrays, read_npz
 from ringfence.data.dataset import SPLITS, Dataset, InputRangeWarning, split_among
@@ -18,7 +18,6 @@ from ringfence.data.saved import is_saved, saved_dataset
 from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError
 
-Split = Literal["test", "train", "val"]
 NAMED = ("mnist", "cifar10", "imagenet")
 """Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
 
@@ -32,7 +31,7 @@ def load_dataset(
     root: str | Path | None = None,
     skip: int = 1,
     limit: int | None = None,
-    split: Split = "test",
+    split: str = "test",
     size: int | None = None,
     num_classes: int | None = None,
     first: int = 0,
@@ -60,7 +59,7 @@ def load_dataset(
     return chosen
 
 
-def _whole(spec: str, root: str | Path | None, split: Split, size: int | None, channels: int | None) -> Dataset:
+def _whole(spec: str, root: str | Path | None, split: str, size: int | None, channels: int | None) -> Dataset:
     """All inputs of a source."""
     head, colon, place = spec.partition(":")
     framing, mode = None if size is None else Framing(size, size), "RGB" if channels == 3 else None
@@ -87,7 +86,7 @@ def _whole(spec: str, root: str | Path | None, split: Split, size: int | None, c
     raise _unknown(spec)
 
 
-def _split_folder(path: Path, split: Split) -> Path:
+def _split_folder(path: Path, split: str) -> Path:
     """The folder of the split where the place is divided so; else the place: a class may be called train, too."""
     there = [one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith(".")]
     known = {name for names in SPLITS.values() for name in names}
@@ -122,7 +121,7 @@ def _from_npz(name: str, arrays: dict[str, Any], class_names: tuple[str, ...] | 
     )
 
 
-def _named(name: str, path: Path, split: Split, size: int | None) -> Dataset:
+def _named(name: str, path: Path, split: str, size: int | None) -> Dataset:
     if name in ("mnist", "cifar10"):
         _refuse_val(name, split)
     if name == "mnist":
@@ -150,7 +149,7 @@ def _every_file(place: Path) -> list[Path]:
     return sorted(one for one in place.rglob("*") if one.is_file()) if place.is_dir() else [place]
 
 
-def _refuse_val(name: str, split: Split) -> None:
+def _refuse_val(name: str, split: str) -> None:
     if split == "val":
         raise ArgumentError("split", f"must be test or train for {name}, which has no other", "'val'", "Use test.")
 

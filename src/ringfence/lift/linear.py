@@ -188,22 +188,17 @@ class NoisePlace(NamedTuple):
     rest: Callable[[Tensor], Tensor]
 
 
-def noise_place(
-    mode: str, patches: Crops | SubVideos, shape: tuple[int, ...], form: str = "sound", strict: bool = False
-) -> NoisePlace:
+def noise_place(mode: str, patches: Crops | SubVideos, shape: tuple[int, ...], form: str = "sound") -> NoisePlace:
     """How a mode splits the way from the input (C, H, W) or (T, C, H, W) to its patches.
 
     input: one draw on the image, factor 1. resized: one draw after the resize, ||Rz||. patch: independent draws
     on every patch, ||[M_1; ...; M_k]||. per-patch-input: f(M_i (x + z_i)), sqrt(lambda_max(sum_i M_i^+ M_i)).
-    The paper form leaves the factor out; strict refuses it.
+    The paper form leaves the factor out.
     """
     if mode not in MODES:
         raise ArgumentError("mode", f"must be one of {', '.join(MODES)}", repr(mode), "Use input.")
     if form not in FORMS:
         raise ArgumentError("form", f"must be one of {', '.join(FORMS)}", repr(form), "Use sound.")
-    if form == "paper" and strict:
-        rule = "refuses the paper form, which leaves out the factor and so proves nothing"
-        raise ArgumentError("strict", rule, "form paper", "Use the sound form, or do without `strict`.")
     place = _videos(mode, patches) if isinstance(patches, SubVideos) else _images(mode, patches, shape)
     return place if form == "sound" else NoisePlace(Paper(place.lift), place.rest)
 

@@ -4,13 +4,12 @@ largest of several."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import reduce
 from typing import final
 
 import numpy as np
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, did_you_mean
 from ringfence.mechanisms.base import (
     Mechanism,
     Norm,
@@ -109,6 +108,5 @@ def mechanism(name: str) -> Mechanism:
     if plain in MECHANISMS:
         return MECHANISMS[plain]
     known = [*(one.spelled for one in MECHANISMS.values()), "best-of:a+b"]
-    near = get_close_matches(plain.replace("_", "-"), known, n=1, cutoff=0.4)
-    remedy = f"Did you mean {near[0]}?" if near else f"Choose from {', '.join(known)}."
+    remedy = did_you_mean(plain.replace("_", "-"), known, f"Choose from {', '.join(known)}.", cutoff=0.4)
     raise ArgumentError("mechanism", f"must be one of {', '.join(known)}", repr(name), remedy)

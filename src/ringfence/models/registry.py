@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, field, fields, make_dataclass
+from dataclasses import MISSING, Field, field, fields, make_dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -31,6 +31,7 @@ ONE: LaneSet = (Lane("main"),)
 class NodeKind(ABC):
     """A wrapper of the tree. Subclasses are final frozen dataclasses; a field of type Tree is a model of its own."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     name: ClassVar[str]
     fewest: ClassVar[int] = 1
     most: ClassVar[int | None] = 1
@@ -154,12 +155,12 @@ def settle(tree: Node) -> NodeKind:
     if count < kind.fewest or (most is not None and count > most):
         raise _miscounted(kind, count)
     types = get_type_hints(kind)
-    known = {one.name: types[one.name] for one in fields(kind)}  # type: ignore[arg-type]
+    known = {one.name: types[one.name] for one in fields(kind)}
     for key in tree.settings:
         if key not in known:
             listed = ", ".join(known) or "none"
             raise ModelError(f"{tree.name}({key}=)", f"has the settings {listed}", f"'{key}'", f"Write {usage(kind)}.")
-    missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in tree.settings]  # type: ignore[arg-type]
+    missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in tree.settings]
     if missing:
         raise ModelError(f"{tree.name}(...)", f"needs {' and '.join(missing)}", "none", f"Write {usage(kind)}.")
     read = {key: _read(tree.name, key, value, known[key]) for key, value in tree.settings.items()}
@@ -170,7 +171,7 @@ def _miscounted(kind: type[NodeKind], count: int) -> ModelError:
     """What to say of a node with too few or too many models."""
     if kind.most == 0:
         types = get_type_hints(kind)
-        needed = [one.name for one in fields(kind) if types[one.name] is Tree and one.default is MISSING]  # type: ignore[arg-type]
+        needed = [one.name for one in fields(kind) if types[one.name] is Tree and one.default is MISSING]
         given = ", ".join(f"{name}={letter}" for name, letter in zip(needed, "ABCDEF", strict=False))
         remedy = f"Give them as {given}: {usage(kind)}."
         return ModelError(f"{kind.name}(...)", "takes its models by name", f"{_models(count)} without one", remedy)
@@ -187,7 +188,7 @@ def usage(kind: type[NodeKind]) -> str:
     models = ["MODEL"] * (2 if kind.most is None else kind.most) + (["..."] if kind.most is None else [])
     if kind.denoiser_first:
         models[0] = "DENOISER"
-    settings = [f"{one.name}={'...' if one.default is MISSING else _written(one.default)}" for one in fields(kind)]  # type: ignore[arg-type]
+    settings = [f"{one.name}={'...' if one.default is MISSING else _written(one.default)}" for one in fields(kind)]
     return f"{kind.name}({', '.join([*models, *settings])})"
 
 
@@ -248,7 +249,7 @@ def numbers(text: str) -> Numbers:
 def named_models(kind: NodeKind) -> dict[str, Tree]:
     """Fields that are models, but for those that name no model: ``kind.no_models``."""
     types = get_type_hints(type(kind))
-    trees = {one.name: getattr(kind, one.name) for one in fields(kind) if types[one.name] is Tree}  # type: ignore[arg-type]
+    trees = {one.name: getattr(kind, one.name) for one in fields(kind) if types[one.name] is Tree}
     return {name: tree for name, tree in trees.items() if tree not in kind.no_models}
 
 
@@ -264,7 +265,7 @@ def checked(kind: NodeKind, build: Callable[[], Built]) -> Built:
         if error.argument.startswith(f"{kind.name}("):
             raise
         named = WRITTEN.get(error.argument, error.argument)
-        known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+        known = {one.name for one in fields(kind)}
         named = f"{named}=" if named in known else error.argument
         where = kind.name if named == kind.name else f"{kind.name}({named})"
         raise ModelError(where, error.rule, error.received, error.remedy) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar, Final, Self, final
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, did_you_mean
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.exact import Law, add_steps, fill_steps
 from ringfence.noise.philox import signed
@@ -161,8 +160,8 @@ NOISES: dict[str, Callable[..., Noise]] = {}
 def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None = None) -> Noise:
     """The noise of a family at this scale, in this form; one that is made from its scale alone is float."""
     if family not in NOISES:
-        near = ["gaussian"] if family == "normal" else get_close_matches(family, NOISES, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "Use gaussian, or register what draws it."
+        meant = "gaussian" if family == "normal" else family
+        remedy = did_you_mean(meant, NOISES, "Use gaussian, or register what draws it.")
         raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), remedy)
     try:
         return NOISES[family](scale, form, lattice)

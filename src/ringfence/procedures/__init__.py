@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from typing import Any
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, did_you_mean
 from ringfence.procedures.aces import AcesCertify, AcesPredict, AcesProcedure
 from ringfence.procedures.aces_sequential import AcesSequential
 from ringfence.procedures.anytime import Anytime
@@ -77,7 +76,7 @@ def procedure(name: str | None, settings: Mapping[str, Any], unless_known: Seque
     Settings that are None keep their defaults, unknown ones are refused together, but for those in unless_known.
     """
     kind = _kind(name or usual_name(settings))
-    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    known = [one.name for one in fields(kind)]
     asked = {key: value for key, value in settings.items() if key in known or key not in unless_known}
     return kind(**_fitting(kind, asked))
 
@@ -85,7 +84,7 @@ def procedure(name: str | None, settings: Mapping[str, Any], unless_known: Seque
 def _fitting(kind: type[Procedure], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are given, None being none; all that this procedure does not know or lacks in one error."""
     given = {key: value for key, value in settings.items() if value is not None}
-    own = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
+    own = {one.name: one for one in fields(kind)}
     unknown = [key for key in given if key not in own]
     missing = [name for name, one in own.items() if one.default is MISSING and name not in given]
     if unknown:
@@ -128,7 +127,6 @@ def declared(name: str) -> tuple[Setting, ...]:
 def _kind(name: str) -> type[Procedure]:
     kind = PROCEDURES.get(name.replace("_", "-"))
     if kind is None:
-        near = get_close_matches(name, PROCEDURES, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "Name one of them."
+        remedy = did_you_mean(name, PROCEDURES, "Name one of them.")
         raise ArgumentError("procedure", f"must be one of {', '.join(PROCEDURES)}", name, remedy)
     return kind

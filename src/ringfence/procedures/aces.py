@@ -96,7 +96,6 @@ class AcesCertify(ChooseThenBound, AcesProcedure):
     lower_share below 1 gives the rest of the class's share to an upper bound on its rivals (as in two-sided).
     """
 
-    alpha: float = share(0.001, help="Failure probability per input.")
     n0: int = count(100, help="Draws that choose class and side.")
     n: int = count(100_000, help="Draws that bound them.")
     form: Form = setting("sharp", help="paper: selector and class at alpha/2 each.")

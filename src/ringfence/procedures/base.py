@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import Field, asdict, dataclass, field
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import Mechanism
-from ringfence.settings import check_settings
+from ringfence.settings import check_settings, count, share
 from ringfence.stats import NoiseLaw, as_law
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 
@@ -80,6 +80,7 @@ class Procedure(ABC):
     ``given``, whose mechanism owns noise and norm.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("votes",)
     """Names of the readouts that count for it."""
@@ -184,14 +185,16 @@ class Procedure(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Every field, for the run's config."""
-        return asdict(self)  # type: ignore[call-overload,no-any-return]
+        return asdict(self)
 
 
+@dataclass(frozen=True)
 class ChooseThenBound(Procedure):
     """n0 draws choose what n others, of a stream of their own, bound: a choice by the same counts would cost alpha."""
 
-    n0: int
-    n: int
+    alpha: float = share(0.001, help="Failure probability per input.")
+    n0: int = count(100, help="Draws that choose the class.")
+    n: int = count(100_000, help="Draws that bound it.")
 
     def request(self, state: State) -> IntArray:
         """n0, then n, then nothing."""

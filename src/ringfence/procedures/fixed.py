@@ -62,9 +62,6 @@ class SelectThenEstimate(ChooseThenBound, Voted):
 class Fixed(SelectThenEstimate):
     """CERTIFY of Cohen et al. 2019: p_a = L(k, n, alpha), p_b = 1 - p_a."""
 
-    alpha: float = share(0.001, help="Failure probability per input.")
-    n0: int = count(100, help="Draws that choose the class.")
-    n: int = count(100_000, help="Draws that bound it.")
     name: ClassVar[str] = "fixed"
 
     @property
@@ -87,9 +84,6 @@ class TwoSided(SelectThenEstimate):
     lower_share is a1/alpha.
     """
 
-    alpha: float = share(0.001, help="Failure probability per input.")
-    n0: int = count(100, help="Draws that choose the class.")
-    n: int = count(100_000, help="Draws that bound it.")
     lower_share: float = share(0.5, help="Share of alpha for the lower bound; the rest bounds the other classes.")
     name: ClassVar[str] = "two-sided"
 
@@ -120,9 +114,7 @@ class EnsembleAfterSmoothing(ChooseThenBound):
     the two is the paper's (max_i r_i + min_i r_i)/2 in bounds that hold. The classifier gives one lane per member.
     """
 
-    alpha: float = share(0.001, help="Failure probability per input.")
     n0: int = count(100, help="Draws that choose class and member.")
-    n: int = count(100_000, help="Draws that bound it.")
     name: ClassVar[str] = "after-smoothing"
     needs: ClassVar[tuple[str, ...]] = ("member_votes",)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ringfence.errors import ArgumentError
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state
-from ringfence.settings import count, setting, share
+from ringfence.settings import setting
 from ringfence.stats import AlphaLedger, MeanBound, histogram_lower, histogram_upper
 from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, FloatArray, IntArray, Tally
 
@@ -31,9 +31,6 @@ class Softmax(ChooseThenBound):
     paper: class and bounds from the same n draws, Hoeffding with ln(2/alpha) on the two largest means.
     """
 
-    alpha: float = share(0.001, help="Failure probability per input.")
-    n0: int = count(100, help="Draws that choose the class.")
-    n: int = count(100_000, help="Draws that bound it.")
     bound: MeanBound = setting("betting", help="What bounds a mean score.")
     form: Literal["sound", "paper"] = setting("sound", help="paper: the class comes from the draws that bound it.")
     name: ClassVar[str] = "softmax"

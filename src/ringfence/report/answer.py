@@ -10,8 +10,8 @@ import numpy as np
 
 from ringfence.report.figure import Figure
 from ringfence.report.lanes import Lane
+from ringfence.rounding import written, written_down
 from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
-from ringfence.stats.norms import written
 
 OUTSIDE = 0.025
 """Probability left out on each side of an interval of 95%."""
@@ -82,11 +82,6 @@ def _unlabelled(lane: Lane) -> Answer:
     far = ""
     if lane.claims_radius and radii:
         lower = float(np.sort(radii)[(len(radii) - 1) // 2])  # half of them reach it; a mean of two might not hold
-        far = f"; half of these hold within {lane.source.norm} radius {_down(lower)} or more"
+        far = f"; half of these hold within {lane.source.norm} radius {written_down(lower, 3)} or more"
     sentence = f"{100 * share:.1f}% of {count:,} inputs get an answer{far}. They have no labels to be right about."
     return Answer(f"{100 * share:.1f}%", "answered", sentence)
-
-
-def _down(radius: float) -> str:
-    """Three decimals, never more than the radius."""
-    return f"{np.floor(radius * 1000) / 1000:.3f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ringfence.report.lanes import Lane
+from ringfence.rounding import written_down
 from ringfence.types import FloatArray
 
 Row = dict[str, Any]
@@ -61,7 +61,6 @@ def steps(name: str, values: FloatArray) -> list[Row]:
     return [{"run": name, "x": rows[0]["x"], "share": 0.0}, *rows]
 
 
-def rounded_down(value: float, places: int) -> float:
+def in_tooltip(value: float, places: int) -> float:
     """As many decimals as a tooltip shows: a bound or a radius must not grow by being shown; JSON has no infinity."""
-    scale = 10.0**places
-    return math.floor(min(value, _LARGEST) * scale) / scale
+    return float(written_down(min(value, _LARGEST), places))

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ringfence.record import Record
 from ringfence.report import need
 from ringfence.report.lanes import Lane, Material, Stream
+from ringfence.rounding import rounded_down
 from ringfence.store import InputInfo
-from ringfence.store.exchange import rounded_down
 
 Key = tuple[str, int]
 """(data set, input id): runs on the same data share their inputs."""

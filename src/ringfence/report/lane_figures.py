@@ -11,9 +11,9 @@ import numpy as np
 from ringfence.analysis.stages import stage_summary
 from ringfence.errors import ArgumentError
 from ringfence.report.answer import interval
-from ringfence.report.figure import MOST_POINTS, Figure, Row, drawn, rounded_down, steps
+from ringfence.report.figure import MOST_POINTS, Figure, Row, drawn, in_tooltip, steps
 from ringfence.report.lanes import Lane
-from ringfence.stats.norms import written
+from ringfence.rounding import written
 from ringfence.types import ABSTAIN
 
 _STEPS = (0.0125, 0.025, 0.05, 0.125, 0.25, 0.5, 1.0)
@@ -143,9 +143,9 @@ def _simplex(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
         {
             "run": lane.name,
             "input": int(lane.columns.input_id[place]),
-            "p_a": rounded_down(p_a[place], 5),
-            "p_b": -rounded_down(-p_b[place], 5),
-            "radius": rounded_down(lane.records[place].radius, 4),
+            "p_a": in_tooltip(p_a[place], 5),
+            "p_b": -in_tooltip(-p_b[place], 5),
+            "radius": in_tooltip(lane.records[place].radius, 4),
         }
         for place in kept[np.isfinite(p_a[kept]) & np.isfinite(p_b[kept])]
     ]

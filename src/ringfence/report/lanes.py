@@ -17,7 +17,7 @@ from ringfence.procedures.replay import counted_by_predict
 from ringfence.record import Record, StageTally
 from ringfence.store import CohenLog, InputInfo, RunConfig, RunFolder
 from ringfence.store.attack import AttackResult
-from ringfence.store.config import given_of, procedure_of
+from ringfence.store.claims import given_of, procedure_of
 from ringfence.types import ABSTAIN, FloatArray, IntArray
 
 MOST_CLASSES = 6

@@ -21,7 +21,7 @@ from ringfence.stats.norms import InNorm
 from ringfence.store import InputInfo, RunFolder, StoreWarning, read_cohen
 from ringfence.store.atomic import read_file, read_json, reading_errors
 from ringfence.store.attack import FILE, AttackResult, is_attack, read_attack
-from ringfence.store.config import given_of, procedure_of
+from ringfence.store.claims import given_of, procedure_of
 from ringfence.store.run import no_records
 from ringfence.store.schema import from_table
 

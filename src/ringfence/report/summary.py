@@ -9,7 +9,7 @@ from typing import Any
 from ringfence.analysis.metrics import RunMetrics, guarantee
 from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
-from ringfence.stats.norms import written
+from ringfence.rounding import written
 from ringfence.store import RunConfig, RunFolder
 
 PAPER_BADGE = "paper mode: no proven guarantee"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.errors import ArgumentError
+from ringfence.settings import LARGEST
 from ringfence.types import IntArray
 
 Keys = NDArray[np.uint64]
@@ -27,7 +27,7 @@ CHUNK = 100
 
 def check_seed(seed: int) -> None:
     """A run's seed is one signed 64-bit number, as it is stored."""
-    if not -(2**63) <= seed < 2**63:
+    if not -LARGEST <= seed < LARGEST:
         raise ArgumentError("seed", "must fit into 64 bits", seed, "Any number up to 9223372036854775807 will do.")
 
 
@@ -53,27 +53,15 @@ PADDING = 8
 """Slots behind those of the inputs, for the rows that fill up a batch: they hold rows that are asked again."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """Draws [start, start+draws) of a stage of the input in a slot; last: they complete what was asked for."""
-
-    slot: int
-    input_id: int
-    stage: int
-    start: int
-    draws: int
-    last: bool = True
-
-
 class Segment(NamedTuple):
-    """Draws [start, start+rows) of a stage of the input in a slot; last: they complete their request."""
+    """Draws [start, start+rows) of a stage of the input in a slot; last: they complete what was asked for."""
 
     slot: int
     input_id: int
     stage: int
     start: int
     rows: int
-    last: bool
+    last: bool = True
 
 
 class Pieces(NamedTuple):
@@ -102,31 +90,30 @@ class Packer:
     """A first-in first-out queue of requests, cut only as batches take them: memory is flat in n."""
 
     def __init__(self) -> None:
-        self._queue: deque[Request] = deque()
+        self._queue: deque[Segment] = deque()
         self.pending = 0
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Segment) -> None:
         """Queue a request."""
         self._queue.append(request)
-        self.pending += request.draws
+        self.pending += request.rows
 
     def take(self, batch: int) -> list[Segment]:
         """At most batch rows from the front, one segment per request they touch."""
         taken: list[Segment] = []
         room = batch
         while room and self._queue:
-            r = self._queue.popleft()
-            rows = min(r.draws, room)
-            rest = r.draws - rows
-            taken.append(Segment(r.slot, r.input_id, r.stage, r.start, rows, r.last and not rest))
+            asked = self._queue.popleft()
+            rows = min(asked.rows, room)
+            rest = asked.rows - rows
+            taken.append(asked._replace(rows=rows, last=asked.last and not rest))
             if rest:
-                self._queue.appendleft(Request(r.slot, r.input_id, r.stage, r.start + rows, rest, r.last))
+                self._queue.appendleft(asked._replace(start=asked.start + rows, rows=rest))
             room -= rows
         self.pending -= batch - room
         return taken
 
     def put_back(self, segments: list[Segment]) -> None:
         """Undo take, for a batch that did not fit into memory."""
-        for s in reversed(segments):
-            self._queue.appendleft(Request(s.slot, s.input_id, s.stage, s.start, s.rows, s.last))
-            self.pending += s.rows
+        self._queue.extendleft(reversed(segments))
+        self.pending += sum(segment.rows for segment in segments)

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import APART
+from ringfence.classifiers.base import APART, Scored
 from ringfence.errors import ClassifierError
 from ringfence.noise import Noise
 from ringfence.sampling.check import Checked, checked_forward
 from ringfence.sampling.device_counts import IN_FLIGHT, DeviceCounts, Finished
-from ringfence.sampling.draws import CHUNK, Packer, Request, Segment
+from ringfence.sampling.draws import CHUNK, Packer, Segment
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, smaller
 from ringfence.sampling.readout import Readout
@@ -120,7 +120,7 @@ class Sampler:
 
     def submit(self, slot: int, stage: int, start: int, draws: int) -> None:
         """Ask for draws [start, start+draws) of a stage of the input in this slot."""
-        self._packer.add(Request(slot, int(self._ids[slot]), stage, start, draws))
+        self._packer.add(Segment(slot, int(self._ids[slot]), stage, start, draws))
         self._asked[slot] = draws
 
     def release(self, slot: int) -> None:
@@ -167,15 +167,22 @@ class Sampler:
     # One batch ------------------------------------------------------------------------------------------
 
     def _next_batch(self, ask: bool) -> list[Segment]:
+        """Draw a batch, or take the one that was drawn ahead, ask the network, and count; no memory: half as many."""
         taken: list[Segment] = []
         try:
             prepared, self._ahead = self._ahead or self._prepare(ask), None
             taken = prepared.segments
             if not self._waits:
                 self._look_ahead()
+            answer = self._forward(prepared.wait())
+            self._look_ahead()  # where a K-consensus was not asked, or asks no others
         except RuntimeError as error:
-            return self._back_off(error, taken)
-        return self._run_batch(prepared)
+            if not out_of_memory(error):
+                raise
+            self._back_off(taken)
+            return []
+        self._count(answer, prepared)  # which ends the run if it fails: who knows what was counted by then
+        return taken
 
     def _look_ahead(self) -> None:
         """Start drawing the batch after this one. Only full ones ahead of time: padding is work thrown away."""
@@ -183,12 +190,7 @@ class Sampler:
             if self._supply.ahead and self._ahead is None and self._packer.pending >= self.plan.batch:
                 self._ahead = self._prepare()
 
-    def _run_batch(self, prepared: Prepared) -> list[Segment]:
-        try:
-            answer = self._forward(prepared.wait())
-            self._look_ahead()  # where a K-consensus was not asked, or asks no others
-        except RuntimeError as error:
-            return self._back_off(error, prepared.segments)
+    def _count(self, answer: Scored, prepared: Prepared) -> None:
         self.batches += 1
         self._remembered.note(answer.scores, prepared.drawn, prepared.filling, self.batches)
         self._counts.add(answer, prepared.rows)
@@ -197,7 +199,6 @@ class Sampler:
         if finished:
             self._counts.send(finished, [int(self._asked[slot]) for slot in finished])
         self.drawn += prepared.drawn
-        return prepared.segments
 
     def _prepare(self, now: bool = False) -> Prepared:
         filling = self._remembered.next(self.plan.batch, now)
@@ -226,10 +227,8 @@ class Sampler:
         self._forward = forward
         self._waits = self._supply.ahead and forward.meanwhile(self._look_ahead)
 
-    def _back_off(self, error: RuntimeError, segments: list[Segment]) -> list[Segment]:
-        """Out of memory: requeue what was taken, in order, and go on with half the batch; nothing was done."""
-        if not out_of_memory(error):
-            raise error
+    def _back_off(self, segments: list[Segment]) -> None:
+        """Out of memory: requeue what was taken, in order, and go on with half the batch."""
         if self._ahead:
             self._packer.put_back(self._ahead.segments)
             self._ahead = None
@@ -240,7 +239,6 @@ class Sampler:
         if self._forward.lanes != before.lanes:
             received = f"{before.lanes}, then {self._forward.lanes}"
             raise ClassifierError("classifier", "must return as many lanes in every batch", received, "Fix the number.")
-        return []
 
     def _shrunk(self, plan: ForwardPlan) -> ForwardPlan:
         """Half the batch, after running out of memory, announced as the plan now in use."""

@@ -26,11 +26,11 @@ from torch import Tensor
 from ringfence.errors import RingfenceError
 from ringfence.noise.exact import onto_lattice
 from ringfence.record import Record
+from ringfence.serve.asked import Asked, Bounds, Timing
 from ringfence.serve.channel import SILENCE, Channel
 from ringfence.serve.host import Make, host_models
 from ringfence.serve.limits import Gone
 from ringfence.serve.model import Load, Model, Terms
-from ringfence.serve.sharing import Asked, Bounds, Timing
 from ringfence.signals import SIGNALS
 
 LEAVE = 10.0

@@ -19,10 +19,10 @@ import torch
 
 from ringfence.errors import RingfenceError
 from ringfence.record import Record
+from ringfence.serve.asked import Asked
 from ringfence.serve.channel import Channel
 from ringfence.serve.limits import Question
 from ringfence.serve.model import Model
-from ringfence.serve.sharing import Asked
 from ringfence.signals import SIGNALS
 
 Make = Callable[[], Sequence[Model]]

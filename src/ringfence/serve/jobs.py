@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,39 +25,27 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from ringfence.errors import RingfenceError, StoreError
+from ringfence.errors import RingfenceError
 from ringfence.record import Record
+from ringfence.serve.asked import Asked, Bounds
 from ringfence.serve.channel import gathered
+from ringfence.serve.job_base import JobBase, Row
 from ringfence.serve.limits import Busy, Damaged, Gone, Limits, Question
 from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer, JobState
 from ringfence.serve.served import BACKGROUND
-from ringfence.serve.sharing import Asked, Bounds
-from ringfence.store.atomic import locked
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS jobs(id TEXT PRIMARY KEY, number INTEGER, owner TEXT, model TEXT, config TEXT, asked TEXT,
-  created TEXT, inputs INTEGER, done INTEGER DEFAULT 0);
-CREATE TABLE IF NOT EXISTS items(job TEXT, place INTEGER, input BLOB, answer TEXT, failed TEXT,
-  PRIMARY KEY(job, place));
-CREATE INDEX IF NOT EXISTS undone ON items(job, place) WHERE answer IS NULL AND failed IS NULL;
-"""
-COLUMNS = "id, number, owner, model, config, asked, created, inputs, done, job, place, input, answer, failed"
-FILE = "jobs.sqlite"
 RETRY = 1.0
 """Seconds until what the disk did not take is tried again."""
 log = logging.getLogger("ringfence.serve")
 T = TypeVar("T")
 QUESTION = TypeAdapter(Question)
-UNDONE = "answer IS NULL AND failed IS NULL"
 
 Event = tuple[str, int, Bounds | str]
 """Its name (bounds, answer, failed, done, stopped), the place of the input, and the bounds or why it failed. An answer
 is not in it: it is on the disk, and listeners that read slowly would hold all of them in memory."""
 Answered = tuple[str, int, Callable[[], Answer]]
 """A job, the place of an input, and what makes its answer."""
-Row = tuple[str, int, str | None, str | None]
-"""Of what became of an input: its job, its place, the answer in JSON, or why there is none."""
 
 
 @final
@@ -66,11 +54,7 @@ class Jobs:
 
     def __init__(self, folder: Path, models: Mapping[str, Model], limits: Limits) -> None:
         self._models, self._limits = models, limits
-        self._lock, self._listening = threading.RLock(), threading.Lock()  # of the database; of the listeners
-        with ExitStack() as opened:
-            opened.enter_context(locked(folder, named="jobs"))
-            self._base = opened.enter_context(_database(folder / FILE))
-            self._open = opened.pop_all()
+        self._base, self._listening = JobBase(folder), threading.Lock()
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
         self._in_hand: dict[tuple[str, int], str] = {}  # of the thread alone
         self._answers: SimpleQueue[list[Answered] | None] = SimpleQueue()  # none of them: look for more; None: the end
@@ -88,8 +72,7 @@ class Jobs:
         self._stopping.set()
         self._answers.put(None)
         self._thread.join()
-        with self._lock:
-            self._open.close()
+        self._base.close()
 
     # Asking
 
@@ -97,28 +80,18 @@ class Jobs:
         """Keep a batch (N, *shape) and answer it later; returns the job's id once it is on the disk."""
         served, job = self._models[model], uuid.uuid4().hex
         served.test(question)  # refuses what cannot be answered
-        with self._lock:
+        with self._base.lock:
             self._refuse_too_many(len(inputs))
             asked = json.dumps(vars(question))
             row = (job, owner, model, served.config_hash, asked, datetime.now(UTC).isoformat(), len(inputs))
             items = [(job, place, x.numpy().astype("<f4").tobytes()) for place, x in enumerate(inputs)]
             try:
-                self._keep(row, items)
+                self._base.add(row, items, self._limits.kept_jobs)
             except sqlite3.Error as error:  # as of a full disk
                 log.warning("%s", json.dumps({"error": "jobs", "why": str(error)}))
                 raise Gone("could not be kept", "a disk that takes no more", "Ask again later.") from error
         self._answers.put([])
         return job
-
-    def _keep(self, row: tuple[Any, ...], items: Sequence[tuple[Any, ...]]) -> None:
-        with self._transaction():
-            self._base.execute(
-                "INSERT INTO jobs(id, number, owner, model, config, asked, created, inputs) "
-                "VALUES(?, (SELECT COALESCE(MAX(number), 0) + 1 FROM jobs), ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            self._base.executemany("INSERT INTO items(job, place, input) VALUES(?, ?, ?)", items)
-            self._forget()
 
     def _refuse_too_many(self, more: int) -> None:
         waiting = self.waiting
@@ -126,22 +99,9 @@ class Jobs:
             rule = f"waits where {waiting} inputs of jobs do, of at most {self._limits.job_inputs}"
             raise Busy(rule, f"{more} more", 60.0)
 
-    def _forget(self) -> None:
-        """Drop the oldest finished jobs beyond those that are kept."""
-        old = "SELECT id FROM jobs WHERE done = inputs ORDER BY number DESC LIMIT -1 OFFSET ?"
-        ids = [row[0] for row in self._base.execute(old, (self._limits.kept_jobs,))]
-        self._base.executemany("DELETE FROM items WHERE job = ?", [(one,) for one in ids])
-        self._base.executemany("DELETE FROM jobs WHERE id = ?", [(one,) for one in ids])
-
     def state(self, job: str, owner: str) -> JobState | None:
         """How far a job is, without its answers; None where this owner has none of that id."""
-        with self._lock:
-            found = self._base.execute(
-                "SELECT model, asked, created, inputs, done FROM jobs WHERE id = ? AND owner = ?", (job, owner)
-            ).fetchone()
-            failed = dict(
-                self._base.execute("SELECT place, failed FROM items WHERE job = ? AND failed IS NOT NULL", (job,))
-            )
+        found, failed = self._base.state(job, owner)
         if found is None:
             return None
         model, asked, created, inputs, done = found
@@ -161,9 +121,7 @@ class Jobs:
 
     def answers(self, job: str, start: int = 0, most: int = -1) -> list[str | None]:
         """Answers from that place on as they are stored, in JSON: objects of thousands of them would take seconds."""
-        query = "SELECT answer FROM items WHERE job = ? AND place >= ? ORDER BY place LIMIT ?"
-        with self._lock:
-            return [row[0] for row in self._base.execute(query, (job, start, most))]
+        return self._base.answers(job, start, most)
 
     @contextmanager
     def heard_by(self, listener: Callable[[Event], None], job: str) -> Iterator[None]:
@@ -181,8 +139,7 @@ class Jobs:
     @property
     def waiting(self) -> int:
         """Inputs without an answer."""
-        with self._lock:
-            return int(self._base.execute(f"SELECT COUNT(*) FROM items WHERE {UNDONE}").fetchone()[0])
+        return self._base.waiting
 
     # Answering
 
@@ -202,28 +159,18 @@ class Jobs:
 
     def _orphans(self) -> list[Row]:
         """Inputs of models that this server does not have: nobody would ever answer them."""
-        query = f"SELECT job, place, model FROM items JOIN jobs ON id = job WHERE {UNDONE}"
-        with self._lock:
-            rows = self._base.execute(query).fetchall()
-        told = "the server was started anew without the model"
+        told, rows = "the server was started anew without the model", self._base.undone()
         return [(job, place, None, f"{told} {model}") for job, place, model in rows if model not in self._models]
 
     def _next(self) -> list[Any]:
         """Inputs that nobody works on, of models that have room."""
         rows: list[Any] = []
-        with self._lock:
-            for name in self._models:
-                room = 2 * BACKGROUND - sum(one == name for one in self._in_hand.values())
-                query = (
-                    "SELECT id, place, model, config, asked, input FROM items JOIN jobs ON id = job "
-                    f"WHERE {UNDONE} AND model = ? ORDER BY number, place LIMIT ?"
-                )
-                limit = room + len(self._in_hand)
-                for row in self._base.execute(query, (name, limit)).fetchall() if room > 0 else ():
-                    if (row[0], row[1]) not in self._in_hand and room > 0:
-                        rows.append(row)
-                        self._in_hand[row[0], row[1]] = name
-                        room -= 1
+        for name in self._models:
+            room = 2 * BACKGROUND - sum(one == name for one in self._in_hand.values())
+            oldest = self._base.oldest(name, room + len(self._in_hand)) if room > 0 else []
+            new = [row for row in oldest if (row[0], row[1]) not in self._in_hand][:room]
+            self._in_hand |= {(row[0], row[1]): name for row in new}
+            rows += new
         return rows
 
     def _begin(self, job: str, place: int, model: str, config: str, asked: str, content: bytes) -> None:
@@ -257,7 +204,7 @@ class Jobs:
 
     def _finish(self, rows: Sequence[Row]) -> None:
         """Keep answers and failures, and then tell of them."""
-        ended = self._patiently(partial(self._write, rows))
+        ended = self._patiently(partial(self._base.write, rows))
         if ended is None:
             return  # not on the disk: whoever starts anew takes them up
         for job, place, answer, failed in rows:
@@ -265,20 +212,6 @@ class Jobs:
             self._tell(job, ("failed", place, failed or "") if answer is None else ("answer", place, ""))
         for job in ended:
             self._tell(job, ("done", 0, ""))
-
-    def _write(self, rows: Sequence[Row]) -> set[str]:
-        """Keep answers and failures, all at once, where there are none yet; the jobs that have all of theirs."""
-        ended: set[str] = set()
-        with self._lock, self._transaction():
-            for job, place, answer, failed in rows:
-                changed = self._base.execute(
-                    f"UPDATE items SET answer = ?, failed = ?, input = NULL WHERE job = ? AND place = ? AND {UNDONE}",
-                    (answer, failed, job, place),
-                ).rowcount
-                self._base.execute("UPDATE jobs SET done = done + ? WHERE id = ?", (changed, job))
-                (over,) = self._base.execute("SELECT done = inputs FROM jobs WHERE id = ?", (job,)).fetchone()
-                ended |= {job} if over else set()
-        return ended
 
     def _patiently(self, work: Callable[[], T]) -> T | None:
         """What it gives, once it can: disks fill up, other programs lock files. None where the server stops first."""
@@ -303,17 +236,6 @@ class Jobs:
         for job in jobs:
             self._tell(job, ("stopped", 0, ""))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._base.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._base.execute("COMMIT")
-        except BaseException:
-            if self._base.in_transaction:  # a full disk may have ended it already
-                self._base.execute("ROLLBACK")
-            raise
-
 
 def _row(job: str, place: int, make: Callable[[], Answer]) -> Row:
     """The answer; an error of the server's is that of one input, as it is of one request: all jobs wait for this."""
@@ -337,18 +259,3 @@ def _as_it_was_kept(job: str) -> Iterator[None]:
         log.warning("%s", json.dumps({"job": job, "error": "its row was changed"}))
         rule, remedy = "must be as it was kept", "Send its inputs again as another job, and tell the operator."
         raise Damaged("job", rule, "one that was changed on the server's disk", remedy) from error
-
-
-@contextmanager
-def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    """The tables of a file, which is made where there is none."""
-    try:
-        with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as base:
-            base.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {TABLES}")
-            base.execute(f"SELECT {COLUMNS} FROM jobs, items LIMIT 0")
-            if (found := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise sqlite3.DatabaseError(found.splitlines()[-1])
-            yield base
-    except sqlite3.Error as error:
-        rule, remedy = "must be a queue of jobs that this server may write", "Restore it, or choose another folder."
-        raise StoreError(str(path), rule, error, remedy) from error

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ringfence.errors import ArgumentError
 from ringfence.procedures import Anytime, Given
+from ringfence.serve.asked import Asked, Bounds, Timing
 from ringfence.serve.claim import Claim
 from ringfence.serve.limits import Busy, Gone, Limits, Question
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Asked, Bounds, Timing
 from ringfence.store import RunConfig
 
 PATIENCE = 0.5

@@ -10,16 +10,15 @@ from torch import Tensor
 
 from ringfence.contradictions import contradicted
 from ringfence.record import Record, StageTally
+from ringfence.serve.asked import Asked
 from ringfence.serve.claim import Claim, Wire
 from ringfence.serve.limits import Question
 from ringfence.serve.model import Model
 from ringfence.serve.served import input_hash
-from ringfence.serve.sharing import Asked
-from ringfence.store.config import NoiseConfig, ProcedureConfig
+from ringfence.store.config import Count, NoiseConfig, ProcedureConfig
 from ringfence.types import ABSTAIN
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
-Count = Annotated[int, Field(ge=0, lt=2**63)]
 SHARED = ("radius", "norm", "alpha", "p_a", "p_b", "sound", "draws", "forwards", "seconds", "lift_norm")
 """Fields that an answer and its record have alike."""
 

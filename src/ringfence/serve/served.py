@@ -28,10 +28,11 @@ from ringfence.lift import Lift
 from ringfence.loaded import Loaded
 from ringfence.noise.exact import onto_lattice
 from ringfence.procedures import Anytime
+from ringfence.serve.asked import Asked
 from ringfence.serve.limits import MORE, Busy, Gone, Limits
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Asked, Flights, SharedEngine
+from ringfence.serve.sharing import Flights, SharedEngine
 from ringfence.store.atomic import read_file, writing_errors
 from ringfence.work import Execution
 

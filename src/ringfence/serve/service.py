@@ -17,12 +17,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ringfence.errors import ArgumentError
 from ringfence.record import Record
+from ringfence.serve.asked import Asked
 from ringfence.serve.certificates import Certificate, SigningKey
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Limits, NotFound
 from ringfence.serve.model import Model
 from ringfence.serve.schemas import Answer
-from ringfence.serve.sharing import Asked
 
 MOST_HEAD = 2**16
 """Bytes of a request beside its body."""

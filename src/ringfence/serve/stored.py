@@ -16,7 +16,6 @@ from ringfence.errors import StoreError
 from ringfence.job_file import Job, merged, read_job
 from ringfence.models.source import refuse_foreign_code
 from ringfence.store import RunFolder, StoreWarning
-from ringfence.store.config import shape_in
 from ringfence.store.manifest import CONFIG
 
 
@@ -58,8 +57,7 @@ def kept_inputs(run: RunFolder) -> Dataset | None:
     """
     pictures = [one.thumbnail for one in run.inputs()[:CHECKED_ON] if one.thumbnail is not None]
     shown = [torch.from_numpy(one.copy()).permute(2, 0, 1) / 255 for one in pictures]
-    summary, data = run.summary() or {}, run.config.data
-    shape = shape_in(summary)
+    summary, data, shape = run.summary() or {}, run.config.data, run.shape
     if shape is None and shown and max(shown[0].shape[1:]) < THUMBNAIL:
         shape = tuple(shown[0].shape)
     if shape is None:

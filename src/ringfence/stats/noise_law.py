@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, did_you_mean
 from ringfence.stats.lattice import check_lattice, thresholds
 from ringfence.stats.special import ndtr, ndtri
 from ringfence.types import FloatArray
@@ -99,8 +98,7 @@ class NoiseLaw:
             raise ArgumentError(self.parameter, "must be positive and finite", self.scale, "Pass e.g. 0.5.")
         object.__setattr__(self, "scale", float(self.scale))
         if self.form not in FORMS:
-            near = get_close_matches(str(self.form), FORMS, n=1)
-            remedy = f"Did you mean {near[0]}?" if near else "Leave it out."
+            remedy = did_you_mean(str(self.form), FORMS, "Leave it out.")
             raise ArgumentError("noise_form", f"must be {' or '.join(FORMS)}", repr(self.form), remedy)
         if self.form == FLOAT:
             if self.lattice is not None:

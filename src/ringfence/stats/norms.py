@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Final, final
 
 from ringfence.errors import ArgumentError
@@ -49,15 +48,6 @@ class InNorm:
             raise ArgumentError("coordinates", rule, "none", remedy)
         exact = dimension ** -(1 / NORMS[proved] - 1 / NORMS[self.norm])
         return 1.0 if dimension == 1 else exact * (1 - 2.0**-50)
-
-
-def written(radius: float) -> str:
-    """A radius in six digits at most, rounded down: what is shown was proved."""
-    nearest = f"{radius:g}"
-    if not float(nearest) > radius:
-        return nearest
-    down = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(Decimal(repr(float(radius))))
-    return f"{float(down):g}"
 
 
 def refuse_mixed(norms: Mapping[str, str]) -> None:

@@ -1,13 +1,10 @@
-"""RunConfig: what a run certified, typed; everything that determines its records, hashed and compared on resume.
-
-What it says of its claims, procedure, law of the noise and mechanisms, comes back as live values at the end.
-"""
+"""RunConfig: what a run certified, typed; everything that determines its records, hashed and compared on resume."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,12 +23,9 @@ from pydantic import (
 )
 
 from ringfence.digests import apart, difference
-from ringfence.errors import ArgumentError, RingfenceError, StoreError
-from ringfence.mechanisms import Mechanism, mechanism
-from ringfence.procedures import Given, Procedure, procedure
+from ringfence.errors import RingfenceError, StoreError
 from ringfence.record import Lane
 from ringfence.settings import LARGEST
-from ringfence.stats import NoiseLaw
 
 SCHEMA_VERSION = 2
 """Raised whenever a reader of the old version could misread a new run folder."""
@@ -334,16 +328,6 @@ def schema_of(file: Path, content: Any) -> int:
     return version
 
 
-def one_lane(lanes: Sequence[str], asked: str | None) -> str:
-    """The lane that was asked for; where there are several, one must be."""
-    if asked is None and len(lanes) == 1:
-        return lanes[0]
-    if asked is None or asked not in lanes:
-        received = "none" if asked is None else repr(asked)
-        raise ArgumentError("lane", f"must be one of {', '.join(lanes)}", received, "Name one of them.")
-    return asked
-
-
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted key, leaf) pairs; lists are leaves."""
     for key, value in tree.items():
@@ -351,45 +335,3 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def procedure_in(config: RunConfig) -> Procedure:
-    """The procedure with the run's settings."""
-    return procedure(config.procedure.name, config.procedure.settings)
-
-
-def procedure_of(config: RunConfig) -> Procedure | None:
-    """The same; None for an imported log, whose procedure is not known."""
-    try:
-        return procedure_in(config)
-    except RingfenceError:
-        return None
-
-
-def mechanisms_in(config: RunConfig) -> Sequence[Mechanism]:
-    """The one that decides, then those that are recorded beside it."""
-    return [mechanism(name) for name in config.mechanisms]
-
-
-def given_in(config: RunConfig) -> Given:
-    """What was fixed before sampling; names in the config that nobody knows are refused."""
-    noise = config.noise
-    law = NoiseLaw(noise.family, noise.sigma, noise.form, noise.lattice)
-    law = law if noise.coordinates is None else law.over(noise.coordinates)
-    return Given(config.classifier.classes, law, mechanisms_in(config)[0], config.lift.norm_bound)
-
-
-def given_of(config: RunConfig) -> Given | None:
-    """The same; None where the config names a mechanism or a noise that is not known here."""
-    try:
-        return given_in(config)
-    except RingfenceError:
-        return None
-
-
-def shape_in(summary: Mapping[str, Any] | None) -> tuple[int, ...] | None:
-    """The shape of the inputs that a summary tells; None where it tells none."""
-    found = (summary or {}).get("shape")
-    if isinstance(found, list) and all(type(side) is int and side > 0 for side in found):
-        return tuple(found)
-    return None

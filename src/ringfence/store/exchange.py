@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from ringfence.errors import ArgumentError
 from ringfence.progress import followed
 from ringfence.record import Lane, Record
+from ringfence.rounding import rounded_down
 from ringfence.store.atomic import (
     StoreWarning,
     create_exclusively,
@@ -120,13 +120,6 @@ def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None =
         path = path.with_name(path.name + UNPROVED)
     write_atomically(path, text.encode())
     return path
-
-
-def rounded_down(value: float, digits: int, up: bool = False) -> float:
-    """The largest number of so many significant digits that is not above value; up: the smallest not below."""
-    # From repr, not from the exact binary value: 0.378 must stay 0.378, and repr reads back as the very same float.
-    rounding = ROUND_CEILING if up else ROUND_FLOOR
-    return float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(repr(value))))
 
 
 def _records(log: CohenLog, config: RunConfig, draws: int) -> list[Record]:

@@ -151,6 +151,14 @@ class Folder(ABC):
         """What summary.json holds; None while the run has not ended."""
         return self._json("summary.json", dict)
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of the inputs, which the summary tells; None where it tells none."""
+        found = (self.summary() or {}).get("shape")
+        if isinstance(found, list) and all(type(side) is int and side > 0 for side in found):
+            return tuple(found)
+        return None
+
     def _last_plan(self) -> int:
         return len(self.forward_plans()) - 1
 

@@ -18,7 +18,7 @@ from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.stats.norms import InNorm
 from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, json_bytes, locked, read_json, writing_errors
-from ringfence.store.config import RunConfig, changed_settings, content_hash, read_config, schema_of, shape_in
+from ringfence.store.config import RunConfig, changed_settings, content_hash, read_config, schema_of
 from ringfence.store.folder import Folder
 from ringfence.store.guarded import begin
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
@@ -122,7 +122,7 @@ class RunFolder(Folder):
     @property
     def factor(self) -> float:
         """What proved radii are multiplied by to be read."""
-        shape = () if self.shown is None else shape_in(self.summary()) or ()
+        shape = () if self.shown is None else self.shape or ()
         told = self.config.noise.coordinates or (math.prod(shape) if shape else None)
         return 1.0 if self.shown is None else self.shown.factor(self.config.norm, told)
 

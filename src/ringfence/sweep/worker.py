@@ -28,6 +28,8 @@ END = "END"
 """What a worker says behind its last answer."""
 GRACE = 60.0
 """Seconds that an interrupted command may take to end."""
+LEAVING = 5.0
+"""Seconds for one that has answered its last: what it made is written, and threads of a network may never end."""
 
 
 class Runs(Protocol):
@@ -93,7 +95,7 @@ class Worker:
             return None
         if line := self._process.stdout.readline().split():
             if END in line:
-                self.end()
+                self.end(LEAVING)
             return int(line[0])
         return self.end() or 1  # nothing more will come: it is gone
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, did_you_mean
 from ringfence.settings import settings_of
 from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
 from ringfence.training.objectives.attacked_noise import Catrs, Reweight
@@ -36,7 +35,7 @@ def default_objective() -> Objective:
 
 def bases_of(kind: type[Objective]) -> dict[str, type[Objective]]:
     """What an objective may be built upon, by name; the first is the default. Empty: it stands alone."""
-    found = [one.metadata["bases"] for one in fields(kind) if "bases" in one.metadata]  # type: ignore[arg-type]
+    found = [one.metadata["bases"] for one in fields(kind) if "bases" in one.metadata]
     return {base.name: base for bases in found for base in bases}
 
 
@@ -77,18 +76,16 @@ def stored_objective(stored: Mapping[str, Any]) -> Objective:
 def _named(name: str) -> type[Objective]:
     name = name.replace("_", "-")
     if name not in OBJECTIVES:
-        near = get_close_matches(name, OBJECTIVES, 1)
-        remedy = f"Did you mean {near[0]}?" if near else f"Use {next(iter(OBJECTIVES))}."
+        remedy = did_you_mean(name, OBJECTIVES, f"Use {next(iter(OBJECTIVES))}.")
         raise ArgumentError("objective", f"must be one of {', '.join(OBJECTIVES)}", repr(name), remedy)
     return OBJECTIVES[name]
 
 
 def _remedy(unknown: str, known: list[str]) -> str:
     """What to do about a setting that the objective does not have: it is misspelt, or another objective's."""
-    if near := get_close_matches(unknown, known, 1):
-        return f"Did you mean {near[0]}?"
     owners = [name for name, one in OBJECTIVES.items() if unknown in settings_of(one)]
-    return f"{unknown} belongs to the objectives {', '.join(owners)}." if owners else "Correct the name."
+    owned = f"{unknown} belongs to the objectives {', '.join(owners)}." if owners else "Correct the name."
+    return did_you_mean(unknown, known, owned)
 
 
 def _value(known: Any, value: Any) -> Any:

@@ -11,7 +11,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -77,6 +77,7 @@ class Objective(ABC):
     with classes, so that held-out inputs tell how good they are.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     name: ClassVar[str]
     classifier_for: ClassVar[str] = ""
     judged: ClassVar[bool] = True
@@ -151,7 +152,7 @@ class Objective(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Name and settings as plain values; the base's as a dictionary of its own, first."""
-        inner = {one.name: getattr(self, one.name).settings() for one in fields(self) if "bases" in one.metadata}  # type: ignore[arg-type]
+        inner = {one.name: getattr(self, one.name).settings() for one in fields(self) if "bases" in one.metadata}
         return {"name": self.name, **inner, **plain_settings(self)}
 
 

@@ -1,0 +1,34 @@
+"""Numbers as they are shown: what was proved is never rounded up.
+
+From repr, not from the exact binary value: 0.378 must stay 0.378, and repr reads back as the very same float.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+_ANY = Context(prec=400)
+"""Room for all digits of any float."""
+
+
+def rounded_down(value: float, digits: int, up: bool = False) -> float:
+    """The largest number of so many significant digits that is not above value; up: the smallest not below."""
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    return float(Context(prec=digits, rounding=rounding).create_decimal(_exactly(value)))
+
+
+def written_down(value: float, places: int) -> str:
+    """The largest number of so many decimals that is not above value; what is not finite as it is."""
+    if not math.isfinite(value):
+        return f"{value}"
+    return f"{_exactly(value).quantize(Decimal(1).scaleb(-places), ROUND_FLOOR, _ANY):f}"
+
+
+def written(value: float) -> str:
+    """In six significant digits at most, not above value."""
+    return f"{rounded_down(value, 6):g}"
+
+
+def _exactly(value: float) -> Decimal:
+    return Decimal(repr(float(value)))
