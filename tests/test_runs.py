@@ -107,12 +107,29 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "no noise at all": ({"sigma": 0}, "sigma: must be a positive number; got 0"),
     "radius and procedure": (
         {"sigma": 0.25, "radius": 0.5, "procedure": rf.Fixed()},
-        "radius: is a setting of the procedure where one is given; got 0.5 and fixed",
+        "radius: is a setting of the given procedure; got radius=0.5 and procedure fixed",
     ),
+    "draws, alpha and procedure": (
+        {"sigma": 0.25, "n": 100, "alpha": 0.01, "procedure": rf.Fixed()},
+        r"n, alpha: belong to the procedure where one is given; .* Write e.g. rf.Fixed\(n=100, alpha=0.01\)",
+    ),
+    "no draws": ({"sigma": 0.25, "n": 0}, "n: "),
     "a negative radius": ({"sigma": 0.25, "radius": -1.0}, "radius"),
     "a precision of words": ({"sigma": 0.25, "precision": "high"}, "precision"),
     "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2; got 1"),
 }
+
+
+def test_draws_and_alpha_are_said_as_on_the_command_line() -> None:
+    same = {"execution": rf.Execution("cpu", batch=100)}
+    for said, meant in (
+        ({"n": 200}, rf.Fixed(n=200)),
+        ({"n": 200, "alpha": 0.01}, rf.Fixed(n=200, alpha=0.01)),
+        ({"radius": 0.1, "n": 300, "alpha": 0.01}, rf.Sequential(radius=0.1, n=300, alpha=0.01)),
+    ):
+        short = list(rf.certify(Bright(), X, sigma=0.25, **said, **same))  # type: ignore[arg-type]
+        long = list(rf.certify(Bright(), X, sigma=0.25, procedure=meant, **same))  # type: ignore[arg-type]
+        assert [(one.radius, one.p_a, one.draws) for one in short] == [(one.radius, one.p_a, one.draws) for one in long]
 
 
 @pytest.mark.parametrize("kind", CALLS)

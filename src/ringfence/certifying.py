@@ -31,6 +31,8 @@ class Asked(TypedDict, total=False):
 
     sigma: float | None
     radius: float | None
+    n: int | None
+    alpha: float | None
     noise: Noise | None
     procedure: Procedure | None
     mechanism: Mechanisms | None
@@ -60,6 +62,8 @@ def certify(
     *,
     sigma: float | None = None,
     radius: float | None = None,
+    n: int | None = None,
+    alpha: float | None = None,
     noise: Noise | None = None,
     procedure: Procedure | None = None,
     mechanism: Mechanisms | None = None,
@@ -83,7 +87,7 @@ def certify(
     data: a source, Dataset, DataLoader, tensor or array (N, *shape) in [0,1] or of bytes, (inputs, labels), or rows
     (data/adapters.py). precision: fp32, tf32 (on CUDA) or bf16, part of what is claimed; auto is tf32 where the device
     has it, else fp32. sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
-    100,000 draws prove; or noise and procedure themselves. mechanism decides, None is the tight one for the noise; also
+    n draws prove (100,000 if not said), both at alpha (0.001); or noise and procedure themselves. mechanism decides, None is the tight one for the noise; also
     adds further radii from the same bounds at no cost. check: refuse data and classifier that are hardly made for each
     other (unit_check.py).
     on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
@@ -92,7 +96,7 @@ def certify(
     """
     wrong = Collected()
     drawn = wrong.ask(lambda: _noise(sigma, noise))
-    test = wrong.ask(lambda: _procedure(radius, procedure))
+    test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
     with wrong:
         value = Certification(
             classifier,
@@ -146,11 +150,19 @@ def _noise(sigma: float | None, noise: Noise | None) -> Noise:
     return noise if noise is not None else Gaussian(sigma)  # type: ignore[arg-type]
 
 
-def _procedure(radius: float | None, procedure: Procedure | None) -> Procedure | None:
-    if radius is not None and procedure is not None:
-        rule, remedy = "is a setting of the procedure where one is given", "Write e.g. rf.Sequential(radius=0.5)."
-        raise ArgumentError("radius", rule, f"{radius} and {procedure.name}", remedy)
-    return procedure if radius is None else Sequential(radius=radius)
+def _procedure(procedure: Procedure | None, **settings: float | None) -> Procedure | None:
+    """The one given, or the usual one with these settings: of a radius the sequential test, else the fixed one."""
+    said = {name: value for name, value in settings.items() if value is not None}
+    if procedure is None:
+        kind: Any = Sequential if "radius" in said else Fixed
+        return kind(**said)  # type: ignore[no-any-return]
+    if said:
+        rule = "belong to the procedure where one is given" if len(said) > 1 else "is a setting of the given procedure"
+        received = " and ".join([*(f"{name}={value}" for name, value in said.items()), f"procedure {procedure.name}"])
+        written = ", ".join(f"{name}={value}" for name, value in said.items())
+        remedy = f"Write e.g. rf.{type(procedure).__name__}({written}), or leave out procedure."
+        raise ArgumentError(", ".join(said), rule, received, remedy)
+    return procedure
 
 
 def _told_of(
@@ -201,7 +213,7 @@ class Smoothed:
         batch: Batch,
         *,
         radius: float | None = None,
-        alpha: float = 0.001,
+        alpha: float | None = None,
         n: int | None = None,
         procedure: Procedure | None = None,
         mechanism: Mechanism | None = None,
@@ -211,18 +223,13 @@ class Smoothed:
 
         batch: (N, *shape) in [0,1], or N inputs one by one; a single input is a batch of one, x[None].
         """
-        if procedure is None and radius is None:
-            procedure = Fixed(alpha=alpha) if n is None else Fixed(alpha=alpha, n=n)
-        elif procedure is None and radius is not None:
-            procedure = Sequential(radius, alpha) if n is None else Sequential(radius, alpha, n=n)
-        assert procedure is not None
-        return self._run(batch, procedure, mechanism, seed)
+        return self._run(batch, _procedure(procedure, radius=radius, n=n, alpha=alpha), mechanism, seed)
 
     def predict(self, batch: Batch, *, n: int = 1000, alpha: float = 0.001, seed: int = 0) -> list[Record]:
         """The smoothed prediction (or ABSTAIN) per input, wrong with probability at most alpha; no radius."""
         return self._run(batch, Predict(alpha=alpha, n=n), None, seed)
 
-    def _run(self, batch: Batch, procedure: Procedure, mechanism: Mechanism | None, seed: int) -> list[Record]:
+    def _run(self, batch: Batch, procedure: Procedure | None, mechanism: Mechanism | None, seed: int) -> list[Record]:
         if isinstance(batch, Tensor) and batch.dim() < 2:
             received, remedy = f"shape {tuple(batch.shape)}", "A single input x is the batch x[None]."
             raise DataError("batch", "must be a batch (N, *shape)", received, remedy)
