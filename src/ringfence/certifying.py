@@ -87,9 +87,9 @@ def certify(
     data: a source, Dataset, DataLoader, tensor or array (N, *shape) in [0,1] or of bytes, (inputs, labels), or rows
     (data/adapters.py). precision: fp32, tf32 (on CUDA) or bf16, part of what is claimed; auto is tf32 where the device
     has it, else fp32. sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
-    n draws prove (100,000 if not said), both at alpha (0.001); or noise and procedure themselves. mechanism decides, None is the tight one for the noise; also
-    adds further radii from the same bounds at no cost. check: refuse data and classifier that are hardly made for each
-    other (unit_check.py).
+    n draws prove (100,000 if not said), both at alpha (0.001); or noise and procedure themselves. mechanism decides,
+    None is the tight one for the noise; also adds further radii from the same bounds at no cost. check: refuse data and
+    classifier that are hardly made for each other (unit_check.py).
     on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
     out: certify into this run folder, now and to the end, and return the run; again, it goes on where it stopped.
     The noise of draw i of an input depends on (seed, its id, stage, i) alone.
