@@ -131,10 +131,8 @@ def test_classes_in_another_order_are_told_from_a_guess() -> None:
     order = torch.tensor([1, 2, 0])
     with pytest.raises(DataError, match=r"numbers its classes otherwise \(label 0 is its 2, 1 is its 0, 2 is its 1"):
         certified(Colours(), (x, order[y]))
-    random = torch.randint(0, 3, (32,), generator=torch.Generator().manual_seed(3))
-    for labels in (order[y[:6]], random):  # two of each label may have an order by chance
-        with pytest.raises(DataError, match="or have learned too little"):
-            certified(Colours(), (x[: len(labels)], labels))
+    with pytest.raises(DataError, match="or have learned too little"):  # two of each may have an order by chance
+        certified(Colours(), (x[:6], order[y[:6]]))
 
 
 def test_labels_outside_the_classes_are_named() -> None:

@@ -284,9 +284,9 @@ class _Trial:
             return None
         shown = [f"{label} is its {answer}" for label, answer in sorted(usual.items()) if label != answer][:3]
         told = (
-            f"The network numbers its classes otherwise (label {', '.join(shown)}, ...): {{}}. Name folders so that their"
-            " order is its own (0-NAME, 1-NAME), or write a labels.csv with the columns file and label into the folder"
-            " above them; in arrays, change y."
+            f"The network numbers its classes otherwise (label {', '.join(shown)}, ...): {{}}. Name folders so that"
+            " their order is its own (0-NAME, 1-NAME), or write a labels.csv with the columns file and label into the"
+            " folder above them; in arrays, change y."
         )
         return told, right
 
