@@ -36,6 +36,8 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--sigma", "nan"], ("error: --sigma:", "positive number", "got nan", "0.25")),
     (["--alpha", 0], ("error: --alpha:", "strictly between 0 and 1", "got 0", "0.001")),
     (["--alpha", 1], ("error: --alpha:", "strictly between 0 and 1", "got 1", "0.001")),
+    (["--alpha", 1e-300, "--radius", 0.1], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
+    (["--alpha", 1e-300, "--n", 100], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
     (["--alpha", 1.5], ("error: --alpha:", "strictly between 0 and 1", "got 1.5", "0.001")),
     (["--n", 0], ("error: --n:", "at least 1", "got 0", "100000")),
     (["--n", -5], ("error: --n:", "at least 1", "got -5", "100000")),
