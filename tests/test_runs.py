@@ -95,6 +95,20 @@ def test_a_run_reports_itself(run: rf.Run, tmp_path: Path) -> None:
     assert rf.load(numbered).report() == tmp_path / "sigma-0.25.html"
 
 
+def test_a_notebook_shows_what_metrics_prints(tmp_path: Path) -> None:
+    shown = {"sigma": 0.25, "radius": 0.1, "execution": rf.Execution("cpu", batch=100)}
+    run = rf.certify(Bright(), (X, Y), out=tmp_path / "<b>", **shown)  # type: ignore[call-overload]
+    page = run._repr_html_()
+    assert page.startswith("<table>")
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    [found] = run.metrics()
+    for cell in ("0.1", f"{100 * found.certified_accuracy[0.1]:.1f}", f"{100 * found.abstention:.1f}", "-"):
+        assert f">{cell}</t" in page
+    unlabelled = rf.certify(Bright(), X, out=tmp_path / "no labels", **shown)  # type: ignore[call-overload]
+    assert "<th>lane</th><th>ACR</th>" in unlabelled._repr_html_()
+
+
 def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:
     with pytest.raises(rf.errors.StoreError, match="must be a run folder; got nothing there"):
         rf.load(tmp_path / "nowhere")
