@@ -93,10 +93,8 @@ def fastest_plan(
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
         if rate > best_rate:
             best, best_rate = plan, rate
-        # Larger batches stop paying (of a CPU others may have had a share just then: all are tried), memory is full, or
-        # a forward is long enough already.
-        slower = device.type != "cpu" and rate < 0.95 * before
-        if slower or plan != wanted or rate * ENOUGH_SECONDS < size:
+        # Larger batches stop paying (never on a CPU: others may use it), memory is full, or a forward is long enough.
+        if (fold and rate < 0.95 * before) or plan != wanted or rate * ENOUGH_SECONDS < size:
             break
         before = rate
     if image:  # the other layout at that size alone: all sizes again would cost seconds of every start
