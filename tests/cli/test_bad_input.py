@@ -176,8 +176,12 @@ def test_a_pickle_of_something_else_is_not_run(call: Call, tmp_path: Path, model
 
 def test_places_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    assert "must be writable" in refused(call, "certify", *OK, "--out", tmp_path / "file" / "run")
-    assert "must be" in refused(call, "certify", *OK, "--out", tmp_path / "file")
+    told = "--out {}: {}; got file, a file. Choose another --out."
+    for place, rule in (
+        (tmp_path / "file", "must be a run or an empty folder"),
+        (tmp_path / "file" / "run", "must be a folder below folders"),
+    ):
+        assert told.format(place, rule) in refused(call, "certify", *OK, "--out", place)
     assert (tmp_path / "file").read_text() == "mine"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")

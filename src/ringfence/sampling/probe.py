@@ -33,6 +33,8 @@ ENOUGH_SECONDS = 0.25
 FAIR_ROWS, FAIR_SECONDS = 400, 0.04
 """Small batches are timed several in a row, up to so many rows or so long: one alone is over before other programs
 interrupt it, larger ones are not, so that on a busy CPU a forward of 20 rows won that takes twice the time of 400."""
+SHORT_RUN = 20 * FAIR_ROWS
+"""Draws that take no longer than measuring all sizes does: small ones alone are tried."""
 AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
 SLOWEST = 100.0
@@ -88,7 +90,7 @@ def fastest_plan(
         half = others and precision == "bf16"
         return replace(plan, parts=parts, fused=fused, joined=half, exchanged=half, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else sizes(device, shape):
+    for size in (batch,) if batch else sizes(device, shape, draws):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
         if rate > best_rate:
@@ -166,11 +168,12 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
-    """Rows a forward that are tried, the largest last."""
+def sizes(device: torch.device, shape: tuple[int, ...], draws: int = 0) -> Iterator[int]:
+    """Rows a forward that are tried, the largest last, before a run of so many draws (0: nobody knows)."""
     if device.type == "cpu":
-        yield from CPU_BATCHES
-        if len(shape) == 1:
+        short = 0 < draws <= SHORT_RUN
+        yield from CPU_BATCHES[:2] if short else CPU_BATCHES
+        if len(shape) == 1 and not short:
             yield FEATURES_BATCH
         return
     # Keep a float32 batch of inputs below about 400 MB.
@@ -198,7 +201,7 @@ def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
     batch: Tensor = torch.randn(forward.plan.batch, *shape, device=forward.device)
     times: list[float] = []
     start = time.perf_counter()
-    for _ in range(5):
+    for _ in range(3 if forward.device.type == "cpu" else 5):
         begin, done, spent = time.perf_counter(), 0, 0.0
         while done * len(batch) < FAIR_ROWS and spent < FAIR_SECONDS:
             float(forward(batch).scores.sum())  # reading one number waits for the device
