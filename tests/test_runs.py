@@ -127,11 +127,25 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
         {"sigma": 0.25, "n": 100, "alpha": 0.01, "procedure": rf.Fixed()},
         r"n, alpha: belong to the procedure where one is given; .* Write e.g. rf.Fixed\(n=100, alpha=0.01\)",
     ),
+    "two devices": (
+        {"sigma": 0.25, "device": "cuda", "execution": rf.Execution("cpu")},
+        "device: must be that of the execution; got cuda and cpu",
+    ),
     "no draws": ({"sigma": 0.25, "n": 0}, "n: "),
     "a negative radius": ({"sigma": 0.25, "radius": -1.0}, "radius"),
     "a precision of words": ({"sigma": 0.25, "precision": "high"}, "precision"),
     "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2; got 1"),
 }
+
+
+def test_a_device_is_said_as_everywhere_in_torch() -> None:
+    for device in ("cpu", torch.device("cpu")):
+        assert len(list(rf.certify(Bright(), X, sigma=0.25, n=50, device=device))) == len(X)  # type: ignore[call-overload]
+        run = rf.certify(Bright(), X, sigma=0.25, n=50, device=device, execution=rf.Execution(batch=50))  # type: ignore[call-overload]
+        assert len(list(run)) == len(X)
+    if not torch.cuda.is_available():
+        with pytest.raises(ArgumentError, match="device: needs a CUDA device"):
+            list(rf.certify(Bright(), X, sigma=0.25, n=50, device="cuda"))
 
 
 def test_draws_and_alpha_are_said_as_on_the_command_line() -> None:

@@ -43,6 +43,7 @@ class Asked(TypedDict, total=False):
     precision: str
     split_alpha: bool
     seed: int
+    device: str | None
     execution: Execution | None
     check: bool
     on_record: Callable[[Record], None] | None
@@ -74,6 +75,7 @@ def certify(
     precision: str = "auto",
     split_alpha: bool = False,
     seed: int = 0,
+    device: str | None = None,
     execution: Execution | None = None,
     check: bool = True,
     on_record: Callable[[Record], None] | None = None,
@@ -90,6 +92,7 @@ def certify(
     n draws prove (100,000 if not said), both at alpha (0.001); or noise and procedure themselves. mechanism decides,
     None is the tight one for the noise; also adds further radii from the same bounds at no cost. check: refuse data and
     classifier that are hardly made for each other (unit_check.py).
+    device: cpu, cuda or cuda:N; execution says more about where.
     on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
     out: certify into this run folder, now and to the end, and return the run; again, it goes on where it stopped.
     The noise of draw i of an input depends on (seed, its id, stage, i) alone.
@@ -97,6 +100,7 @@ def certify(
     wrong = Collected()
     drawn = wrong.ask(lambda: _noise(sigma, noise))
     test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
+    where = wrong.ask(lambda: _placed(execution, device)) or Execution()
     with wrong:
         value = Certification(
             classifier,
@@ -104,7 +108,7 @@ def certify(
             noise=drawn or Gaussian(1.0),
             procedure=test,
             mechanism=(*deciding_of(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
-            precision=resolved_precision(precision, "auto" if execution is None else execution.device),
+            precision=resolved_precision(precision, where.device),
             split_alpha=split_alpha,
             seed=seed,
             classes=num_classes,
@@ -112,7 +116,7 @@ def certify(
             lanes=lanes,
         )
     wrong.tell()
-    how = _telling(execution or Execution(), check, on_progress, loggers)
+    how = _telling(where, check, on_progress, loggers)
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)
     return _written(value, out, how, on_record, loggers)
@@ -148,6 +152,15 @@ def _noise(sigma: float | None, noise: Noise | None) -> Noise:
         received, remedy = "both" if noise is not None else "neither", "Give sigma=0.25, in [0,1] pixel units."
         raise ArgumentError("sigma, noise", "one of them must be given", received, remedy)
     return noise if noise is not None else Gaussian(sigma)  # type: ignore[arg-type]
+
+
+def _placed(execution: Execution | None, device: str | None) -> Execution:
+    if device is None or execution is None:
+        return execution or Execution(device="auto" if device is None else str(device))
+    if execution.device not in ("auto", str(device)):
+        remedy = "Leave one of them out."
+        raise ArgumentError("device", "must be that of the execution", f"{device} and {execution.device}", remedy)
+    return replace(execution, device=str(device))
 
 
 def _procedure(procedure: Procedure | None, **settings: float | None) -> Procedure | None:
