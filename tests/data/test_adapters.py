@@ -177,6 +177,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         r"label of input 0: .*got 7 numbers. Give labels\.argmax\(1\)",
     ),
     "names for labels": ([(X[0], "cat")], r"label of input 0: must be a class number; got 'cat'\. Number the classes"),
+    "a column of names": ((X[:2], ["cat", "dog"]), r"label of input 0: must be a class number; got 'cat'"),
     "half a label": ([(X[0], 0.5)], r"must be a class number; got 0\.5"),
     "mappings without a picture": ([{"tensor": X[0], "label": 1}], r"must name the input: pixel_values.*keys tensor"),
     "text": (["cat.png", "dog.png"], r"each must be an Input, a picture.*got str"),

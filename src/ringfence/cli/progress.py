@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ringfence.training.run import TrainingRun
 
 LINE_SECONDS = 10.0
+WIDE = 80
+"""Columns from which on there is room for a long bar."""
 MOMENT = 1.0
 """Seconds that nobody wonders about."""
 
@@ -83,9 +85,10 @@ def _bars() -> Iterator[Meter]:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
     from rich.table import Column
 
-    # In a narrow window the words are cut, never the name, the bar and the time left.
+    # In a narrow window the bar is short, and words are cut, never the name and the time left.
+    bar = BarColumn(20 if remarks.width >= WIDE else 6)
     words = TextColumn("{task.fields[told]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
-    columns = (TextColumn("{task.description}"), BarColumn(20), words, TextColumn("{task.fields[left]}"))
+    columns = (TextColumn("{task.description}"), bar, words, TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=remarks, transient=True, expand=True) as bars:
         tasks: dict[str, TaskID] = {}
 
