@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -236,6 +237,11 @@ def test_a_single_probability_is_not_taken_for_a_logit(labelled: bool) -> None:
         certified(Single(torch.sigmoid), data)
     assert len(certified(Single(lambda z: z), data)) == len(x)
     assert {one.prediction for one in certified(Single(torch.sigmoid), data, check=False)} == {1}
+    logit, unlike = Single(lambda z: z), Single(torch.sigmoid)
+    for vote in (rf.HardVote, rf.SoftmaxVote, partial(rf.KConsensus, agree=2)):
+        assert len(certified(vote([logit, logit]), data)) == len(x)
+        with pytest.raises(ClassifierError, match=r"a single output is a logit.*probability"):
+            certified(vote([logit, unlike]), data)
 
 
 @pytest.mark.parametrize("folder", [True, False])

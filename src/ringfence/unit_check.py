@@ -10,7 +10,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import final
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import Normalize, score
+from ringfence.classifiers.base import networks_heard
 from ringfence.data import Dataset, Input
 from ringfence.data.dataset import refuse_channels_last, refuse_labels
 from ringfence.errors import ClassifierError, Collected, DataError, RingfenceError
@@ -138,8 +139,10 @@ def check_units(
         with in_front(device):
             trial = _Trial(on_device(classifier, device), items, noise, lift, device, classes)
             looks = [trial.scores(noisy=noisy) for noisy in (False, True)]
-            far = trial.far() if classes == 2 else looks[0]
-        _refuse_probability(torch.cat([*looks, far]))
+            if classes == 2:
+                trial.far()
+        for network in trial.heard:
+            _refuse_probability(torch.cat(network))
         return trial.judged([_classes(one) for one in looks]) if judged else None
     except (RingfenceError, Warning):
         raise
@@ -226,6 +229,8 @@ class _Trial:
     lift: Lift
     device: torch.device
     classes: int
+    heard: list[list[Tensor]] = field(default_factory=list)
+    """What each network has answered so far."""
 
     def judged(self, answers: Sequence[Tensor]) -> Checked:
         """Refuse guesses; warn of a network that is lost under noise. answers: without it, and with it."""
@@ -264,8 +269,14 @@ class _Trial:
             drawn = torch.empty_like(x)
             self.noise.fill(drawn, KEY)
             x = x + drawn
-        parts = torch.split(x.to(self.device), 8)
-        return torch.cat([score(self.classifier, part).scores.float().cpu() for part in parts])
+        found = []
+        for part in torch.split(x.to(self.device), 8):
+            with networks_heard() as heard:
+                found.append(score(self.classifier, part).scores.float().cpu())
+            self.heard.extend([] for _ in heard[len(self.heard) :])
+            for each, scores in zip(self.heard, heard, strict=False):  # of a K-consensus some may not be asked
+                each.append(scores.float().cpu())
+        return torch.cat(found)
 
     def far(self) -> Tensor:
         """Scores of inputs far away in all directions, of a few again and again: what they say there judges nobody."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from toys import Buckets, LittleMemory
 
-from ringfence.classifiers import KConsensus
+from ringfence.classifiers import KConsensus, SoftVote
 from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan, probe
@@ -158,3 +158,21 @@ def test_long_runs_of_small_networks_on_small_inputs_take_many_rows(
     plan = partial(fastest_plan, network, (1, side, side), width, torch.device("cuda"), compile=True, draws=draws)
     assert plan().batch == rows
     assert plan(batch=100).batch == 100
+
+
+def test_members_that_cannot_be_stacked_are_asked_one_by_one() -> None:
+    class Asks(nn.Module):
+        """Looks at its own numbers, as no network can while it is run with the weights of several."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.inner(x)
+            return scores if float(scores.abs().max()) < 1e9 else scores / 2
+
+    for members in ([Asks(), Asks()], [nn.Flatten(), nn.Flatten()]):  # the latter have no weights at all
+        vote = SoftVote(members)
+        assert vote.members.stackable
+        assert not fastest_plan(vote, (2,), 4 if isinstance(members[0], Asks) else 2, CPU, batch=20).stacked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import (
     BATCHES_IN_MEMORY,
@@ -103,10 +104,10 @@ def fastest_plan(
         other, rate = _fitting(classifier, replace(best, channels_last=False), shape, num_classes, device)
         if rate > best_rate:
             best, best_rate = other, rate
-    if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
-        stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
-        if rate > best_rate:
-            best, best_rate = stacked, rate
+    with suppress(ClassifierError):  # not every network can be stacked: one may ask what its own numbers are
+        if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
+            stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
+            best, best_rate = (stacked, rate) if rate > best_rate else (best, best_rate)
     if compile is None and fold and draws > COMPILE_SECONDS * best_rate:
         return fastest_plan(classifier, shape, num_classes, device, precision, True, batch, autotune, draws)
     if consensus:
