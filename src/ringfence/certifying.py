@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack, final, overload
 from torch import Tensor, nn
 
 from ringfence.analysis.metrics import metrics_by_lane
+from ringfence.bars import bar
 from ringfence.certification import Certification, Mechanisms, deciding_of
 from ringfence.driver import Progress
 from ringfence.errors import ArgumentError, Collected, DataError
@@ -49,6 +50,7 @@ class Asked(TypedDict, total=False):
     check: bool
     on_record: Callable[[Record], None] | None
     on_progress: Callable[[Progress], None] | None
+    progress: bool
     loggers: Sequence[Logger]
 
 
@@ -82,6 +84,7 @@ def certify(
     on_record: Callable[[Record], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     loggers: Sequence[Logger] = (),
+    progress: bool = True,
     out: str | Path | None = None,
 ) -> Iterator[Record] | Run:
     """Certify every input; records come as inputs are decided, all lanes of an input together.
@@ -96,6 +99,7 @@ def certify(
     device: cpu, cuda or cuda:N; execution says more about where.
     on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
     out: certify into this run folder, now and to the end, and return the run; again, it goes on where it stopped.
+    progress: a bar with the time left while out is written, on terminals and in notebooks.
     The noise of draw i of an input depends on (seed, its id, stage, i) alone.
     """
     wrong = Collected()
@@ -120,7 +124,7 @@ def certify(
     how = _telling(where, check, on_progress, loggers)
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)
-    return _written(value, out, how, on_record, loggers)
+    return _written(value, out, how, on_record, loggers, progress)
 
 
 def _telling(
@@ -138,11 +142,14 @@ def _written(
     how: Execution,
     on_record: Callable[[Record], None] | None,
     loggers: Sequence[Logger],
+    progress: bool,
 ) -> Run:
     """The run in this folder, certified to its end."""
-    started = value.start(out, how)
-    for record in _told_of(started.records(how.on_progress), on_record, ()):
-        del record
+    started, test = value.start(out, how), value.test
+    total, done = len(started.loaded.dataset), len(started.run.done_ids())
+    with bar("certifying", total, done, None if test.stops_early else test.most_draws, progress) as report:
+        for record in _told_of(started.records(all_of(how.on_progress, report)), on_record, ()):
+            del record
     run = Run(started.run)
     tell_metrics((PythonLogger(), *loggers), run.metrics())
     return run
