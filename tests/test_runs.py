@@ -95,6 +95,20 @@ def test_a_run_reports_itself(run: rf.Run, tmp_path: Path) -> None:
     assert rf.load(numbered).report() == tmp_path / "sigma-0.25.html"
 
 
+def test_a_notebook_shows_what_metrics_prints(tmp_path: Path) -> None:
+    shown = {"sigma": 0.25, "radius": 0.1, "execution": rf.Execution("cpu", batch=100)}
+    run = rf.certify(Bright(), (X, Y), out=tmp_path / "<b>", **shown)  # type: ignore[call-overload]
+    page = run._repr_html_()
+    assert page.startswith("<table>")
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    [found] = run.metrics()
+    for cell in ("0.1", f"{100 * found.certified_accuracy[0.1]:.1f}", f"{100 * found.abstention:.1f}", "-"):
+        assert f">{cell}</t" in page
+    unlabelled = rf.certify(Bright(), X, out=tmp_path / "no labels", **shown)  # type: ignore[call-overload]
+    assert "<th>lane</th><th>ACR</th>" in unlabelled._repr_html_()
+
+
 def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:
     with pytest.raises(rf.errors.StoreError, match="must be a run folder; got nothing there"):
         rf.load(tmp_path / "nowhere")
@@ -107,12 +121,43 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "no noise at all": ({"sigma": 0}, "sigma: must be a positive number; got 0"),
     "radius and procedure": (
         {"sigma": 0.25, "radius": 0.5, "procedure": rf.Fixed()},
-        "radius: is a setting of the procedure where one is given; got 0.5 and fixed",
+        "radius: is a setting of the given procedure; got radius=0.5 and procedure fixed",
     ),
+    "draws, alpha and procedure": (
+        {"sigma": 0.25, "n": 100, "alpha": 0.01, "procedure": rf.Fixed()},
+        r"n, alpha: belong to the procedure where one is given; .* Write e.g. rf.Fixed\(n=100, alpha=0.01\)",
+    ),
+    "two devices": (
+        {"sigma": 0.25, "device": "cuda", "execution": rf.Execution("cpu")},
+        "device: must be that of the execution; got cuda and cpu",
+    ),
+    "no draws": ({"sigma": 0.25, "n": 0}, "n: "),
     "a negative radius": ({"sigma": 0.25, "radius": -1.0}, "radius"),
     "a precision of words": ({"sigma": 0.25, "precision": "high"}, "precision"),
     "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2; got 1"),
 }
+
+
+def test_a_device_is_said_as_everywhere_in_torch() -> None:
+    for device in ("cpu", torch.device("cpu")):
+        assert len(list(rf.certify(Bright(), X, sigma=0.25, n=50, device=device))) == len(X)  # type: ignore[call-overload]
+        run = rf.certify(Bright(), X, sigma=0.25, n=50, device=device, execution=rf.Execution(batch=50))  # type: ignore[call-overload]
+        assert len(list(run)) == len(X)
+    if not torch.cuda.is_available():
+        with pytest.raises(ArgumentError, match="device: needs a CUDA device"):
+            list(rf.certify(Bright(), X, sigma=0.25, n=50, device="cuda"))
+
+
+def test_draws_and_alpha_are_said_as_on_the_command_line() -> None:
+    same = {"execution": rf.Execution("cpu", batch=100)}
+    for said, meant in (
+        ({"n": 200}, rf.Fixed(n=200)),
+        ({"n": 200, "alpha": 0.01}, rf.Fixed(n=200, alpha=0.01)),
+        ({"radius": 0.1, "n": 300, "alpha": 0.01}, rf.Sequential(radius=0.1, n=300, alpha=0.01)),
+    ):
+        short = list(rf.certify(Bright(), X, sigma=0.25, **said, **same))  # type: ignore[arg-type]
+        long = list(rf.certify(Bright(), X, sigma=0.25, procedure=meant, **same))  # type: ignore[arg-type]
+        assert [(one.radius, one.p_a, one.draws) for one in short] == [(one.radius, one.p_a, one.draws) for one in long]
 
 
 @pytest.mark.parametrize("kind", CALLS)

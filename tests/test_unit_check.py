@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,6 +126,16 @@ def test_guesses_are_refused_and_explained_where_a_usual_mistake_explains_them(k
     assert "`check=False`" in str(error.value)
 
 
+def test_classes_in_another_order_are_told_from_a_guess() -> None:
+    """As of a network whose classes were numbered by a list, and not by the names of folders."""
+    x, y = coloured()
+    order = torch.tensor([1, 2, 0])
+    with pytest.raises(DataError, match=r"numbers its classes otherwise \(label 0 is its 2, 1 is its 0, 2 is its 1"):
+        certified(Colours(), (x, order[y]))
+    with pytest.raises(DataError, match="or have learned too little"):  # two of each may have an order by chance
+        certified(Colours(), (x[:6], order[y[:6]]))
+
+
 def test_labels_outside_the_classes_are_named() -> None:
     x, y = coloured()
     with pytest.raises(DataError, match=r"labels must be 0 to 3 .*label 4 .*count from 1: subtract 1"):
@@ -226,6 +237,11 @@ def test_a_single_probability_is_not_taken_for_a_logit(labelled: bool) -> None:
         certified(Single(torch.sigmoid), data)
     assert len(certified(Single(lambda z: z), data)) == len(x)
     assert {one.prediction for one in certified(Single(torch.sigmoid), data, check=False)} == {1}
+    logit, unlike = Single(lambda z: z), Single(torch.sigmoid)
+    for vote in (rf.HardVote, rf.SoftmaxVote, partial(rf.KConsensus, agree=2)):
+        assert len(certified(vote([logit, logit]), data)) == len(x)
+        with pytest.raises(ClassifierError, match=r"a single output is a logit.*probability"):
+            certified(vote([logit, unlike]), data)
 
 
 @pytest.mark.parametrize("folder", [True, False])

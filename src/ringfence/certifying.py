@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack, final, overload
 from torch import Tensor, nn
 
 from ringfence.analysis.metrics import metrics_by_lane
+from ringfence.bars import bar
 from ringfence.certification import Certification, Mechanisms, deciding_of
 from ringfence.driver import Progress
 from ringfence.errors import ArgumentError, Collected, DataError
@@ -32,6 +33,8 @@ class Asked(TypedDict, total=False):
 
     sigma: float | None
     radius: float | None
+    n: int | None
+    alpha: float | None
     noise: Noise | None
     procedure: Procedure | None
     mechanism: Mechanisms | None
@@ -42,10 +45,12 @@ class Asked(TypedDict, total=False):
     precision: str
     split_alpha: bool
     seed: int
+    device: str | None
     execution: Execution | None
     check: bool
     on_record: Callable[[Record], None] | None
     on_progress: Callable[[Progress], None] | None
+    progress: bool
     loggers: Sequence[Logger]
 
 
@@ -61,6 +66,8 @@ def certify(
     *,
     sigma: float | None = None,
     radius: float | None = None,
+    n: int | None = None,
+    alpha: float | None = None,
     noise: Noise | None = None,
     procedure: Procedure | None = None,
     mechanism: Mechanisms | None = None,
@@ -71,11 +78,13 @@ def certify(
     precision: str = "auto",
     split_alpha: bool = False,
     seed: int = 0,
+    device: str | None = None,
     execution: Execution | None = None,
     check: bool = True,
     on_record: Callable[[Record], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     loggers: Sequence[Logger] = (),
+    progress: bool = True,
     out: str | Path | None = None,
 ) -> Iterator[Record] | Run:
     """Certify every input; records come as inputs are decided, all lanes of an input together.
@@ -84,16 +93,19 @@ def certify(
     data: a source, Dataset, DataLoader, tensor or array (N, *shape) in [0,1] or of bytes, (inputs, labels), or rows
     (data/adapters.py). precision: fp32, tf32 (on CUDA) or bf16, part of what is claimed; auto is tf32 where the device
     has it, else fp32. sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
-    100,000 draws prove; or noise and procedure themselves. mechanism decides, None is the tight one for the noise; also
-    adds further radii from the same bounds at no cost. check: refuse data and classifier that are hardly made for each
-    other (unit_check.py).
+    n draws prove (100,000 if not said), both at alpha (0.001); or noise and procedure themselves. mechanism decides,
+    None is the tight one for the noise; also adds further radii from the same bounds at no cost. check: refuse data and
+    classifier that are hardly made for each other (unit_check.py).
+    device: cpu, cuda or cuda:N; execution says more about where.
     on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
     out: certify into this run folder, now and to the end, and return the run; again, it goes on where it stopped.
+    progress: a bar with the time left while out is written, on terminals and in notebooks.
     The noise of draw i of an input depends on (seed, its id, stage, i) alone.
     """
     wrong = Collected()
     drawn = wrong.ask(lambda: _noise(sigma, noise))
-    test = wrong.ask(lambda: _procedure(radius, procedure))
+    test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
+    where = wrong.ask(lambda: _placed(execution, device)) or Execution()
     with wrong:
         value = Certification(
             classifier,
@@ -101,7 +113,7 @@ def certify(
             noise=drawn or Gaussian(1.0),
             procedure=test,
             mechanism=(*deciding_of(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
-            precision=resolved_precision(precision, "auto" if execution is None else execution.device),
+            precision=resolved_precision(precision, where.device),
             split_alpha=split_alpha,
             seed=seed,
             classes=num_classes,
@@ -109,10 +121,10 @@ def certify(
             lanes=lanes,
         )
     wrong.tell()
-    how = _telling(execution or Execution(), check, on_progress, loggers)
+    how = _telling(where, check, on_progress, loggers)
     if out is None:
         return _told_of(value.stream(how), on_record, loggers)
-    return _written(value, out, how, on_record, loggers)
+    return _written(value, out, how, on_record, loggers, progress)
 
 
 def _telling(
@@ -130,11 +142,14 @@ def _written(
     how: Execution,
     on_record: Callable[[Record], None] | None,
     loggers: Sequence[Logger],
+    progress: bool,
 ) -> Run:
     """The run in this folder, certified to its end."""
-    started = value.start(out, how)
-    for record in _told_of(started.records(how.on_progress), on_record, ()):
-        del record
+    started, test = value.start(out, how), value.test
+    total, done = len(started.loaded.dataset), len(started.run.done_ids())
+    with bar("certifying", total, done, None if test.stops_early else test.most_draws, progress) as report:
+        for record in _told_of(started.records(all_of(how.on_progress, report)), on_record, ()):
+            del record
     run = Run(started.run)
     tell_metrics((PythonLogger(), *loggers), run.metrics())
     return run
@@ -149,11 +164,28 @@ def _noise(sigma: float | None, noise: Noise | None) -> Noise:
     raise ArgumentError("sigma, noise", "one of them must be given", received, remedy)
 
 
-def _procedure(radius: float | None, procedure: Procedure | None) -> Procedure | None:
-    if radius is not None and procedure is not None:
-        rule, remedy = "is a setting of the procedure where one is given", "Write e.g. rf.Sequential(radius=0.5)."
-        raise ArgumentError("radius", rule, f"{radius} and {procedure.name}", remedy)
-    return procedure if radius is None else Sequential(radius=radius)
+def _placed(execution: Execution | None, device: str | None) -> Execution:
+    if device is None or execution is None:
+        return execution or Execution(device="auto" if device is None else str(device))
+    if execution.device not in ("auto", str(device)):
+        remedy = "Leave one of them out."
+        raise ArgumentError("device", "must be that of the execution", f"{device} and {execution.device}", remedy)
+    return replace(execution, device=str(device))
+
+
+def _procedure(procedure: Procedure | None, **settings: float | None) -> Procedure | None:
+    """The one given, or the usual one with these settings: of a radius the sequential test, else the fixed one."""
+    said = {name: value for name, value in settings.items() if value is not None}
+    if procedure is None:
+        kind: Any = Sequential if "radius" in said else Fixed
+        return kind(**said)  # type: ignore[no-any-return]
+    if said:
+        rule = "belong to the procedure where one is given" if len(said) > 1 else "is a setting of the given procedure"
+        received = " and ".join([*(f"{name}={value}" for name, value in said.items()), f"procedure {procedure.name}"])
+        written = ", ".join(f"{name}={value}" for name, value in said.items())
+        remedy = f"Write e.g. rf.{type(procedure).__name__}({written}), or leave out procedure."
+        raise ArgumentError(", ".join(said), rule, received, remedy)
+    return procedure
 
 
 def _told_of(
@@ -204,7 +236,7 @@ class Smoothed:
         batch: Batch,
         *,
         radius: float | None = None,
-        alpha: float = 0.001,
+        alpha: float | None = None,
         n: int | None = None,
         procedure: Procedure | None = None,
         mechanism: Mechanism | None = None,
@@ -214,18 +246,13 @@ class Smoothed:
 
         batch: (N, *shape) in [0,1], or N inputs one by one; a single input is a batch of one, x[None].
         """
-        if procedure is None and radius is None:
-            procedure = Fixed(alpha=alpha) if n is None else Fixed(alpha=alpha, n=n)
-        elif procedure is None and radius is not None:
-            procedure = Sequential(radius, alpha) if n is None else Sequential(radius, alpha, n=n)
-        assert procedure is not None
-        return self._run(batch, procedure, mechanism, seed)
+        return self._run(batch, _procedure(procedure, radius=radius, n=n, alpha=alpha), mechanism, seed)
 
     def predict(self, batch: Batch, *, n: int = 1000, alpha: float = 0.001, seed: int = 0) -> list[Record]:
         """The smoothed prediction (or ABSTAIN) per input, wrong with probability at most alpha; no radius."""
         return self._run(batch, Predict(alpha=alpha, n=n), None, seed)
 
-    def _run(self, batch: Batch, procedure: Procedure, mechanism: Mechanism | None, seed: int) -> list[Record]:
+    def _run(self, batch: Batch, procedure: Procedure | None, mechanism: Mechanism | None, seed: int) -> list[Record]:
         if isinstance(batch, Tensor) and batch.dim() < 2:
             received, remedy = f"shape {tuple(batch.shape)}", "A single input x is the batch x[None]."
             raise DataError("batch", "must be a batch (N, *shape)", received, remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -50,6 +51,31 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each lane, as ``ringfence metrics`` prints it."""
+        if not self.records:
+            return escape(f"{self!r}, without a record yet")
+        lanes = self.metrics()
+        radii = list(lanes[0].certified_accuracy)
+        headings = ["lane", *(f"{radius:g}" for radius in radii), "ACR", "abstained %", "draws"]
+        rows = [
+            [
+                one.lane or "main",
+                *(f"{100 * one.certified_accuracy[radius]:.1f}" for radius in radii),
+                "-" if one.acr is None else f"{one.acr:.3f}",
+                f"{100 * one.abstention:.1f}",
+                f"{one.draws / one.count:,.0f}",
+            ]
+            for one in lanes
+        ]
+        about = f"{self!r}: {lanes[0].count} inputs; certified accuracy (%) at {lanes[0].norm} radius, draws per input"
+        proved = "" if lanes[0].sound else ". Paper mode: no proven guarantee"
+        table = "".join(
+            f"<tr>{''.join(f'<{kind}>{escape(cell)}</{kind}>' for cell in row)}</tr>"
+            for kind, row in [("th", headings), *(("td", row) for row in rows)]
+        )
+        return f"<table><caption>{escape(about + proved)}</caption>{table}</table>"
 
     @property
     def config(self) -> RunConfig:

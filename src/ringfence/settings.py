@@ -22,6 +22,9 @@ from ringfence.errors import ArgumentError, Collected, did_you_mean
 MOST_DRAWS: Final = 10**12
 """More draws than this no machine makes, and counts of more would not be exact."""
 
+SMALLEST_SHARE: Final = 1e-200
+"""Of a probability that tests spend, and drop, small parts of: floating point ends at 1e-308."""
+
 LARGEST: Final = 2**63
 """Whole numbers lie below: beyond it no array and no table holds them."""
 
@@ -53,8 +56,8 @@ def setting(
 
 
 def share(default: float, *, help: str) -> Any:
-    """A probability strictly between 0 and 1."""
-    return setting(default, help=help, above=0, below=1)
+    """A probability strictly between 0 and 1, of which floating point can tell a part from nothing."""
+    return setting(default, help=help, low=SMALLEST_SHARE, above=0, below=1)
 
 
 def count(default: int, *, help: str) -> Any:
@@ -169,7 +172,8 @@ class Setting:
         if self.choices:
             return f"must be one of {', '.join(self.choices)}"
         if self.above is not None and self.below is not None:
-            return f"must lie strictly between {self.above:g} and {self.below:g}"
+            least = "" if self.low is None else f", and be at least {self.low:g}"
+            return f"must lie strictly between {self.above:g} and {self.below:g}{least}"
         if all(getattr(self, bound) is None for bound in _BOUNDS):
             return f"must be a finite {_NAMED[self.kind]}"
         least = f"[{self.low:g}" if self.low is not None else f"({self.above or 0:g}"

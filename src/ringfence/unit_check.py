@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import final
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import Normalize, score
+from ringfence.classifiers.base import networks_heard
 from ringfence.data import Dataset, Input
 from ringfence.data.dataset import refuse_channels_last, refuse_labels
 from ringfence.errors import ClassifierError, Collected, DataError, RingfenceError
@@ -41,6 +43,8 @@ FAR = 100.0
 """Sigmas, or sizes of large inputs, away from them: there a logit leaves [0, 1], as a probability never does."""
 FINEST = 1 / 16
 """Of sigma: the step of float32 at an input, above which its noise has too few values to be noise."""
+SAME_ORDER, EACH = 0.9, 3
+"""Share of inputs whose label has one answer, and inputs of a label, from which on classes are numbered otherwise."""
 LOUDEST = 5.0
 """Sigmas above it are hardly in [0, 1] pixels: those of the literature end at 2, for uniform noise at 3.5."""
 OVERSHOT = 0.2
@@ -135,8 +139,10 @@ def check_units(
         with in_front(device):
             trial = _Trial(on_device(classifier, device), items, noise, lift, device, classes)
             looks = [trial.scores(noisy=noisy) for noisy in (False, True)]
-            far = trial.far() if classes == 2 else looks[0]
-        _refuse_probability(torch.cat([*looks, far]))
+            if classes == 2:
+                trial.far()
+        for network in trial.heard:
+            _refuse_probability(torch.cat(network))
         return trial.judged([_classes(one) for one in looks]) if judged else None
     except (RingfenceError, Warning):
         raise
@@ -223,12 +229,14 @@ class _Trial:
     lift: Lift
     device: torch.device
     classes: int
+    heard: list[list[Tensor]] = field(default_factory=list)
+    """What each network has answered so far."""
 
     def judged(self, answers: Sequence[Tensor]) -> Checked:
         """Refuse guesses; warn of a network that is lost under noise. answers: without it, and with it."""
         count, (clean, noisy) = len(self.items), map(self._right, answers)
         if (self._guessing(clean, count) and self._guessing(noisy, count)) or self._one_answer(answers):
-            self._refuse(clean, count)
+            self._refuse(clean, count, answers[0])
         found = Checked(count, clean / count, noisy / count)
         sigma = self.noise.law.scale
         if not self._guessing(clean, count) and clean - noisy >= 5 and noisy <= clean / 2 and sigma <= LOUDEST:
@@ -261,8 +269,14 @@ class _Trial:
             drawn = torch.empty_like(x)
             self.noise.fill(drawn, KEY)
             x = x + drawn
-        parts = torch.split(x.to(self.device), 8)
-        return torch.cat([score(self.classifier, part).scores.float().cpu() for part in parts])
+        found = []
+        for part in torch.split(x.to(self.device), 8):
+            with networks_heard() as heard:
+                found.append(score(self.classifier, part).scores.float().cpu())
+            self.heard.extend([] for _ in heard[len(self.heard) :])
+            for each, scores in zip(self.heard, heard, strict=False):  # of a K-consensus some may not be asked
+                each.append(scores.float().cpu())
+        return torch.cat(found)
 
     def far(self) -> Tensor:
         """Scores of inputs far away in all directions, of a few again and again: what they say there judges nobody."""
@@ -285,27 +299,45 @@ class _Trial:
         useful = chance + USEFUL * (1 - chance)
         return _between(right, count, count, chance) > DOUBT and _between(0, right, count, useful) < DOUBT
 
-    def _refuse(self, right: int, count: int) -> None:
+    def _refuse(self, right: int, count: int, answers: Tensor) -> None:
         rule = f"must be classified better than by guessing ({self.classes} classes)"
-        remedy = self._explained(count) or (
+        found = [one for one in (self._explained(count), self._renumbered(answers[:, 0].tolist())) if one is not None]
+        told, explains = max(found, key=lambda one: one[1], default=("", 0))
+        remedy = told.format(f"{explains} of {count} would be right") or (
             "The network may expect normalised inputs (`mean`, `std`), other pixels (`size`, `range`), number its"
             f" classes differently, as folders in the order of their names do (labels here are {self._labels()}), or"
             " have learned too little."
         )
         raise DataError("data", rule, f"{right} of {count} inputs right without any noise", f"{remedy} {GO_ON}")
 
+    def _renumbered(self, answers: Sequence[int]) -> tuple[str, int] | None:
+        """That classes are numbered otherwise, and what that explains: nearly every label has an answer of its own."""
+        seen = Counter((one.label or 0, answer) for one, answer in zip(self.items, answers, strict=True))
+        usual = dict(pair for pair, _ in reversed(seen.most_common()))  # the answer that each label gets most often
+        right = sum(seen[pair] for pair in usual.items())
+        own = len(set(usual.values())) == len(usual) > 1
+        if not own or right < SAME_ORDER * len(answers) or len(answers) < EACH * len(usual):
+            return None
+        shown = [f"{label} is its {answer}" for label, answer in sorted(usual.items()) if label != answer][:3]
+        told = (
+            f"The network numbers its classes otherwise (label {', '.join(shown)}, ...): {{}}. Name folders so that"
+            " their order is its own (0-NAME, 1-NAME), or write a labels.csv with the columns file and label into the"
+            " folder above them; in arrays, change y."
+        )
+        return told, right
+
     def _labels(self) -> str:
         labels = sorted({one.label for one in self.items if one.label is not None})
         return f"{labels[0]} to {labels[-1]}" if len(labels) > 1 else f"{labels[0]} alone"
 
-    def _explained(self, count: int) -> str | None:
-        """The usual mistake under which the network would be right, where one explains it."""
+    def _explained(self, count: int) -> tuple[str, int] | None:
+        """The usual mistake under which the network would be right, where one explains it, and how often."""
         tried = {told: self._tried(change, shift) for told, change, shift in self._mistakes()}
         told, right = max(tried.items(), key=lambda one: one[1])
         # Ten explanations are tried: one of them must stand out from chance by more than that.
         if self._guessing(right, count) or _between(right, count, count, 1 / self.classes) > 1e-4:
             return None
-        return f"{told}: {right} of {count} would be right."
+        return f"{told}: {{}}.", right
 
     def _tried(self, change: Change, shift: int) -> int:
         try:

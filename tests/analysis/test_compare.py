@@ -15,7 +15,7 @@ from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, envelope, summarise
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.errors import AlphaError, ArgumentError, StoreError
-from ringfence.mechanisms import best_of, mechanisms_named, neyman_pearson, one_sided, renyi
+from ringfence.mechanisms import best_of, mechanisms_named, neyman_pearson, one_sided, pixeldp, renyi
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Multinomial, Predict, Sequential, Softmax, TwoSided
 from ringfence.record import StageTally
 from ringfence.store import RunConfig, RunFolder, import_cohen
@@ -217,6 +217,15 @@ def test_summary_holds_the_columns_of_table_1(run: RunBounds) -> None:
     assert rows["renyi"].median_radius == np.median(run.radius(renyi))
     others = sum(row.largest for name, row in rows.items() if name != "neyman_pearson")
     assert others == pytest.approx(np.mean(run.radius(neyman_pearson) > 0))
+
+
+def test_equal_mechanisms_share_an_input(run: RunBounds) -> None:
+    """All of them had it, so that the shares of a table were more than the whole."""
+    twin = best_of(renyi, pixeldp)  # which never exceeds it
+    alone, shared = (summarise(run, [neyman_pearson, renyi, *more]).mechanisms for more in ((), (twin,)))
+    certified = np.mean(run.radius(renyi) > 0)
+    assert alone[1].largest == pytest.approx(certified)
+    assert [one.largest for one in shared[1:]] == pytest.approx([certified / 2] * 2)
 
 
 def test_choosing_the_better_run_must_be_paid_for(tmp_path: Path) -> None:

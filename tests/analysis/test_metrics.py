@@ -168,3 +168,4 @@ def test_the_guarantee_says_what_the_procedure_proves(test: Procedure, norm: str
 
 def test_the_guarantee_does_not_round_a_small_alpha_away() -> None:
     assert "at least 0.9999999 over" in guarantee(Fixed(n=500, alpha=1e-7), "l2", True)
+    assert "at least 1 - 1e-20 over" in guarantee(Fixed(n=500, alpha=1e-20), "l2", True)

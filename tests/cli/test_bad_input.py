@@ -36,6 +36,8 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--sigma", "nan"], ("error: --sigma:", "positive number", "got nan", "0.25")),
     (["--alpha", 0], ("error: --alpha:", "strictly between 0 and 1", "got 0", "0.001")),
     (["--alpha", 1], ("error: --alpha:", "strictly between 0 and 1", "got 1", "0.001")),
+    (["--alpha", 1e-300, "--radius", 0.1], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
+    (["--alpha", 1e-300, "--n", 100], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
     (["--alpha", 1.5], ("error: --alpha:", "strictly between 0 and 1", "got 1.5", "0.001")),
     (["--n", 0], ("error: --n:", "at least 1", "got 0", "100000")),
     (["--n", -5], ("error: --n:", "at least 1", "got -5", "100000")),
@@ -174,8 +176,12 @@ def test_a_pickle_of_something_else_is_not_run(call: Call, tmp_path: Path, model
 
 def test_places_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    assert "must be writable" in refused(call, "certify", *OK, "--out", tmp_path / "file" / "run")
-    assert "must be" in refused(call, "certify", *OK, "--out", tmp_path / "file")
+    told = "--out {}: {}; got file, a file. Choose another --out."
+    for place, rule in (
+        (tmp_path / "file", "must be a run or an empty folder"),
+        (tmp_path / "file" / "run", "must be a folder below folders"),
+    ):
+        assert told.format(place, rule) in refused(call, "certify", *OK, "--out", place)
     assert (tmp_path / "file").read_text() == "mine"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")

@@ -158,6 +158,16 @@ def test_a_terminal_has_a_bar_of_its_own_for_each_name(
     assert lines == []
 
 
+def test_a_narrow_terminal_shows_how_many_inputs_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(force_terminal=True, width=44)
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "remarks", console)
+    with console.capture() as seen, progress.meter(quiet=False) as show:
+        show("certifying", 147, 500, "147/500 inputs, 2,000 draws/s", 56.0)
+    assert "147/500" in seen.get()
+    assert "56 s left" in seen.get()
+
+
 def test_time_in_words() -> None:
     found = [progress.in_words(seconds) for seconds in (-1, 42, 100, 600, 6000)]
     assert found == ["0 s", "42 s", "2 min", "10 min", "1.7 h"]

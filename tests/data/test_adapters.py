@@ -23,7 +23,7 @@ from torch.utils.data import (
 from torch.utils.data import Dataset as TorchDataset
 
 import ringfence as rf
-from ringfence.data import Data, Input, OrderWarning
+from ringfence.data import Data, Dataset, Input, OrderWarning
 from ringfence.errors import ArgumentError, DataError
 
 Image = pytest.importorskip("PIL.Image")
@@ -177,6 +177,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         r"label of input 0: .*got 7 numbers. Give labels\.argmax\(1\)",
     ),
     "names for labels": ([(X[0], "cat")], r"label of input 0: must be a class number; got 'cat'\. Number the classes"),
+    "a column of names": ((X[:2], ["cat", "dog"]), r"label of input 0: must be a class number; got 'cat'"),
     "half a label": ([(X[0], 0.5)], r"must be a class number; got 0\.5"),
     "mappings without a picture": ([{"tensor": X[0], "label": 1}], r"must name the input: pixel_values.*keys tensor"),
     "text": (["cat.png", "dog.png"], r"each must be an Input, a picture.*got str"),
@@ -269,6 +270,18 @@ def test_one_buffer_that_every_input_is_written_into_is_read_in_time(of: Callabl
     options: dict[str, Any] = {"noise": rf.Gaussian(0.1), "procedure": rf.Fixed(n0=10, n=20), "check": False}
     found = {one.input_id: one.prediction for one in rf.certify(Light(), rows(), **options)}
     assert found == {i: i % 2 for i in range(20)}
+    room, numbers, labels = torch.empty(3, 6, 6), list(range(20)), [i % 2 for i in range(20)]
+    kept = Dataset(
+        name="one buffer",
+        ids=numbers,
+        labels=list(labels),
+        positions=numbers,
+        read=lambda i: room.fill_(0.2 + 0.6 * (i % 2)),
+        name_of=str,
+        shape=(3, 6, 6),
+        identify=lambda: "one buffer",
+    )
+    assert [one.prediction for one in rf.certify(Light(), kept, **options)] == labels
 
 
 def test_a_loader_of_ready_batches_is_taken_apart() -> None:

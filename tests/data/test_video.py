@@ -9,8 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from ringfence.class_names import MOTIONS
 from ringfence.data import load_dataset
-from ringfence.data.video import MOTIONS, SIDE, motion_dataset, render
+from ringfence.data.video import SIDE, motion_dataset, render
 from ringfence.errors import ArgumentError
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from ringfence.classifiers.architectures import LeNet, resnet
 from ringfence.errors import ModelError
 from ringfence.models import load_model
+from ringfence.models.compose import tree_of
 
 HUB = "huggingface_hub"
 
@@ -204,3 +205,19 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatc
         load_model("timm:resnet18.a1_in1k")
     assert (len(asked), offline, constants.HF_HUB_OFFLINE) == (1, [not reachable], False)
     assert 1 <= asked[0] <= 10, "seconds"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            nn.Linear(2, 2).state_dict(),
+            r"got the weights of one \(a dict of 2 tensors\)\. Load them: net.load_state_dict",
+        ),
+        (lambda x: x, "got a function, <lambda>. Put it into the forward of an nn.Module"),
+        (3, "got 3. Give the nn.Module itself"),
+    ],
+)
+def test_what_is_no_network_is_named(given: Any, told: str) -> None:
+    with pytest.raises(ModelError, match=told):
+        tree_of(given)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from toys import Buckets, LittleMemory
 
-from ringfence.classifiers import KConsensus
+from ringfence.classifiers import KConsensus, SoftVote
 from ringfence.classifiers.architectures import resnet
 from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.sampling import Forward, ForwardPlan, fastest_plan, probe
@@ -18,12 +18,13 @@ from ringfence.sampling.plan import out_of_memory, smaller
 from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, LONG_PARTS, LONG_RUN, MANY_ROWS, consensus_parts
 
 CPU = torch.device("cpu")
+ROWS = (*CPU_BATCHES, probe.FEATURES_BATCH)
 pytestmark = pytest.mark.usefixtures("measured")
 
 
 def test_a_given_batch_is_kept_and_a_measured_one_is_of_the_list() -> None:
     assert fastest_plan(Buckets(), (2,), 4, CPU, batch=37).batch == 37
-    assert fastest_plan(Buckets(), (2,), 4, CPU).batch in CPU_BATCHES
+    assert fastest_plan(Buckets(), (2,), 4, CPU).batch in ROWS
 
 
 @pytest.mark.parametrize(("limit", "batch", "expected"), [(50, 100, 50), (30, 100, 25), (1, 100, 1), (100, 100, 100)])
@@ -49,11 +50,26 @@ def test_the_other_layout_is_tried_at_the_best_size_alone(monkeypatch: pytest.Mo
     assert found == ForwardPlan(100, channels_last=plain_rate < 1000)
 
 
+def test_small_batches_are_timed_several_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows as the largest: one small batch fits between the interruptions of a busy machine."""
+    monkeypatch.setattr(probe, "FAIR_SECONDS", 1e9)
+    monkeypatch.setattr(probe, "ENOUGH_SECONDS", 1e9)
+    rows: list[int] = []
+    network = Buckets()
+    network.register_forward_pre_hook(lambda module, given: rows.append(len(given[0])))
+    fastest_plan(network, (2,), 4, CPU)
+    for size in CPU_BATCHES:
+        assert rows.count(size) == 3 * probe.FAIR_ROWS // size
+    rows.clear()
+    fastest_plan(network, (2,), 4, CPU, draws=probe.SHORT_RUN)
+    assert set(rows) == set(CPU_BATCHES[:2]), "measuring may not take longer than the run"
+
+
 def test_a_consensus_gets_several_batches_at_a_time_unless_the_size_is_given() -> None:
     ensemble = KConsensus([Buckets(), Buckets()], 1)
     plan = fastest_plan(ensemble, (2,), 4, CPU)
     assert plan.parts == CONSENSUS_PARTS
-    assert plan.batch // CONSENSUS_PARTS in CPU_BATCHES
+    assert plan.batch // CONSENSUS_PARTS in ROWS
     assert fastest_plan(ensemble, (2,), 4, CPU, batch=40) == ForwardPlan(40)
     Forward(ensemble, plan, CPU, 4)
     assert ensemble.parts == 1, "a plan is carried out on a copy"
@@ -142,3 +158,21 @@ def test_long_runs_of_small_networks_on_small_inputs_take_many_rows(
     plan = partial(fastest_plan, network, (1, side, side), width, torch.device("cuda"), compile=True, draws=draws)
     assert plan().batch == rows
     assert plan(batch=100).batch == 100
+
+
+def test_members_that_cannot_be_stacked_are_asked_one_by_one() -> None:
+    class Asks(nn.Module):
+        """Looks at its own numbers, as no network can while it is run with the weights of several."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.inner(x)
+            return scores if float(scores.abs().max()) < 1e9 else scores / 2
+
+    for members in ([Asks(), Asks()], [nn.Flatten(), nn.Flatten()]):  # the latter have no weights at all
+        vote = SoftVote(members)
+        assert vote.members.stackable
+        assert not fastest_plan(vote, (2,), 4 if isinstance(members[0], Asks) else 2, CPU, batch=20).stacked

@@ -171,7 +171,8 @@ class MechanismSummary:
     """A mechanism on a run: median radius, share above the threshold, share of inputs where it is the largest.
 
     largest compares the mechanisms other than Neyman-Pearson's, which no other ever exceeds; its share says where
-    it is strictly above all of them. Inputs on which nothing is certified count for none.
+    it is strictly above all of them. Inputs on which nothing is certified count for none, and one on which several are
+    equal counts for each of them in part: together they are the share that is certified.
     """
 
     mechanism: str
@@ -214,10 +215,11 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
     radii, tight = radii_of(run, mechanisms), default_mechanism(run.config.noise.family).name
     others = [radius for name, radius in radii.items() if name != tight] or list(radii.values())
     best = np.max(np.stack(others), axis=0)
+    equal = np.maximum(sum(_largest(radius, best) for radius in others), 1)
     shares = {
         name: np.mean(radius > best * (1 + _EQUAL))
         if name == tight and len(radii) > 1
-        else np.mean((radius > 0) & (radius >= best * (1 - _EQUAL)))
+        else np.mean(_largest(radius, best) / equal)
         for name, radius in radii.items()
     }
     rows = tuple(
@@ -237,6 +239,11 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
         run.sound,
         rows,
     )
+
+
+def _largest(radius: FloatArray, best: FloatArray) -> FloatArray:
+    """1 where a radius is the best one, and not 0; else 0."""
+    return ((radius > 0) & (radius >= best * (1 - _EQUAL))).astype(np.float64)
 
 
 def certified_shares(run: RunBounds, steps: int) -> tuple[float, list[list[float]]]:

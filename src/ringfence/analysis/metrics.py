@@ -191,7 +191,8 @@ def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input", latt
     claim = test.claim(norm)
     if lattice is not None and test.claims_radius:
         claim += f", among inputs in whole steps of 1/{lattice}"
-    return f"for each {each}, with probability at least {1 - test.alpha:.10g} over the noise, {claim}."
+    sure = f"{1 - test.alpha:.10g}" if test.alpha > 1e-9 else f"1 - {test.alpha:g}"  # never 1: it is not certain
+    return f"for each {each}, with probability at least {sure} over the noise, {claim}."
 
 
 def default_radii(run: RunFolder) -> list[float]:

@@ -77,9 +77,10 @@ class Classifier(nn.Module, ABC):
 
 
 class _Watch:
-    """Whether every network is watched for changing its input; so during a check, never in a run."""
+    """Whether every network is watched for changing its input, and what each answered; in a check, never in a run."""
 
     on = False
+    heard: list[Tensor] | None = None
 
 
 @contextmanager
@@ -92,15 +93,27 @@ def inputs_watched() -> Iterator[None]:
         _Watch.on = False
 
 
+@contextmanager
+def networks_heard() -> Iterator[list[Tensor]]:
+    """The scores of each plain network that is asked meanwhile, in the order of their asking."""
+    heard: list[Tensor] = []
+    _Watch.heard = heard
+    try:
+        yield heard
+    finally:
+        _Watch.heard = None
+
+
 def score(module: nn.Module, x: Tensor) -> Scored:
     """Scores and work of any module; a plain network is one forward."""
     if isinstance(module, Classifier):
         return module.score(x)
-    if not _Watch.on:
-        return Scored(scores_in(module(x), len(x)), 1)
-    before = x.clone()
+    before = x.clone() if _Watch.on else None
     answer = Scored(scores_in(module(x), len(x)), 1)
-    check_unchanged(x, before)
+    if before is not None:
+        check_unchanged(x, before)
+    if _Watch.heard is not None:
+        _Watch.heard.append(answer.scores)
     return answer
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.bars import in_words
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, say_facts
-from ringfence.cli.progress import in_words
 
 if TYPE_CHECKING:
     from ringfence.store import RunFolder

@@ -35,12 +35,13 @@ def metrics_command(
     """Certified accuracy, average certified radius and abstention of runs and logs."""
     with friendly():
         from ringfence.analysis.metrics import best_lane_metrics, load_metrics
-        from ringfence.noise import Gaussian
         from ringfence.store import RunFolder
 
         if format not in ("auto", "run", "cohen"):
             raise ArgumentError("--format", "must be auto, run or cohen", repr(format), "Use auto.")
         if sigma is not None:
+            from ringfence.noise import Gaussian  # torch comes with it, which nothing else here needs
+
             Gaussian(sigma)
         asked = written_numbers(radii, "--radii")
         if best_lane:

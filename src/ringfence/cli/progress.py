@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from ringfence.bars import MOMENT, in_words, pace
 from ringfence.cli.console import is_check, is_quiet, is_terminal, remark, remarks
 from ringfence.progress import listening
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from ringfence.training.run import TrainingRun
 
 LINE_SECONDS = 10.0
-MOMENT = 1.0
-"""Seconds that nobody wonders about."""
+WIDE = 80
+"""Columns from which on there is room for a long bar."""
 
 
 class Meter(Protocol):
@@ -83,9 +84,10 @@ def _bars() -> Iterator[Meter]:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
     from rich.table import Column
 
-    # In a narrow window the words are cut, never the name, the bar and the time left.
+    # In a narrow window the bar is short, and words are cut, never the name and the time left.
+    bar = BarColumn(20 if remarks.width >= WIDE else 6)
     words = TextColumn("{task.fields[told]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
-    columns = (TextColumn("{task.description}"), BarColumn(20), words, TextColumn("{task.fields[left]}"))
+    columns = (TextColumn("{task.description}"), bar, words, TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=remarks, transient=True, expand=True) as bars:
         tasks: dict[str, TaskID] = {}
 
@@ -125,13 +127,8 @@ def show_progress(
     with meter(quiet) as show:
 
         def report(progress: Progress) -> None:
-            there, seconds = done + progress.inputs, max(progress.seconds, 1e-9)
-            # Where draws stop early, nobody knows how long an input takes before the first is decided.
-            wanted, given = (
-                (total - done, progress.inputs) if draws is None else ((total - done) * draws, progress.draws)
-            )
-            left = max(wanted - given, 0) * progress.seconds / given if given else None
-            show(doing, there, total, f"{there}/{total} inputs, {progress.draws / seconds:,.0f} draws/s", left)
+            told, left = pace(progress, total, done, draws)
+            show(doing, done + progress.inputs, total, told, left)
 
         yield report
 
@@ -169,10 +166,3 @@ def describe(status: Status) -> str:
     right = "" if math.isnan(status.accuracy) else f", noisy accuracy {100 * status.accuracy:.2f}%"
     held = "" if status.held_out is None else f", held out {100 * status.held_out:.2f}%"
     return f"epoch {status.epoch}/{status.epochs} step {status.step}/{status.steps}: {terms}{right}{held}"
-
-
-def in_words(seconds: float) -> str:
-    """Seconds, minutes or hours, as a person says it."""
-    if seconds < 100:
-        return f"{max(seconds, 0):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"

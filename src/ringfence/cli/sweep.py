@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
+from ringfence.bars import in_words
 from ringfence.cli import options as o
 from ringfence.cli.console import as_options, friendly, is_terminal, print_json, remark, results, say
 from ringfence.cli.derived import grouped
-from ringfence.cli.progress import Meter, in_words, meter
+from ringfence.cli.progress import Meter, meter
 from ringfence.cli.report import write_report
 from ringfence.cli.tables import table
 from ringfence.cli.travel import TravelOptions

@@ -102,12 +102,12 @@ def _arrays(x: Any, y: Any) -> bool:
 
 
 def _pair(x: Any, y: Any) -> bool:
-    """Whether they can only be inputs and their labels, if perhaps not as many: whole numbers are no input."""
+    """Whether they can only be inputs and their labels, if perhaps not as many: numbers and words are no input."""
     inputs = x.ndim >= 2 if isinstance(x, Tensor | np.ndarray) else isinstance(x, list) and all(map(_is_input, x))
     if isinstance(y, Tensor | np.ndarray):
         one_hot = y.ndim == 2 and isinstance(x, Tensor | np.ndarray) and x.ndim == 4  # told of where labels are read
         return inputs and (one_hot or (y.ndim == 1 and str(y.dtype).removeprefix("torch.").startswith("int")))
-    return inputs and isinstance(y, list | tuple) and all(isinstance(one, int | np.integer | None) for one in y)
+    return inputs and isinstance(y, list | tuple) and all(isinstance(one, int | np.integer | str | None) for one in y)
 
 
 def _rows(item: Any, batched: bool) -> Iterator[Any]:

@@ -90,8 +90,9 @@ class Dataset:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Input:
-        position = self.positions[index]
-        return Input(self.ids[index], self.read(position), self.labels[index], self.name_of(position), range_told=True)
+        """A copy: ``read`` may write the next input over it, and a few are always read ahead."""
+        position, label = self.positions[index], self.labels[index]
+        return Input(self.ids[index], self.read(position).clone(), label, self.name_of(position), range_told=True)
 
     def __iter__(self) -> Iterator[Input]:
         for index in range(len(self)):

@@ -10,6 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from ringfence.class_names import CIFAR10_CLASSES, DIGITS
 from ringfence.data.arrays import dataset_from_arrays, read_npz
 from ringfence.data.dataset import SPLITS, Dataset, InputRangeWarning, split_among
 from ringfence.data.images import Framing, image_folder
@@ -20,9 +21,6 @@ from ringfence.errors import ArgumentError, DataError
 
 NAMED = ("mnist", "cifar10", "imagenet")
 """Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
-
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-DIGITS = tuple("0123456789")
 
 
 def load_dataset(

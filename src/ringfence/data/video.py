@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ringfence.class_names import MOTIONS
 from ringfence.data.dataset import EIGHT_BIT, Dataset
 from ringfence.data.originals import read_mnist
 from ringfence.digests import EARLIER, hashed, write_digest
 from ringfence.errors import ArgumentError
 from ringfence.types import FloatArray
 
-MOTIONS = ("left", "right", "up", "down", "rotating", "growing", "shrinking", "bouncing")
 SIDE = 32
 """Pixels of a frame; the digit is drawn at about half of that."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ringfence.classifiers import VOTES
 from ringfence.classifiers.votes import weighted as checked_weights
@@ -38,7 +38,14 @@ def tree_of(part: Any) -> Tree:
         return composed(str(name), *_listed_models(name, inside))
     rule = "must be a tree: text, a network, or a mapping of one node's name to its models and settings"
     remedy = "Give the nn.Module itself, an instance with its weights, or write e.g. soft(A, B) or {soft: [A, B]}."
-    raise ModelError("classifier", rule, repr(part)[:80], remedy)
+    if isinstance(part, Mapping) and part and all(isinstance(one, Tensor) for one in part.values()):
+        received, remedy = f"the weights of one (a dict of {len(part)} tensors)", "Load them: net.load_state_dict(...)."
+    elif callable(part):
+        received = f"a function, {getattr(part, '__name__', type(part).__name__)}"
+        remedy = "Put it into the forward of an nn.Module, whose weights then belong to what is certified."
+    else:
+        received = repr(part)[:80]
+    raise ModelError("classifier", rule, received, remedy)
 
 
 def composed(name: str, *models: Part, **settings: Any) -> Node:

@@ -9,8 +9,9 @@ from ringfence.report.figure import Figure, Row
 
 PALETTE = (
     "#3b82c4", "#d9730d", "#2e9e5b", "#d64545", "#8f66cc", "#1f9aae", "#d0589f", "#a1714f", "#8f8f20", "#7a8290",
+    "#55aa00", "#446644", "#ff2277", "#cc44cc", "#994455", "#0077ff", "#336600", "#775588", "#994411", "#775500",
 )  # fmt: skip
-"""Middle tones: readable on white and on black."""
+"""Middle tones: readable on white and on black. The second ten are those farthest from all before (CIELAB)."""
 _GREENS = ("#1f7a45", "#2e9e5b", "#57b37c", "#86c9a1")
 """Of certified inputs, the larger radius first."""
 _UNCERTIFIED = ("#3b82c4", "#8a929c", "#d64545")

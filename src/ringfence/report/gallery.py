@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringfence.class_names import CIFAR10_CLASSES, DIGITS, MOTIONS
 from ringfence.record import Record
 from ringfence.report import need
 from ringfence.report.lanes import Lane, Material, Stream
@@ -76,12 +77,8 @@ def data_set(lane: Lane) -> str:
 def known_classes(name: str) -> Sequence[str]:
     """Names of the classes of public data sets; empty for others."""
     kind = name.partition("#")[0].partition(":")[0]
-    if kind not in ("default", "mnist", "cifar10", "mnist-motion"):
-        return ()
-    from ringfence.data.load import CIFAR10_CLASSES, DIGITS  # torch comes with it, which a page does not need
-    from ringfence.data.video import MOTIONS
-
-    return {"cifar10": CIFAR10_CLASSES, "mnist-motion": MOTIONS}.get(kind, DIGITS)
+    known = {"default": DIGITS, "mnist": DIGITS, "cifar10": CIFAR10_CLASSES, "mnist-motion": MOTIONS}
+    return known.get(kind, ())
 
 
 def _lane(lane: Lane, data: str, keys: Sequence[Key]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, ClassifierError
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import (
     BATCHES_IN_MEMORY,
@@ -25,9 +26,16 @@ from ringfence.sampling.plan import (
 )
 
 CPU_BATCHES = (20, 100, 200, 400)
+FEATURES_BATCH = 1600
+"""Rows of features are so cheap that a batch's fixed costs are most of its time: half the time of 400 rows."""
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
+FAIR_ROWS, FAIR_SECONDS = 400, 0.04
+"""Small batches are timed several in a row, up to so many rows or so long: one alone is over before other programs
+interrupt it, larger ones are not, so that on a busy CPU a forward of 20 rows won that takes twice the time of 400."""
+SHORT_RUN = 20 * FAIR_ROWS
+"""Draws that take no longer than measuring all sizes does: small ones alone are tried."""
 AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
 SLOWEST = 100.0
@@ -83,23 +91,23 @@ def fastest_plan(
         half = others and precision == "bf16"
         return replace(plan, parts=parts, fused=fused, joined=half, exchanged=half, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else sizes(device, shape):
+    for size in (batch,) if batch else sizes(device, shape, draws):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
         if rate > best_rate:
             best, best_rate = plan, rate
-        # Larger batches stop paying, memory is full, or a forward is long enough already.
-        if rate < 0.95 * before or plan != wanted or rate * ENOUGH_SECONDS < size:
+        # Larger batches stop paying (never on a CPU: others may use it), memory is full, or a forward is long enough.
+        if (fold and rate < 0.95 * before) or plan != wanted or rate * ENOUGH_SECONDS < size:
             break
         before = rate
     if image:  # the other layout at that size alone: all sizes again would cost seconds of every start
         other, rate = _fitting(classifier, replace(best, channels_last=False), shape, num_classes, device)
         if rate > best_rate:
             best, best_rate = other, rate
-    if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
-        stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
-        if rate > best_rate:
-            best, best_rate = stacked, rate
+    with suppress(ClassifierError):  # not every network can be stacked: one may ask what its own numbers are
+        if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
+            stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
+            best, best_rate = (stacked, rate) if rate > best_rate else (best, best_rate)
     if compile is None and fold and draws > COMPILE_SECONDS * best_rate:
         return fastest_plan(classifier, shape, num_classes, device, precision, True, batch, autotune, draws)
     if consensus:
@@ -161,10 +169,13 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
-    """Rows a forward that are tried, the largest last."""
+def sizes(device: torch.device, shape: tuple[int, ...], draws: int = 0) -> Iterator[int]:
+    """Rows a forward that are tried, the largest last, before a run of so many draws (0: nobody knows)."""
     if device.type == "cpu":
-        yield from CPU_BATCHES
+        short = 0 < draws <= SHORT_RUN
+        yield from CPU_BATCHES[:2] if short else CPU_BATCHES
+        if len(shape) == 1 and not short:
+            yield FEATURES_BATCH
         return
     # Keep a float32 batch of inputs below about 400 MB.
     largest = max(32, min(CUDA_BATCHES[-1], 100_000_000 // int(torch.Size(shape).numel())))
@@ -187,13 +198,16 @@ def _fitting(
 
 
 def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
-    """Time of one forward on standard normal inputs."""
+    """Time of one forward on standard normal inputs, of several in a row where they are small."""
     batch: Tensor = torch.randn(forward.plan.batch, *shape, device=forward.device)
     times: list[float] = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        float(forward(batch).scores.sum())  # reading one number waits for the device
-        times.append(time.perf_counter() - begin)
-        if sum(times) > 2 * ENOUGH_SECONDS:
+    start = time.perf_counter()
+    for _ in range(3 if forward.device.type == "cpu" else 5):
+        begin, done, spent = time.perf_counter(), 0, 0.0
+        while done * len(batch) < FAIR_ROWS and spent < FAIR_SECONDS:
+            float(forward(batch).scores.sum())  # reading one number waits for the device
+            done, spent = done + 1, time.perf_counter() - begin
+        times.append(spent / done)
+        if time.perf_counter() - start > 2 * ENOUGH_SECONDS:
             break
     return min(times[1:] or times)  # the least disturbed one
