@@ -273,6 +273,18 @@ def test_a_logit_of_features_that_are_large_beside_sigma_is_none(scale: float, s
         certified(nn.Sequential(Scaled(), nn.Sigmoid()), x, noise=rf.Gaussian(sigma))
 
 
+def test_a_sum_of_kernels_that_dies_away_is_no_probability() -> None:
+    """Of large inputs' size away it is 0 in every direction, and in (0, 1) where the first input is."""
+
+    class Kernels(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            near, far = ((-((x - place) ** 2).sum(1, keepdim=True) / 8).exp() for place in (2.0, -2.0))
+            return near - far
+
+    x = torch.tensor([[2.1, 1.9], [-2.1, -1.9]])
+    assert [one.prediction for one in certified(Kernels(), x)] == [1, 0]
+
+
 def test_two_outputs_that_know_one_class_alone_are_not_taken_for_a_single_one() -> None:
     """A tree that is 0 within a small box says (0, 1) of all that is looked at, and so does a vote of two classes."""
 

@@ -285,7 +285,8 @@ class _Trial:
         self.noise.fill(drawn, KEY)
         # A network that scales its features by itself hardly moves within sigmas that are small beside them.
         largest = max(float(one.x.detach().abs().max()) for one in self.items) if drawn.numel() else 0.0
-        away = iter(FAR * max(1.0, largest / self.noise.law.scale) * drawn)
+        drawn[::2] *= max(1.0, largest / self.noise.law.scale)  # the others stay where kernels have not died away
+        away = iter(FAR * drawn)
         return rows.scores(lambda x: x + next(away))
 
     def _one_answer(self, answers: Sequence[Tensor]) -> bool:
