@@ -107,6 +107,8 @@ def test_a_notebook_shows_what_metrics_prints(tmp_path: Path) -> None:
         assert f">{cell}</t" in page
     unlabelled = rf.certify(Bright(), X, out=tmp_path / "no labels", **shown)  # type: ignore[call-overload]
     assert "<th>lane</th><th>ACR</th>" in unlabelled._repr_html_()
+    long = rf.certify(Bright(), (X, Y), out=tmp_path / "long", **{**shown, "radius": 0.1234567})  # type: ignore[call-overload]
+    assert "<th>0.123456</th>" in long._repr_html_(), "rounded down, as in every table"
 
 
 def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:

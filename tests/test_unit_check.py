@@ -259,6 +259,43 @@ def test_a_single_probability_of_features_is_not_taken_for_a_logit(tmp_path: Pat
     assert len(certified(logit, x)) == count
 
 
+@pytest.mark.parametrize(("scale", "sigma"), [(1e4, 0.25), (1.0, 0.001)])
+def test_a_logit_of_features_that_are_large_beside_sigma_is_none(scale: float, sigma: float) -> None:
+    """Incomes at a sigma of a quarter: a hundred sigmas from them the logit is what it was, perhaps in [0, 1]."""
+
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:, :1] / scale
+
+    x = scale * torch.tensor([[0.5, 1.0], [-0.5, 2.0]])
+    assert [one.prediction for one in certified(Scaled(), x, noise=rf.Gaussian(sigma))] == [1, 0]
+    with pytest.raises(ClassifierError, match=r"a single output is a logit.*probability"):
+        certified(nn.Sequential(Scaled(), nn.Sigmoid()), x, noise=rf.Gaussian(sigma))
+
+
+def test_a_sum_of_kernels_that_dies_away_is_no_probability() -> None:
+    """Of large inputs' size away it is 0 in every direction, and in (0, 1) where the first input is."""
+
+    class Kernels(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            near, far = ((-((x - place) ** 2).sum(1, keepdim=True) / 8).exp() for place in (2.0, -2.0))
+            return near - far
+
+    x = torch.tensor([[2.1, 1.9], [-2.1, -1.9]])
+    assert [one.prediction for one in certified(Kernels(), x)] == [1, 0]
+
+
+def test_two_outputs_that_know_one_class_alone_are_not_taken_for_a_single_one() -> None:
+    """A tree that is 0 within a small box says (0, 1) of all that is looked at, and so does a vote of two classes."""
+
+    class Box(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            outside = ((x - 3).abs().amax(1) > 1).float()
+            return torch.stack([1 - outside, outside], 1)
+
+    assert {one.prediction for one in certified(Box(), torch.zeros(3, 4))} == {1}
+
+
 def test_numbers_that_swallow_the_noise_are_refused() -> None:
     """Of seconds since 1970 float32 resolves two minutes: every noisy copy is the input, and every answer sure."""
 

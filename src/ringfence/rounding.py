@@ -30,5 +30,10 @@ def written(value: float) -> str:
     return f"{rounded_down(value, 6):g}"
 
 
+def confidence(alpha: float) -> str:
+    """1 - alpha in ten significant digits at most, not above it."""
+    return f"{Context(prec=10, rounding=ROUND_FLOOR).subtract(Decimal(1), _exactly(alpha)).normalize():f}"
+
+
 def _exactly(value: float) -> Decimal:
     return Decimal(repr(float(value)))

@@ -13,6 +13,7 @@ from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
 from ringfence.errors import ArgumentError
 from ringfence.gate import Demand, Verdict, gate
 from ringfence.record import Record
+from ringfence.rounding import written
 from ringfence.store import RunConfig, RunFolder
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Run:
             return escape(f"{self!r}, without a record yet")
         lanes = self.metrics()
         radii = list(lanes[0].certified_accuracy)
-        headings = ["lane", *(f"{radius:g}" for radius in radii), "ACR", "abstained %", "draws"]
+        headings = ["lane", *(written(radius) for radius in radii), "ACR", "abstained %", "draws"]
         rows = [
             [
                 one.lane or "main",

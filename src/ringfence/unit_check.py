@@ -40,7 +40,7 @@ DOUBT = 0.05
 MISSED = 8
 """Inputs of other classes that a useful network hardly gives one and the same answer: it gets 0.65 of them right."""
 FAR = 100.0
-"""Sigmas from the inputs at which a logit leaves [0, 1], as a probability never does."""
+"""Sigmas, or sizes of large inputs, away from them: there a logit leaves [0, 1], as a probability never does."""
 FINEST = 1 / 16
 """Of sigma: the step of float32 at an input, above which its noise has too few values to be noise."""
 SAME_ORDER, EACH = 0.9, 3
@@ -283,6 +283,9 @@ class _Trial:
         rows = replace(self, items=[self.items[place % len(self.items)] for place in range(LOOKED_AT)])
         drawn = torch.empty(LOOKED_AT, *rows.lift.at(self.items[0].x, self.items[0].id).shape)
         self.noise.fill(drawn, KEY)
+        # A network that scales its features by itself hardly moves within sigmas that are small beside them.
+        largest = max(float(one.x.detach().abs().max()) for one in self.items) if drawn.numel() else 0.0
+        drawn[::2] *= max(1.0, largest / self.noise.law.scale)  # the others stay where kernels have not died away
         away = iter(FAR * drawn)
         return rows.scores(lambda x: x + next(away))
 
@@ -366,8 +369,13 @@ def _classes(scores: Tensor) -> Tensor:
 
 def _refuse_probability(scores: Tensor) -> None:
     """Refuse a single output that is never below 0 nor above 1, or always a whole number of at least 0: read as a
-    logit, all of it would be class 1, or all classes but the first would be one."""
-    single = scores.dim() == 2 and scores.shape[1] == 2 and not bool(scores[:, 0].any()) and bool(scores.any())
+    logit, all of it would be class 1, or all classes but the first would be one.
+
+    One and the same value everywhere says nothing: so do votes and trees with two outputs that know class 1 alone.
+    """
+    scores = scores[scores.isfinite().flatten(1).all(1)]
+    told = set(scores[:, -1].tolist()) if scores.dim() == 2 else set()
+    single = scores.shape[1:] == (2,) and not bool(scores[:, 0].any()) and len(told) > 1
     if single and bool(((scores[:, 1] >= 0) & (scores[:, 1] == scores[:, 1].round())).all()):
         rule = "a single output is a logit, above 0 for class 1; this looks like the number of a class"
         received = f"whole numbers up to {float(scores[:, 1].max()):.4g}"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.record import Record
-from ringfence.rounding import rounded_down, written_down
+from ringfence.rounding import confidence, rounded_down, written_down
 from ringfence.store import RunConfig, RunFolder, export_cohen, import_cohen, read_cohen
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cohen"
@@ -232,3 +232,11 @@ def test_shown_decimals_never_exceed_what_was_proved(value: float, places: int) 
 def test_a_radius_of_few_decimals_is_shown_as_it_is(value: float, shown: str) -> None:
     """1000 * 1.001 is below 1001 in floats."""
     assert written_down(value, 3) == shown
+
+
+@pytest.mark.parametrize(
+    ("alpha", "shown"), [(0.001, "0.999"), (0.05, "0.95"), (0.001 / 3, "0.9996666666"), (2e-9, "0.999999998")]
+)
+def test_a_guarantee_is_never_shown_surer_than_it_is(alpha: float, shown: str) -> None:
+    """Each of three lanes that share 0.001 has 1 - 0.000333...: to nearest 0.9996666667, which nobody proved."""
+    assert confidence(alpha) == shown

@@ -57,6 +57,8 @@ def test_a_folder_with_other_things_is_refused_and_left_alone(config: RunConfig,
     with pytest.raises(StoreError, match=r"run or an empty folder.*thesis\.txt"):
         RunFolder.create_or_resume(tmp_path, config)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    with pytest.raises(StoreError, match="File name too long"):  # what the system refuses to look at is told, too
+        RunFolder.create_or_resume(tmp_path / ("x" * 300), config)
     with pytest.raises(StoreError, match=r"run or an empty folder; got thesis\.txt, a file"):
         RunFolder.create_or_resume(tmp_path / "thesis.txt", config)
     with pytest.raises(StoreError, match=r"run folder; got a folder without config\.json"):

@@ -14,6 +14,7 @@ from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
+from ringfence.rounding import confidence
 from ringfence.settings import USUAL_RADII
 from ringfence.stats.norms import InNorm
 from ringfence.store import CohenLog, RunFolder, read_cohen
@@ -191,7 +192,7 @@ def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input", latt
     claim = test.claim(norm)
     if lattice is not None and test.claims_radius:
         claim += f", among inputs in whole steps of 1/{lattice}"
-    sure = f"{1 - test.alpha:.10g}" if test.alpha > 1e-9 else f"1 - {test.alpha:g}"  # never 1: it is not certain
+    sure = confidence(test.alpha) if test.alpha > 1e-9 else f"1 - {test.alpha:g}"  # never 1: it is not certain
     return f"for each {each}, with probability at least {sure} over the noise, {claim}."
 
 

@@ -82,7 +82,6 @@ def _tree(run: Path, members: str, vote: str) -> str:
 
 
 def _print(found: AttackResult) -> None:
-
     say(f"Accuracy (%) under {found.attack} within {found.norm} radius r, {found.run}")
     columns = zip(found.radii, found.certified, found.empirical, strict=True)
     rows = [(written(radius), percent(certified), percent(empirical)) for radius, certified, empirical in columns]

@@ -90,7 +90,6 @@ def metrics_table(runs: Sequence[RunMetrics], width: int = 80, curve: bool = Fal
 
 def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bool, below: bool) -> tuple[Table, int]:
     """The table, and the columns of a terminal that it needs at least."""
-
     saved = {heading: of for heading, of in SAVED.items() if any(of(run) is not None for run in runs)}
     columns: dict[str, Callable[[RunMetrics], str]] = {
         **{written(radius): _certified_at(radius) for radius in radii},
@@ -194,7 +193,6 @@ def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:
 
 def print_points(points: Sequence[ThetaMetrics]) -> None:
     """One line per theta, at most MOST_THETAS of them, evenly spaced."""
-
     step = -(-(len(points) - 1) // (MOST_THETAS - 1)) if len(points) > MOST_THETAS else 1
     shown = [point for k, point in enumerate(points) if k % step == 0 or k == len(points) - 1]
     radii = [written(radius) for radius in points[0].certified_accuracy]

@@ -77,7 +77,7 @@ class RunFolder(Folder):
                 rule = "a run is continued with the settings it was started with"
                 raise StoreError(f"out {path}", rule, "; ".join(changed), remedy)
             return None if changed else cls(path, run.config, unlocked=unlocked)
-        if file := next((one for one in (path, *path.parents) if one.is_file()), None):
+        if file := next((one for one in (path, *path.parents) if os.path.isfile(one)), None):
             rule = "must be a run or an empty folder" if file == path else "must be a folder below folders"
             raise StoreError(f"out {path}", rule, f"{file.name}, a file", "Choose another `out`.")
         with writing_errors(path):

@@ -182,7 +182,7 @@ function show(told, course) {
 
 function decided(answer) {
   const ends = { decided: "It was decided.", draws: "That was with the most copies it draws.", deadline: "The time was over." };
-  const sure = answer.alpha > 1e-8 ? Number((1 - answer.alpha).toFixed(9)) : `1 - ${answer.alpha}`;
+  const sure = answer.alpha > 1e-8 ? Number(down(1 - answer.alpha, 9)) : `1 - ${answer.alpha}`;
   const claimed = `With probability at least ${sure}, no smaller change of its pixels changes this answer.`;
   tell(answer.prediction === null ? "Nothing is claimed: no class was proved." : `It is ${named(answer.prediction)}.`);
   at("meaning").textContent = `${answer.prediction === null ? "" : claimed} ${ends[answer.stopped]}`.trim();
