@@ -175,6 +175,18 @@ def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
     return file
 
 
+def check_held(folder: Path, held: IO[bytes]) -> None:
+    """Refuse to go on where the folder's lock is another file by now: whoever holds that one writes there too."""
+    try:
+        same = os.path.samestat(os.fstat(held.fileno()), os.stat(folder / LOCK))
+    except OSError:
+        same = False
+    if not same:
+        rule, found = "must stay while a process writes there", "another one, or none: it or its folder was replaced"
+        remedy = "See that no other process writes there, then run the same command again."
+        raise StoreError(str(folder / LOCK), rule, found, remedy)
+
+
 def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
     import fcntl
 

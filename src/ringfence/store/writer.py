@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, lock, writing_errors
+from ringfence.store.atomic import TEMPORARY_PREFIX, check_held, lock, writing_errors
 from ringfence.store.run import RunFolder
 
 FLUSH_RECORDS = 256
@@ -64,6 +64,8 @@ class RecordWriter:
 
     def flush(self) -> None:
         """Write what is held as one part."""
+        if self._lock is not None and not self._run.unlocked:
+            check_held(self._run.path, self._lock)
         if self._failed:  # a part may be there although its writing failed: what it holds must not come twice
             done = self._run.done_ids()
             self._held = [record for record in self._held if record.input_id not in done]
