@@ -66,9 +66,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         _sync_folder(path.parent)
 
 
-def create_exclusively(path: Path, content: bytes) -> None:
+def create_exclusively(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Make the file whole in one step, and never in the place of another one (FileExistsError)."""
-    with _beside(path, content) as temporary:
+    with _beside(path, content, mode) as temporary:
         _link(temporary, path)
     try:
         _sync_folder(path.parent)
@@ -78,11 +78,11 @@ def create_exclusively(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Path]:
+def _beside(path: Path, content: bytes, mode: int = 0o666) -> Iterator[Path]:
     """The content on the disk under a name of its own, which is gone when the block ends."""
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
