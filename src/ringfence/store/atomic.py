@@ -103,6 +103,13 @@ def _link(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
 
 
+def drop_unfinished(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder; only who holds its lock may."""
+    with writing_errors(folder):
+        for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+            leftover.unlink(missing_ok=True)
+
+
 def json_bytes(value: Any) -> bytes:
     """The value as readable JSON; NaN and infinities are refused because browsers cannot read them."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()

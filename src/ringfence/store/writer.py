@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, check_held, lock, writing_errors
+from ringfence.store.atomic import check_held, drop_unfinished, lock
 from ringfence.store.run import RunFolder
 
 FLUSH_RECORDS = 256
@@ -46,10 +46,8 @@ class RecordWriter:
         self._lock = lock(self._run.path, self._run.unlocked)
         try:
             self._run.check_unchanged()
-            with writing_errors(self._run.path):
-                for folder in (self._run.path, self._run.path / "parts"):
-                    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-                        leftover.unlink(missing_ok=True)
+            for folder in (self._run.path, self._run.path / "parts"):
+                drop_unfinished(folder)
         except BaseException:
             self._lock.close()
             raise
