@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,3 +59,18 @@ def test_a_full_disk_for_errors_too_is_no_answer(finished: dict[str, Path]) -> N
     with FULL.open("w") as full:
         ended = subprocess.run([*PROGRAM, "verify", str(finished["fixed"])], stdout=full, stderr=full)
     assert ended.returncode == 2
+
+
+def test_a_terminal_that_was_closed_is_no_answer(finished: dict[str, Path]) -> None:
+    """As of a program that outlives its terminal (disown)."""
+    ours, terminal = pty.openpty()
+    os.close(ours)
+    try:
+        for words in COMMANDS:
+            ended = subprocess.run([*PROGRAM, *words, str(finished["fixed"])], stdout=terminal, stderr=subprocess.PIPE)
+            assert (ended.returncode, ended.stderr.count(b"\n")) == (2, 1), words
+            assert ended.stderr.startswith(b"error: standard output: must be written; got Input/output error.")
+        ended = subprocess.run([*PROGRAM, "verify", str(finished["fixed"])], stdout=terminal, stderr=terminal)
+        assert ended.returncode == 2
+    finally:
+        os.close(terminal)

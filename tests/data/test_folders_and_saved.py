@@ -256,6 +256,36 @@ def test_the_digest_of_a_saved_set_knows_pictures_labels_and_form(tmp_path: Path
     assert load_dataset(str(one)).digest == load_dataset(f"hf-data:{one}").digest
 
 
+@pytest.mark.parametrize("kind", ["pictures", "numbers"])
+def test_a_saved_row_that_changes_after_the_digest_is_not_certified(tmp_path: Path, kind: str) -> None:
+    """Its table stays on disk, so that whoever writes into the file changes what is read."""
+    folder = saved(tmp_path / "set", **({"image": [[one / 50] * 3 for one in range(4)]} if kind == "numbers" else {}))
+    data, before = load_dataset(str(folder)), load_dataset(str(folder)).digest
+    assert data.digest == before
+    [file] = folder.glob("*.arrow")
+    content, (old, new) = file.read_bytes(), _stored(kind)
+    assert content.count(old) == 1
+    with file.open("r+b") as place:
+        place.seek(content.index(old))
+        place.write(new)
+    assert data[2].x.isfinite().all()
+    with pytest.raises(DataError, match="row 1: must stay what it was when the digest of the data was taken"):
+        data[1]
+    assert load_dataset(str(folder)).digest != before
+
+
+def _stored(kind: str) -> tuple[bytes, bytes]:
+    """Row 1 of a saved set, and another one as long."""
+    if kind == "numbers":
+        return np.full(3, 1 / 50).tobytes(), np.full(3, 0.5).tobytes()
+    made = []
+    for shade in (20, 21):
+        file = io.BytesIO()
+        Image.fromarray(np.full((8, 8, 3), shade, np.uint8)).save(file, "PNG")
+        made.append(file.getvalue())
+    return made[0], made[1]
+
+
 def changed(folder: Path, name: str, **entries: Any) -> None:
     file = folder / name
     file.write_text(json.dumps(json.loads(file.read_text()) | entries))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,8 +24,9 @@ from ringfence.errors import ClassifierError, DataError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.models.compose import composed
 from ringfence.procedures import Procedure
+from ringfence.record import Record
 from ringfence.sampling import ForwardPlan
-from ringfence.store import StoreWarning
+from ringfence.store import RecordWriter, StoreWarning
 from ringfence.work import Work
 
 COUNT = 12
@@ -302,3 +303,39 @@ def test_a_plan_with_reasons_is_stored_and_continued_and_refused_if_it_no_longer
 
     with pytest.raises(ClassifierError, match="form in the given plan"):
         into(tmp_path / "other", classifier=Twofold(), plan=ForwardPlan(200))
+
+
+def test_what_another_process_ended_before_the_lock_was_free_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks what is left, and only then takes the lock, works on what was done in between."""
+    enter, add = RecordWriter.__enter__, RecordWriter.add
+    others, certified = [tmp_path / "run"], list[int]()
+
+    def late(writer: RecordWriter) -> RecordWriter:
+        if others:
+            into(others.pop())
+        return enter(writer)
+
+    def counted(writer: RecordWriter, records: Sequence[Record]) -> None:
+        certified.extend(record.input_id for record in records)
+        add(writer, records)
+
+    monkeypatch.setattr(RecordWriter, "__enter__", late)
+    monkeypatch.setattr(RecordWriter, "add", counted)
+    into(tmp_path / "run")
+    assert sorted(certified) == dataset().ids
+
+
+@pytest.mark.parametrize("how", ["cut", "gone"])
+@pytest.mark.filterwarnings("ignore:.*inputs.parquet")
+def test_inputs_of_a_finished_run_are_written_anew(tmp_path: Path, how: str) -> None:
+    run = into(tmp_path / "run")
+    file, summary = run.path / "inputs.parquet", (run.path / "summary.json").read_bytes()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9]) if how == "cut" else file.unlink()
+    assert rf.verify(rf.RunFolder.open(run.path)) != []
+    again = into(run.path)
+    assert file.read_bytes() == whole
+    assert (run.path / "summary.json").read_bytes() == summary
+    assert rf.verify(rf.RunFolder.open(again.path)) == []

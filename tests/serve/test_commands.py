@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import sqlite3
 import subprocess
@@ -134,6 +136,35 @@ def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
     assert len(first) == 64
     assert read_secret(tmp_path / "secret") == first
     assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("make", [read_secret, SigningKey.make], ids=["secret", "key"])
+def test_no_half_of_a_secret_or_key_is_left_behind(
+    make: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty file would be found by every later start, and refused."""
+
+    def refuse(descriptor: int) -> None:
+        assert [file.stat().st_mode & 0o077 for file in tmp_path.iterdir()] == [0]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StoreError, match="No space left"):
+        make(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    make(tmp_path / "file")
+
+
+def test_a_secret_of_a_server_that_was_faster_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret"
+
+    def meanwhile(count: int) -> str:
+        path.write_text("f" * 2 * count)
+        return "0" * 2 * count
+
+    monkeypatch.setattr("secrets.token_hex", meanwhile)
+    assert read_secret(path) == b"f" * 64
 
 
 def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:

@@ -45,6 +45,24 @@ def test_a_run_whose_settings_were_replaced_before_it_began_does_not_write(confi
         pass
 
 
+@pytest.mark.parametrize("what", ["lock", "folder"])
+def test_who_lost_his_lock_writes_nothing_more(config: RunConfig, make_record: Make, tmp_path: Path, what: str) -> None:
+    """A lock that was taken for a stale one and removed, or a folder that was moved: then another process can begin."""
+    alone = altered(config, {"lanes": ["a"]})
+    run = RunFolder.create_or_resume(tmp_path / "run", alone)
+
+    def lose() -> None:
+        with RecordWriter(run, records=1) as writer:
+            writer.add([make_record(1, config_hash=alone.digest)])
+            (run.path / "lock").unlink() if what == "lock" else run.path.rename(tmp_path / "moved")
+            with RecordWriter(RunFolder.create_or_resume(run.path, alone)):
+                writer.add([make_record(2, config_hash=alone.digest)])
+
+    with pytest.raises(StoreError, match="lock: must stay while a process writes there; got another one, or none"):
+        lose()
+    assert RunFolder.open(run.path).done_ids() == ({1} if what == "lock" else set())
+
+
 def test_a_strangers_folder_gets_not_even_a_lock(config: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(StoreError, match="empty folder"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -215,3 +216,42 @@ def test_an_editable_install_does_not_travel(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ArgumentError, match=r"must not be an editable install.*got mine"):
         copy_library("mine", tmp_path / "lib")
     assert not (tmp_path / "lib").exists()
+
+
+def test_a_carry_that_is_killed_takes_no_old_data_for_new(
+    sweep: Read, data: Path, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is moved last: of data that changed, the old must not lie beside the note of the new."""
+    found = sweep(SWEEP, zoos=[zoo])
+    carry(found, data, zoo, tmp_path / "carry")
+    (data / "weights" / "core.pt").write_bytes(b"other weights")
+    move, moves = Path.replace, list[Path]()
+
+    def killed(self: Path, target: Path) -> Path:
+        moves.extend([self] if "core.pt" in self.name else [])
+        if len(moves) == 2:
+            raise KeyboardInterrupt
+        return move(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        carry(found, data, zoo, tmp_path / "carry")
+    monkeypatch.undo()
+    (part,) = carry(found, data, zoo, tmp_path / "carry")
+    assert (part.path / "data" / "weights" / "core.pt").read_bytes() == b"other weights"
+
+
+def test_half_a_file_of_carried_data_is_not_left_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is left alone the next time: it must be whole."""
+    put(tmp_path / "1" / "data" / "weights.pt")
+    (tmp_path / "1" / "data" / "weights.pt").write_bytes(b"weights")
+
+    def killed(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        unpack_data(tmp_path / "1", tmp_path / "there")
+    monkeypatch.undo()
+    assert unpack_data(tmp_path / "1", tmp_path / "there") == ["weights.pt"]
+    assert (tmp_path / "there" / "weights.pt").read_bytes() == b"weights"

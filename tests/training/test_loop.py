@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from ringfence.errors import ArgumentError, DataError, StoreError
@@ -290,6 +291,21 @@ def test_settings_of_a_folder_may_not_change(tmp_path: Path) -> None:
         StoreError, match=r"must be the settings of a training; got newer: gaussian has the settings copies alone"
     ):
         kept()
+
+
+def test_the_same_weights_are_the_same_file(tmp_path: Path) -> None:
+    """Its metadata came in any order: sums of files told of another training where there was none."""
+    files, about = (
+        [tmp_path / f"{number}.safetensors" for number in range(12)],
+        {"sigma": "1", "arch": "a", "noise": "b"},
+    )
+    for file in files:
+        export(file, tiny(), about)
+    assert len({file.read_bytes() for file in files}) == 1
+    with safe_open(files[0], "pt") as found:
+        assert found.metadata() == about
+        for name, value in tiny().state_dict().items():
+            assert torch.equal(found.get_tensor(name), value.half())
 
 
 def test_exported_weights_are_half_precision_and_load_exactly(tmp_path: Path) -> None:

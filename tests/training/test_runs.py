@@ -202,3 +202,14 @@ def test_an_objective_of_ones_own_is_registered_and_that_is_all(monkeypatch: pyt
     with pytest.raises(ArgumentError, match="names are unique"):
         register_objective(type("Other", (SingleObjective,), {"name": "halved"}))
     assert OBJECTIVES["halved"] is Halved
+
+
+def test_what_a_kill_left_half_written_goes_with_the_next_start(job: TrainingJob, tmp_path: Path) -> None:
+    """Checkpoints are large, and killed trainings many."""
+    run = TrainingRun(job, tmp_path / "out", "cpu")
+    left = [folder / ".writing-1-epoch-00001.safetensors" for folder in (run.out, run.folder(0), run.folder(2))]
+    for file in left:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"half")
+    run.keep_settings()
+    assert not any(file.exists() for file in left)

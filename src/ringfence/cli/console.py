@@ -44,7 +44,10 @@ results = PlainConsole()
 remarks = PlainConsole(stderr=True)
 
 INTERRUPTED, UNREAD, TERMINATED = 130, 141, 143
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+UNWRITTEN = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "Make room"),
+    errno.EIO: "Print to another place",  # a terminal that was closed says so, too
+}
 _asked: ContextVar[list[Any] | None] = ContextVar("asked", default=None)
 
 
@@ -106,16 +109,16 @@ def quiet_when_unread() -> Iterator[None]:
 
 @contextmanager
 def told_when_full() -> Iterator[None]:
-    """Where what is printed finds no room, say so; 1 is what commands answer about a run, never about the disk."""
+    """Where what is printed finds no room, or no terminal any more, say so; 1 is an answer about a run, never that."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if (remedy := UNWRITTEN.get(error.errno or 0)) is None:
             raise
         _drop(sys.stdout)
         what = "standard output" if error.filename is None else str(error.filename)
         with suppress(OSError):  # that may lead to the same disk
-            _marked("error", "bold red", f"{what}: must be written; got {error.strerror}. Make room and run it again.")
+            _marked("error", "bold red", f"{what}: must be written; got {error.strerror}. {remedy} and run it again.")
         raise SystemExit(2) from None
 
 

@@ -44,9 +44,14 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
     in_bytes = _of_numbers(table.schema.field(inputs).type) == pa.uint8()
     numbers: list[int | None] = [None] * len(table) if labels is None else _labels(folder, table[labels].to_pylist())
 
+    identified: list[str] = []
+
     def read(position: int) -> Tensor:
         where = f"{folder}, row {position}"
-        value = column[position].as_py()
+        value = column[position].as_py()  # a copy: the table stays on disk, and what is hashed is what is seen
+        if identified and identified[position] != hashed([_content(value)]):
+            rule, remedy = "must stay what it was when the digest of the data was taken", "Certify the new data anew."
+            raise DataError(where, rule, "other bytes", remedy)
         return (
             pixels_of(_picture(where, value), where, wanted or "RGB", framing)
             if encoded
@@ -67,7 +72,7 @@ def saved_dataset(path: Path, split: str, framing: Framing | None = None, mode: 
         read=read,
         name_of=lambda position: f"{path.name}/{position}",
         shape=shape,
-        identify=cache(partial(_digest, column, numbers, f"{framing}|{wanted}")),
+        identify=cache(partial(_digest, column, numbers, f"{framing}|{wanted}", identified)),
         num_classes=len(known) if known else None,
         class_names=known or None,
         lattice=EIGHT_BIT if encoded else None,
@@ -154,13 +159,23 @@ def _picture(where: str, value: Any) -> Image:
 
 
 def _contents(column: Any) -> Iterator[bytes]:
-    for one in column:
-        value = one.as_py()
-        content = value.get("bytes") if isinstance(value, dict) else repr(value).encode()
-        yield content or b""
+    return (_content(one.as_py()) for one in column)
 
 
-def _digest(column: Any, labels: list[int | None], how: str) -> str:
-    sized = (part for one in _contents(column) for part in (str(len(one)).encode(), one))
-    parts = {"inputs": hashed(sized), "labels": hashed([repr(labels).encode()]), "framing": hashed([how.encode()])}
+def _content(value: Any) -> bytes:
+    content = value.get("bytes") if isinstance(value, dict) else repr(value).encode()
+    return content or b""
+
+
+def _digest(column: Any, labels: list[int | None], how: str, identified: list[str]) -> str:
+    """Of all rows, and in identified of each."""
+
+    def sized() -> Iterator[bytes]:
+        for one in _contents(column):
+            rows.append(hashed([one]))
+            yield from (str(len(one)).encode(), one)
+
+    rows: list[str] = []
+    parts = {"inputs": hashed(sized()), "labels": hashed([repr(labels).encode()]), "framing": hashed([how.encode()])}
+    identified[:] = rows
     return write_digest(parts)

@@ -21,6 +21,7 @@ from ringfence.loaded import Loaded
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device
 from ringfence.store import InputInfo, RecordWriter, RunFolder
+from ringfence.store.manifest import INPUTS
 from ringfence.store.writer import FLUSH_RECORDS
 from ringfence.work import Execution, engine_named, ignore
 
@@ -72,8 +73,7 @@ class Started:
         The forward shape of the first session is reused, so that an interrupted run and an uninterrupted one on
         the same machine have the same records, ``seconds`` apart.
         """
-        run, dataset, done = self.run, self.loaded.dataset, self.run.done_ids()
-        todo = [index for index, one in enumerate(dataset.ids) if one not in done]
+        run, dataset = self.run, self.loaded.dataset
         begin, ready, names = time.perf_counter(), list[float](), tuple(run.config.classifier.names)
         failed: dict[int, str] = {}
 
@@ -85,6 +85,8 @@ class Started:
                 run.add_forward_plan(used.settings())
 
         with RecordWriter(run, records=FLUSH_RECORDS * len(names)) as writer:
+            done = run.done_ids()  # behind the lock: another process may have gone on until now
+            todo = [index for index, one in enumerate(dataset.ids) if one not in done]
             before = frozenset(run.failed)
             run.note_inputs(len(dataset), failed)
             inputs: list[Record] = []
@@ -102,9 +104,11 @@ class Started:
                 raise DataError("data", "must have inputs that can be read", first, "Mend the data.")
             run.set_damaged_aside()
             run.merge_parts()
-            if todo or run.summary() is None:
+            fresh = bool(todo) or run.summary() is None
+            if fresh or INPUTS in run.problems:
                 whole = [index for index, one in enumerate(dataset.ids) if one not in failed]
                 run.write_inputs([describe(dataset[index]) for index in whole])
+            if fresh:
                 now = time.perf_counter()
                 summary = summarise(run, now - begin, (ready[0] if ready else now) - begin)
                 classes = dataset.class_names and [str(one) for one in dataset.class_names]

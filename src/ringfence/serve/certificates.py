@@ -7,7 +7,6 @@ of the model is the signer's word.
 from __future__ import annotations
 
 import json
-import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -23,7 +22,7 @@ from ringfence.serve.claim import Wire
 from ringfence.serve.inputs import read_input_file
 from ringfence.serve.schemas import Answer
 from ringfence.store import RunFolder
-from ringfence.store.atomic import json_bytes, read_file, write_atomically, writing_errors
+from ringfence.store.atomic import create_exclusively, json_bytes, read_file, write_atomically, writing_errors
 from ringfence.store.manifest import MANIFEST, SEAL
 from ringfence.verification import verify
 
@@ -71,10 +70,9 @@ class SigningKey:
         with writing_errors(path):
             if path.exists():
                 raise StoreError(str(path), "must not exist: a key is never replaced", "a file", "Choose another name.")
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(private)
+            create_exclusively(path, private, mode=0o600)
             public = found._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-            path.with_name(path.name + ".pub").write_bytes(public)
+            write_atomically(path.with_name(path.name + ".pub"), public)
         return found
 
     @classmethod

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import os
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -33,7 +33,7 @@ from ringfence.serve.limits import MORE, Busy, Gone, Limits
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
 from ringfence.serve.sharing import Flights, SharedEngine
-from ringfence.store.atomic import read_file, writing_errors
+from ringfence.store.atomic import create_exclusively, read_file, writing_errors
 from ringfence.work import Execution
 
 BACKGROUND = 8
@@ -49,8 +49,8 @@ log = logging.getLogger("ringfence.serve")
 def read_secret(path: Path) -> bytes:
     """The secret in a file; a new one, which only its owner reads, where there is none."""
     if not path.exists():
-        with writing_errors(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
+        with writing_errors(path), suppress(FileExistsError):  # of a server that was started at the same time
+            create_exclusively(path, f"{secrets.token_hex(32)}\n".encode(), mode=0o600)
     return read_file(path).strip()
 
 

@@ -66,9 +66,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         _sync_folder(path.parent)
 
 
-def create_exclusively(path: Path, content: bytes) -> None:
+def create_exclusively(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Make the file whole in one step, and never in the place of another one (FileExistsError)."""
-    with _beside(path, content) as temporary:
+    with _beside(path, content, mode) as temporary:
         _link(temporary, path)
     try:
         _sync_folder(path.parent)
@@ -78,11 +78,11 @@ def create_exclusively(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Path]:
+def _beside(path: Path, content: bytes, mode: int = 0o666) -> Iterator[Path]:
     """The content on the disk under a name of its own, which is gone when the block ends."""
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -101,6 +101,13 @@ def _link(temporary: Path, path: Path) -> None:
         # A disk without hard links: the name is taken first, and what is replaced is our own empty file.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         os.replace(temporary, path)
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder; only who holds its lock may."""
+    with writing_errors(folder):
+        for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+            leftover.unlink(missing_ok=True)
 
 
 def json_bytes(value: Any) -> bytes:
@@ -173,6 +180,18 @@ def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
         file.close()
         raise
     return file
+
+
+def check_held(folder: Path, held: IO[bytes]) -> None:
+    """Refuse to go on where the folder's lock is another file by now: whoever holds that one writes there too."""
+    try:
+        same = os.path.samestat(os.fstat(held.fileno()), os.stat(folder / LOCK))
+    except OSError:
+        same = False
+    if not same:
+        rule, found = "must stay while a process writes there", "another one, or none: it or its folder was replaced"
+        remedy = "See that no other process writes there, then run the same command again."
+        raise StoreError(str(folder / LOCK), rule, found, remedy)
 
 
 def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:

@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
-from ringfence.store.atomic import TEMPORARY_PREFIX, lock, writing_errors
+from ringfence.store.atomic import check_held, drop_unfinished, lock
 from ringfence.store.run import RunFolder
 
 FLUSH_RECORDS = 256
@@ -46,10 +46,8 @@ class RecordWriter:
         self._lock = lock(self._run.path, self._run.unlocked)
         try:
             self._run.check_unchanged()
-            with writing_errors(self._run.path):
-                for folder in (self._run.path, self._run.path / "parts"):
-                    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-                        leftover.unlink(missing_ok=True)
+            for folder in (self._run.path, self._run.path / "parts"):
+                drop_unfinished(folder)
         except BaseException:
             self._lock.close()
             raise
@@ -64,6 +62,8 @@ class RecordWriter:
 
     def flush(self) -> None:
         """Write what is held as one part."""
+        if self._lock is not None and not self._run.unlocked:
+            check_held(self._run.path, self._lock)
         if self._failed:  # a part may be there although its writing failed: what it holds must not come twice
             done = self._run.done_ids()
             self._held = [record for record in self._held if record.input_id not in done]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ringfence.data.load import files_of
 from ringfence.errors import ArgumentError
-from ringfence.store.atomic import writing_errors
+from ringfence.store.atomic import write_atomically, writing_errors
 from ringfence.sweep.job import Job, copy_training, found_in
 from ringfence.sweep.packing import Limits, Packing, needless
 from ringfence.sweep.strips import SUFFIX, restore, shrink
@@ -122,21 +122,28 @@ def _shrunk(files: Sequence[Path], data: Path | None, to: Path) -> Iterable[tupl
             small = shrink(file)
             fresh = to / "new" / "data" / (name if small is None else name + SUFFIX)
             fresh.parent.mkdir(parents=True, exist_ok=True)
+            _note_of(fresh).unlink(missing_ok=True)
             fresh.write_bytes(file.read_bytes() if small is None else small)
-            fresh.with_name(f"{fresh.name}.{SUMS}").write_text(made_of, encoding="ascii")
+            _note_of(fresh).write_text(made_of, encoding="ascii")
             yield fresh.relative_to(to / "new" / "data").as_posix(), fresh
 
 
+def _note_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}.{SUMS}")
+
+
 def _made_of(file: Path) -> str:
-    note = file.with_name(f"{file.name}.{SUMS}")
+    note = _note_of(file)
     return note.read_text(encoding="ascii") if note.is_file() else ""
 
 
 def _move(file: Path, target: Path) -> None:
+    """In an order in which a kill leaves no note beside what was not made of that file."""
     if file != target:
         target.parent.mkdir(parents=True, exist_ok=True)
-        file.with_name(f"{file.name}.{SUMS}").replace(target.with_name(f"{target.name}.{SUMS}"))
+        _note_of(target).unlink(missing_ok=True)
         file.replace(target)
+        _note_of(file).replace(_note_of(target))
 
 
 def _drop_others(to: Path, wanted: dict[Path, list[str]]) -> None:
@@ -188,7 +195,7 @@ def unpack_data(carried: Path, data: Path) -> list[str]:
         if name.endswith(SUFFIX):
             restore(file, target)
         else:
-            shutil.copy(file, target)
+            write_atomically(target, file.read_bytes())  # half of one would be left alone the next time
         made.append(name)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import sys
 import warnings
@@ -128,7 +129,18 @@ def export(path: Path, member: nn.Module, metadata: Mapping[str, str]) -> None:
 
 
 def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    return save(on_host(tensors), dict(metadata) if metadata else None)
+    return _in_order(save(on_host(tensors), dict(metadata))) if metadata else save(on_host(tensors))
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same file with its metadata by name: safetensors writes them in any order, and the same training would leave
+    other bytes each time."""
+    begin = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:begin])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[begin:]
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -32,7 +32,7 @@ from ringfence.models.registry import NODES
 from ringfence.models.source import Kind, source_of
 from ringfence.models.weights import fit_weights
 from ringfence.sampling import count_classes, pick_device
-from ringfence.store.atomic import read_json, write_json, writing_errors
+from ringfence.store.atomic import drop_unfinished, read_json, write_json, writing_errors
 from ringfence.store.config import flatten
 from ringfence.training.answers import Answers
 from ringfence.training.checkpoints import POINTER, Checkpoints, export, restore_modules
@@ -88,7 +88,12 @@ class TrainingRun:
         return self.out / ("joint" if together else f"member-{training}")
 
     def keep_settings(self) -> None:
-        """Store the job, or refuse to go on with another one once an epoch is done."""
+        """Store the job, or refuse to go on with another one once an epoch is done; called by who holds the lock."""
+        self._store_or_compare()
+        for folder in (self.out, *map(self.folder, self.job.trainings)):  # checkpoints are large
+            drop_unfinished(folder)
+
+    def _store_or_compare(self) -> None:
         path, now = self.out / "config.json", json.loads(json.dumps(self.job.config()))
         begun = any(self.out.glob(f"*/{POINTER}")) or any(self.out.glob("final-*.safetensors"))
         if not (path.exists() and begun):
