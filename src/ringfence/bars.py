@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ def pace(progress: Progress, total: int, done: int = 0, draws: int | None = None
 def bar(
     doing: str, total: int, done: int = 0, draws: int | None = None, shown: bool = True
 ) -> Iterator[Callable[[Progress], None]]:
-    """A callback for certify, whose bar appears after a moment on terminals and in notebooks; not shown: nowhere."""
+    """A callback for certify, whose bar appears after a moment on terminals and in notebooks with ipywidgets."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
-    if not (shown and (console.is_terminal or console.is_jupyter)):
+    notebook = console.is_jupyter and find_spec("ipywidgets") is not None  # without which rich only warns
+    if not (shown and (console.is_terminal or notebook)):
         yield lambda progress: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}"))

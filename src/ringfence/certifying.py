@@ -99,7 +99,7 @@ def certify(
     device: cpu, cuda or cuda:N; execution says more about where.
     on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
     out: certify into this run folder, now and to the end, and return the run; again, it goes on where it stopped.
-    progress: a bar with the time left while out is written, on terminals and in notebooks.
+    progress: a bar with the time left while out is written, on terminals and in notebooks with ipywidgets.
     The noise of draw i of an input depends on (seed, its id, stage, i) alone.
     """
     wrong = Collected()
