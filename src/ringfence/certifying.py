@@ -145,9 +145,8 @@ def _written(
     progress: bool,
 ) -> Run:
     """The run in this folder, certified to its end."""
-    started, test = value.start(out, how), value.test
-    total, done = len(started.loaded.dataset), len(started.run.done_ids())
-    with bar("certifying", total, done, None if test.stops_early else test.most_draws, progress) as report:
+    started = value.start(out, how)
+    with bar(*started.outlook, shown=progress) as report:
         for record in _told_of(started.records(all_of(how.on_progress, report)), on_record, ()):
             del record
     run = Run(started.run)
@@ -173,7 +172,7 @@ def _placed(execution: Execution | None, device: str | None) -> Execution:
     return replace(execution, device=str(device))
 
 
-def _procedure(procedure: Procedure | None, **settings: float | None) -> Procedure | None:
+def _procedure(procedure: Procedure | None, **settings: float | None) -> Procedure:
     """The one given, or the usual one with these settings: of a radius the sequential test, else the fixed one."""
     said = {name: value for name, value in settings.items() if value is not None}
     if procedure is None:
@@ -252,7 +251,7 @@ class Smoothed:
         """The smoothed prediction (or ABSTAIN) per input, wrong with probability at most alpha; no radius."""
         return self._run(batch, Predict(alpha=alpha, n=n), None, seed)
 
-    def _run(self, batch: Batch, procedure: Procedure | None, mechanism: Mechanism | None, seed: int) -> list[Record]:
+    def _run(self, batch: Batch, procedure: Procedure, mechanism: Mechanism | None, seed: int) -> list[Record]:
         if isinstance(batch, Tensor) and batch.dim() < 2:
             received, remedy = f"shape {tuple(batch.shape)}", "A single input x is the batch x[None]."
             raise DataError("batch", "must be a batch (N, *shape)", received, remedy)

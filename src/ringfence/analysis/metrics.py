@@ -122,10 +122,10 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     elif not isinstance(source, RunFolder):
         found = [replace(one, norm=source[0].norm, proved=source[0].norm) for one in found]
     if isinstance(source, RunFolder):
-        norm, proved, data = source.norm, source.config.norm, source.config.data.digest
-        found = [replace(one, consensus=_consensus(one, source), norm=norm, proved=proved, data=data) for one in found]
         test = procedure_of(source.config)
-        found = [replace(one, alpha=None if test is None else test.alpha) for one in found]
+        known: dict[str, Any] = {"norm": source.norm, "proved": source.config.norm, "data": source.config.data.digest}
+        alpha = None if test is None else test.alpha
+        found = [replace(one, consensus=_consensus(one, source), alpha=alpha, **known) for one in found]
         if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
             found = [replace(one, acr=None, median_radius=None) for one in found]
     return found

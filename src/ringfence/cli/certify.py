@@ -239,12 +239,10 @@ def _certified(job: Job, out: Path, quiet: bool, unlocked: bool, loggers: Sequen
 
     told_on = (lambda told: None) if quiet else relay
     started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=told_on))
-    total, done = len(started.loaded.dataset), len(started.run.done_ids())
+    doing, total, done, draws = started.outlook
     if done and not quiet:
         there = f"{done} of {total} inputs are already there; going on with the rest"
         remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
-    test = job.certification.test
-    doing, draws = "certifying" if test.claims_radius else "predicting", None if test.stops_early else test.most_draws
     with show_progress(total, done, quiet, doing, draws) as report:
         run = started.finished(all_of(report, *(one.progress for one in loggers)))
     if loggers:

@@ -67,6 +67,16 @@ class Started:
     run: RunFolder
     execution: Execution
 
+    @property
+    def outlook(self) -> tuple[str, int, int, int | None]:
+        """What is done, with how many inputs in all and so far, and the draws of each where their number is known."""
+        test = self.loaded.certification.test
+        doing, draws = (
+            "certifying" if test.claims_radius else "predicting",
+            None if test.stops_early else test.most_draws,
+        )
+        return doing, len(self.loaded.dataset), len(self.run.done_ids()), draws
+
     def records(self, on_progress: Callable[[Progress], None] = ignore) -> Iterator[Record]:
         """Certify what is missing, then write the summary; records come as they are given to the folder.
 
