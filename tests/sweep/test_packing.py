@@ -93,6 +93,15 @@ def test_packing_goes_on_meanwhile_and_leaves_nothing_half_written(sweep: Read, 
     assert not list(tmp_path.glob(".writing*"))
 
 
+def test_what_a_killed_packing_left_is_cleared_away(sweep: Read, tmp_path: Path) -> None:
+    jobs = sweep("certify: [{name: run}]").jobs
+    put(jobs[0].work.path / jobs[0].out / "part-1")
+    left, other = put(tmp_path / ".writing-out-x1" / "work-1.tgz"), put(tmp_path / ".writing-others-x1" / "work-1.tgz")
+    pack(jobs, jobs, tmp_path / "out")
+    assert not left.parent.exists()
+    assert other.exists()
+
+
 def test_files_of_a_job_are_of_one_moment(sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends while it is read must not travel with its summary and without its last part."""
     job = sweep("certify: [{name: run}]").jobs[0]

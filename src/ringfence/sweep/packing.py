@@ -8,8 +8,10 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from secrets import token_hex
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import final
@@ -82,8 +84,11 @@ class Packing:
                 counts[name_in_archive(job, job.work.note_of(job))] = len(contents)
         self.out.mkdir(parents=True, exist_ok=True)
         beside = self.out.resolve().parent  # half an archive must not travel
-        same = beside.stat().st_dev == self.out.stat().st_dev
-        with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=beside if same else self.out) as fresh:
+        place = beside if beside.stat().st_dev == self.out.stat().st_dev else self.out
+        prefix = f"{TEMPORARY_PREFIX}{self.out.resolve().name}-"
+        for left in place.glob(f"{escape(prefix)}*"):  # by one that was killed: nobody else packs into this folder
+            rmtree(left, ignore_errors=True)
+        with TemporaryDirectory(prefix=prefix, dir=place) as fresh:
             names = [f"work-{number}.tgz" for number in range(1, len(boxes.boxes) + 1)]
             headers = {COUNTS: json.dumps(counts), TOGETHER: token_hex(8)}
             for name, box in zip(names, boxes.boxes, strict=True):
