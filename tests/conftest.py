@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 # Before torch is loaded: the suite runs one worker per core, and threads of several workers only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Before a Ray is started: it kills workers that take a minute to begin, and others where a machine has little memory,
+# and has all of them give way to everything else, so that on a busy machine they hardly get on.
+os.environ.setdefault("RAY_worker_register_timeout_seconds", "600")
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # Before the consoles are made, which read it once: what a test sees must not depend on the order of the tests.
 os.environ["COLUMNS"] = "200"
 
 with suppress(ImportError):  # which a machine that only has a GPU may do without
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
-    settings.register_profile(
-        "any pace", settings(deadline=None)
-    )  # a busy machine takes longer than 0.2 s for anything
+    # A busy machine takes longer than 0.2 s for anything, and than a second for the first few examples.
+    settings.register_profile("any pace", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
     settings.load_profile("any pace")
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 LIBRARIES = ("torch", "numpy", "scipy.stats", "scipy.optimize", "pandas", "mpmath", "beartype", "fastapi", "rich")
-PATIENCE = 900
+PATIENCE = 7200
+"""Seconds after which a run hangs: far more than the longest, of every named test, takes on a slow machine."""
 ELSEWHERE = 70
 """The status of a run that did not test the source it was given: none of pytest's."""
 

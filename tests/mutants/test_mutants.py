@@ -90,8 +90,12 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
 
 
 def copied(folder: Path) -> Path:
-    """The package, elsewhere; compiled files and times come along, so that only a mutant is compiled anew."""
-    return Path(shutil.copytree(SOURCE, folder / "src" / "ringfence"))
+    """The package, elsewhere; compiled files and times come along, so that only a mutant is compiled anew.
+
+    Not those that another process is just writing, under a name that is gone a moment later.
+    """
+    writing = shutil.ignore_patterns("*.pyc.*")
+    return Path(shutil.copytree(SOURCE, folder / "src" / "ringfence", ignore=writing))
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ class Opened:
         context = browser.new_context(**options)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         self.page: Any = context.new_page()
+        self.page.set_default_timeout(120_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type != "log" else None)
@@ -73,6 +75,13 @@ class Opened:
 
     def texts(self, selector: str) -> list[str]:
         found: list[str] = self.page.locator(selector).all_inner_texts()
+        return found
+
+    def drawn(self, script: str, whole: Callable[[Any], bool]) -> Any:
+        """What is in the canvases once it is whole, or long after it should be: pictures come after the page."""
+        until = time.monotonic() + 120
+        while not whole(found := self.page.evaluate(script)) and time.monotonic() < until:
+            self.page.wait_for_timeout(50)
         return found
 
 
@@ -181,7 +190,7 @@ def test_the_theta_slider(opened: Opened) -> None:
     shown, marks = [], []
     for place in range(3):
         page.locator("#theta").fill(str(place))
-        page.wait_for_timeout(200)
+        page.evaluate("ringfence.charts['frontier-0'].view.runAsync().then(() => null)")  # and what was asked before
         shown.append((page.inner_text("#theta-value"), page.inner_text("#theta-table tbody")))
         marks.append(tuple(page.evaluate(sizes)))
     assert [theta for theta, _ in shown] == ["0.1", "0.5", "0.9"]
@@ -190,11 +199,10 @@ def test_the_theta_slider(opened: Opened) -> None:
 
 
 def test_pictures_are_drawn_with_a_noisy_copy(opened: Opened) -> None:
-    opened.page.wait_for_timeout(300)
     spread = """[...document.querySelectorAll('.card')].slice(0, 3).map(
       (card) => [...card.querySelectorAll('canvas')].map(
         (one) => new Set(one.getContext('2d').getImageData(0, 0, one.width, one.height).data).size))"""
-    for picture, noisy in opened.page.evaluate(spread):
+    for picture, noisy in opened.drawn(spread, lambda found: all(min(one) > 1 for one in found)):
         assert picture > 10
         assert noisy > 1
     assert "illustration" in opened.page.locator(".card canvas").nth(1).get_attribute("aria-label")
@@ -260,9 +268,10 @@ def test_bands_of_many_lanes_stay_see_through(browser: Any, fake_run: FakeRun, t
 def test_the_keyboard_reaches_an_input_and_comes_back(opened: Opened) -> None:
     opened.page.locator(".card").first.focus()
     opened.page.keyboard.press("Enter")
-    assert opened.page.locator("dialog").is_visible()
+    opened.page.locator("dialog").wait_for()
     opened.page.keyboard.press("Escape")
-    assert opened.page.evaluate("document.activeElement.className") == "card"
+    opened.page.locator("dialog").wait_for(state="hidden")
+    opened.page.locator(".card:focus").wait_for()
 
 
 def test_ten_thousand_inputs_are_paged(browser: Any, fake_run: FakeRun, tmp_path: Path) -> None:
@@ -352,7 +361,7 @@ def test_clips_are_shown_as_strips_of_frames(browser: Any, clips: Path) -> None:
       const frames = [0, 1, 2, 3].map((k) => context.getImageData(k * side, 0, side, canvas.height).data.join());
       return new Set(frames).size;
     })"""
-    assert opened.page.evaluate(moved) == [4, 4, 4], "every frame differs from the others"
+    assert opened.drawn(moved, [4, 4, 4].__eq__) == [4, 4, 4], "every frame differs from the others"
     opened.page.context.close()
 
 

@@ -25,7 +25,10 @@ def digits() -> list[Tensor]:
 
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[..., Any]]:
-    """Serve a certification, the embedded default where none is named; closed at the end."""
+    """Serve a certification, the embedded default where none is named; closed at the end.
+
+    Requests that name no budget have one that no machine needs: what is asked about, not the pace, ends them.
+    """
     from ringfence.serve.limits import Limits
     from ringfence.serve.served import Served
 
@@ -34,6 +37,7 @@ def serve() -> Iterator[Callable[..., Any]]:
     def make(value: rf.Certification | None = None, plan: ForwardPlan | None = None, **limits: Any) -> Served:
         value = value or rf.Certification("default", noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=1000))
         execution = rf.Execution(device="cpu", plan=plan or ForwardPlan(100))
+        limits = {"seconds": 600.0, "usual_seconds": 600.0, **limits}
         opened.append(Served(value, SECRET, limits=Limits(**limits), execution=execution))
         return opened[-1]
 
@@ -68,4 +72,4 @@ def listen() -> Iterator[Callable[[Any], str]]:
 
 @pytest.fixture(scope="session")
 def served(serve: Callable[..., Any]) -> Any:
-    return serve(draws=2000, seconds=60.0, usual_seconds=60.0)
+    return serve(draws=2000)

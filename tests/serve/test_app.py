@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -243,17 +242,16 @@ def test_a_job_that_ends_while_its_stream_begins_is_told_whole(
     def answers_and_then_more(self: Jobs, *parts: Any) -> list[str | None]:
         found = answers(self, *parts)
         held.set()
-        read.wait(0.5)
+        assert read.wait(60)
         return found
 
     def finish_once_it_was_read(self: Jobs, rows: Any) -> Any:
-        held.wait()
+        assert held.wait(60)
         return finish(self, rows)
 
     def tell_late(self: Jobs, job: str, event: Any) -> None:
         if event[0] != "bounds":
-            read.set()
-            time.sleep(0.2)
+            read.set()  # it is on the disk
         tell(self, job, event)
 
     monkeypatch.setattr(Jobs, "answers", answers_and_then_more)

@@ -390,7 +390,7 @@ def test_a_model_does_not_wait_for_the_disk(serve: Serve, tmp_path: Path, monkey
 
     def slowly(self: Jobs) -> list[Any]:
         reading.set()
-        assert read.wait(60)
+        assert read.wait(600)
         return fetch(self)
 
     monkeypatch.setattr(Jobs, "_next", slowly)
@@ -401,7 +401,7 @@ def test_a_model_does_not_wait_for_the_disk(serve: Serve, tmp_path: Path, monkey
     asked = Asked(1, torch.zeros(1), None, "", question=Question(0.001), test=rf.Anytime())
     thread = threading.Thread(target=jobs._answered, args=("job", 0, None, asked, answer), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     waits = thread.is_alive()
     monkeypatch.setattr(jobs, "_finish", lambda rows: None)  # there is no such job
     read.set()

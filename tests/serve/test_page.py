@@ -98,14 +98,14 @@ def test_alpha_budget_and_model_are_what_is_asked(browser: Any, urls: tuple[str,
     page = opened.page
     page.select_option("#model", "quiet")
     page.locator("#alpha").fill("0")
-    page.locator("#seconds").fill("50")
-    assert (page.inner_text("#alpha-told"), page.inner_text("#seconds-told")) == ("0.000001", "10 s")
+    page.locator("#seconds").fill("75")
+    assert (page.inner_text("#alpha-told"), page.inner_text("#seconds-told")) == ("0.000001", "100 s")
     page.set_input_files("#file", picture)
     opened.wait("done")
     asked = next(one for one in opened.requests if "certify" in one)
     assert "model=quiet" in asked
     assert "alpha=0.000001" in asked
-    assert "seconds=10" in asked
+    assert "seconds=100" in asked
     page.context.close()
 
 
@@ -189,6 +189,7 @@ def test_another_model_is_asked_about_the_same_picture(browser: Any, urls: tuple
 
 def test_a_refused_page_says_why(browser: Any, urls: tuple[str, str]) -> None:
     page = browser.new_context().new_page()
+    page.set_default_timeout(120_000)
     told = {"error": {"argument": "Host", "rule": "must be this machine", "received": "other", "remedy": "Ask it."}}
     page.route("**/v1/model", lambda route: route.fulfill(status=421, json=told))
     page.goto(urls[0])

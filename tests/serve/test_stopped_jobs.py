@@ -18,7 +18,8 @@ from ringfence.data import Input
 from ringfence.sampling import ForwardPlan
 from ringfence.serve.app import create_app
 from ringfence.serve.client import AnswerError, Client
-from ringfence.serve.limits import Limits
+from ringfence.serve.jobs import Jobs
+from ringfence.serve.limits import Limits, Question
 from ringfence.serve.served import Served
 
 SHAPE = (1, 2, 2)
@@ -64,7 +65,7 @@ def breaking(
 def names(url: str, job: str, begun: threading.Event | None = None) -> list[str]:
     """Of the events of a job, up to the end of the stream; of an error with what it says."""
     told = list[str]()
-    with httpx.stream("GET", f"{url}/v1/jobs/{job}/events", timeout=60) as reply:
+    with httpx.stream("GET", f"{url}/v1/jobs/{job}/events", timeout=120) as reply:
         for line in reply.iter_lines():
             if line.startswith("event: "):
                 told.append(line[7:])
@@ -98,6 +99,25 @@ def test_listeners_of_a_broken_model_hear_so(breaking: tuple[Breaks, str]) -> No
         assert client.job(other).stopped is None
 
 
+def test_why_a_model_ended_is_told_also_once_the_server_stops_for_it(
+    serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    """Both happen at the same moment, and which one a listener asks after is chance."""
+    served = serve(certified(Breaks()))
+    served.broken = "a process that has ended"
+    jobs = Jobs(tmp_path, {"default": served}, Limits())
+    job = jobs.submit("default", MANY[:1], Question(0.001, 0.1), "me")
+    jobs.halt()
+    told = jobs.state(job, "me")
+    served.broken = None
+    without = jobs.state(job, "me")
+    jobs.close()
+    assert told is not None
+    assert told.stopped == "a process that has ended"
+    assert without is not None
+    assert without.stopped == "a server that stops"
+
+
 def test_waiting_fetches_the_answers_once(breaking: tuple[Breaks, str]) -> None:
     _, url = breaking
     asked = list[httpx.URL]()
@@ -112,5 +132,5 @@ def test_waiting_fetches_the_answers_once(breaking: tuple[Breaks, str]) -> None:
         assert len(client.wait(job, every=0.01)) == 5
     polled = [url.params.get("answers") for url in asked[1:]]
     assert polled == ["false"] * (len(polled) - 1) + [None]
-    assert httpx.get(f"{url}/v1/jobs/{job}?answers=false").json()["answers"] == []
-    assert httpx.get(f"{url}/v1/jobs/{job}?answer=false").status_code == 422, "misspelt"
+    assert httpx.get(f"{url}/v1/jobs/{job}?answers=false", timeout=60).json()["answers"] == []
+    assert httpx.get(f"{url}/v1/jobs/{job}?answer=false", timeout=60).status_code == 422, "misspelt"

@@ -25,7 +25,7 @@ def test_every_answer_is_heard_whenever_it_comes() -> None:
             threads = [threading.Thread(target=one.set_result, args=(round_,)) for one in answers]
             for one in threads:
                 one.start()
-            told = await asyncio.wait_for(asyncio.gather(*(one.get() for one in waiting)), 20)
+            told = await asyncio.wait_for(asyncio.gather(*(one.get() for one in waiting)), 60)
             assert told == answers, "each by who waits for it"
             for one in threads:
                 one.join()
@@ -37,7 +37,7 @@ def test_what_one_thread_tells_comes_in_order() -> None:
     async def main() -> list[int]:
         queue, put = from_threads()
         threading.Thread(target=lambda: [put(number) for number in range(1000)]).start()
-        return [await asyncio.wait_for(queue.get(), 20) for _ in range(1000)]
+        return [await asyncio.wait_for(queue.get(), 60) for _ in range(1000)]
 
     assert asyncio.run(main()) == list(range(1000))
 
@@ -51,7 +51,7 @@ def test_many_answers_wake_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> Non
         waiting = [heard(one) for one in answers]
         for one in answers:
             one.set_result(0)
-        await asyncio.wait_for(asyncio.gather(*(one.get() for one in waiting)), 20)
+        await asyncio.wait_for(asyncio.gather(*(one.get() for one in waiting)), 60)
         return len(woken)
 
     assert asyncio.run(main()) == 1
@@ -67,7 +67,7 @@ def test_who_no_longer_waits_and_a_loop_that_has_ended_harm_nobody() -> None:
         waiting = heard(answer)
         given_up.set_result(0)
         answer.set_result(0)
-        await asyncio.wait_for(waiting.get(), 20)
+        await asyncio.wait_for(waiting.get(), 60)
 
     asyncio.run(main())
     late.set_result(0)

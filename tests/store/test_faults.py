@@ -145,13 +145,15 @@ run = RunFolder.open(sys.argv[1])
 with RecordWriter(run, records=2, seconds=1e9) as writer:
     done = run.done_ids()
     print("begun", flush=True)
-    for i in range(int(sys.argv[2])):
-        if i not in done:
-            tally = StageTally(0, 0, 10, {"votes": 10 * np.eye(11, dtype=np.int64)[i % 11]})
-            ours = {"config_hash": run.config.digest, "stages": (tally,)}
-            writer.add([Record(i, lane, 0, 0, i / 7, 0.9, 0.1, 0.001, "fixed", True, 0, 1, 1, 0.0, **ours)
-                        for lane in run.config.classifier.names])
-            print(i, flush=True)
+    left = (i for i in range(int(sys.argv[2])) if i not in done)
+    for count, i in enumerate(left):
+        if count == 40:
+            sys.stdin.readline()  # whoever is to be killed waits here, so that no kill comes too late for all
+        tally = StageTally(0, 0, 10, {"votes": 10 * np.eye(11, dtype=np.int64)[i % 11]})
+        ours = {"config_hash": run.config.digest, "stages": (tally,)}
+        writer.add([Record(i, lane, 0, 0, i / 7, 0.9, 0.1, 0.001, "fixed", True, 0, 1, 1, 0.0, **ours)
+                    for lane in run.config.classifier.names])
+        print(i, flush=True)
     writer.flush()
     run.merge_parts()
 """
@@ -163,7 +165,8 @@ def test_killed_at_twenty_random_moments(config: RunConfig, tmp_path: Path) -> N
     limit, rng = 400, np.random.default_rng(0)
 
     def finish(path: Path) -> list[dict[str, Any]]:
-        subprocess.run([sys.executable, "-c", WRITES, str(path), str(limit)], check=True, stdout=subprocess.DEVNULL)
+        command, nothing = [sys.executable, "-c", WRITES, str(path), str(limit)], subprocess.DEVNULL
+        subprocess.run(command, check=True, stdin=nothing, stdout=nothing)
         return rows(path)
 
     expected = finish(RunFolder.create_or_resume(tmp_path / "whole", config).path)
@@ -171,7 +174,8 @@ def test_killed_at_twenty_random_moments(config: RunConfig, tmp_path: Path) -> N
     counts = [0]
     for _ in range(20):
         command = [sys.executable, "-c", WRITES, str(path), str(limit)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
             assert process.stdout is not None
             for _ in range(int(rng.integers(1, 30))):  # by what it has done, not by the clock of a busy machine
                 process.stdout.readline()

@@ -151,6 +151,26 @@ def test_a_disk_without_locks_is_refused_unless_the_user_says_he_keeps_to_one_pr
         pass
 
 
+def test_who_only_looks_keeps_nobody_from_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though a busy machine may stop him for long just when he has the lock."""
+    import fcntl
+
+    waited = list[float]()
+    with locked(tmp_path):
+        pass
+    with (tmp_path / "lock").open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+
+        def look_on(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 200:
+                fcntl.flock(looking, fcntl.LOCK_UN)
+
+        monkeypatch.setattr("ringfence.store.atomic.time.sleep", look_on)
+        with locked(tmp_path):
+            assert len(waited) == 200
+
+
 def test_the_lock_says_who_holds_it_and_nonsense_in_it_is_no_obstacle(tmp_path: Path) -> None:
     for content in (b"", b"[]", b"\xff" * 5000, b"[" * 100_000):
         (tmp_path / "lock").write_bytes(content)

@@ -116,7 +116,7 @@ class Jobs:
                 answered=done - len(failed),
                 created=created,
                 failed=failed,
-                stopped=None if done == inputs else "a server that stops" if self._halted else broken,
+                stopped=None if done == inputs else broken or ("a server that stops" if self._halted else None),
             )
 
     def answers(self, job: str, start: int = 0, most: int = -1) -> list[str | None]:

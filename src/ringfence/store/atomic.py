@@ -155,6 +155,9 @@ LOCK = "lock"
 
 _LONGEST = 1000
 _TRIES = 5
+_LOOKS = 3000
+"""How often, a hundredth of a second apart, a lock is tried for that a writer has, or somebody who only looks: he lets
+go at once, but on a busy machine that may take a while."""
 
 
 def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
@@ -194,18 +197,33 @@ def check_held(folder: Path, held: IO[bytes]) -> None:
         raise StoreError(str(folder / LOCK), rule, found, remedy)
 
 
-def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
+def _written(file: IO[bytes]) -> bool:
+    """Whether who holds a lock writes: those who only look (writer_of) let others look too."""
     import fcntl
 
     try:
-        for left in reversed(range(_TRIES)):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
+
+
+def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
+    import fcntl
+
+    writers = lookers = 0  # how often one was met
+    try:
+        while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                if not left:
+                written = _written(file)
+                writers, lookers = writers + written, lookers + (not written)
+                if max(writers / _TRIES, lookers / _LOOKS) >= 1:
                     raise
-                time.sleep(0.01)  # held for a moment, it may be somebody who only looks (writer_of)
+                time.sleep(0.01)
     except BlockingIOError as error:
         remedy = f"Wait for that process to end, or choose another `{named}`."
         raise StoreError(f"{named} {folder}", "a folder has one writer", _told(file), remedy) from error
