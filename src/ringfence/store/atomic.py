@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -154,7 +155,9 @@ LOCK = "lock"
 """Name of the file in the folder; it stays there and says who held it last: host, process, start."""
 
 _LONGEST = 1000
-_TRIES = 5
+_TRIES, _LOOKS = 5, 3000
+"""Attempts at a lock, 10 ms apart: while somebody else may write, and while others only look, which may take their time
+on a busy machine."""
 
 
 def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
@@ -198,14 +201,14 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
     import fcntl
 
     try:
-        for left in reversed(range(_TRIES)):
+        for tried in count(1):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                if not left:
+                if tried >= _TRIES and (tried >= _LOOKS or not _shared(file)):
                     raise
-                time.sleep(0.01)  # held for a moment, it may be somebody who only looks (writer_of)
+                time.sleep(0.01)
     except BlockingIOError as error:
         remedy = f"Wait for that process to end, or choose another `{named}`."
         raise StoreError(f"{named} {folder}", "a folder has one writer", _told(file), remedy) from error
@@ -217,6 +220,18 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
             )
             raise StoreError(f"{named} {folder}", rule, error.strerror or str(error), remedy) from error
         _warn_of_no_locks(folder, str(error))
+
+
+def _shared(file: IO[bytes]) -> bool:
+    """Whether nobody writes: those who only look (writer_of) share the lock."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
 
 
 @cache
