@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # Before torch is loaded: the suite runs one worker per core, and threads of several workers only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Ray makes its workers nice: beside tests of other workers they would hardly ever run.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # Before the consoles are made, which read it once: what a test sees must not depend on the order of the tests.
 os.environ["COLUMNS"] = "200"
 
