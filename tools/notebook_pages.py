@@ -27,7 +27,7 @@ def executed(path: Path) -> Any:
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=1800, startup_timeout=600, kernel_name="python3").execute()
     return notebook
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,35 @@ from ringfence.surroundings import hear_interrupts
 Call = Callable[..., Result]
 
 PROGRAM = [sys.executable, "-c", "from ringfence.cli import main; main()"]
+
+HELD = """
+import sys, time
+from pathlib import Path
+from ringfence.cli import main
+from ringfence.store.writer import RecordWriter
+add = RecordWriter.add
+def held(self, records):
+    {first}
+    Path(sys.argv[sys.argv.index("--out") + 1] + ".held").touch()
+    while True:
+        time.sleep(1)
+RecordWriter.add = held
+{more}
+main()
+"""
+"""A certification that goes no further than its first record: nothing comes too early for it, or too late."""
+
+ENDLESS = """
+import time, torch
+from pathlib import Path
+
+class Endless(torch.nn.Module):
+    def forward(self, x):
+        while Path("long", "forward.json").exists():
+            Path("sampling").touch()
+            time.sleep(0.01)
+        return x.flatten(1)[:, :10]
+"""
 
 TWO_ARMS = '''"""Models for the tests of the command line."""
 import torch
@@ -82,6 +113,37 @@ def program() -> Callable[..., subprocess.Popen[str]]:
         return subprocess.Popen(command, text=True, env=environment, preexec_fn=hear_interrupts, **pipes)
 
     return start
+
+
+@pytest.fixture
+def held() -> Callable[..., AbstractContextManager[subprocess.Popen[str]]]:
+    """Start a certification, and wait until it is held at its first record: made, added to the run, or written."""
+
+    @contextmanager
+    def start(*words: object, at: str = "added", more: str = "") -> Iterator[subprocess.Popen[str]]:
+        add = "add(self, records)"
+        code = HELD.format(first={"made": "", "added": add, "written": f"{add}; self.flush()"}[at], more=more)
+        command = [sys.executable, "-c", code, *(str(word) for word in words)]
+        sign = Path(f"{command[command.index('--out') + 1]}.held")
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, preexec_fn=hear_interrupts, **pipes) as process:
+            try:
+                while not sign.exists():
+                    assert process.poll() is None, process.communicate()
+                    time.sleep(0.02)
+                yield process
+            finally:
+                process.kill()
+                sign.unlink(missing_ok=True)
+
+    return start
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> tuple[list[str], Path]:
+    """Words that make a certification in this folder sample for ever, into long; a file that says that it does."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    return ["--model", "endless.py:Endless", "--no-check", "--out", "long"], tmp_path / "sampling"
 
 
 @pytest.fixture

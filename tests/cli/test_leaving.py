@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 LEAVES = """
-import atexit, sys, threading, time
+import atexit, threading
 from concurrent.futures import ThreadPoolExecutor
 from ringfence.signals import leave
+leaving = threading.Event()
+threading._register_atexit(leaving.set)  # called when Python begins to wait for threads
 def slow():
-    time.sleep(0.2)
+    leaving.wait()
     print("thread")
 atexit.register(print, "at the end")
 threading.Thread(target=slow).start()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import subprocess
-import threading
-import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
@@ -21,29 +21,23 @@ Call = Callable[..., Result]
 
 @pytest.mark.filterwarnings("always")
 def test_a_live_run_is_shown_from_outside(
-    call: Call, program: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    call: Call, held: Callable[..., AbstractContextManager[subprocess.Popen[str]]], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    words = ["--sigma", 0.5, "--n", 60_000, "--batch", 100, "--no-check", "--out", out]
-    process = program("certify", *words)
-    try:
-        answer: dict[str, object] = {}
-        while "inputs a second" not in answer:
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.1)
-            answer = json.loads(call("info", out, "--json").stdout) if (out / "parts").is_dir() else {}
-        assert f"process {process.pid} on " in str(answer["writing now"])
-        assert str(answer["inputs done"]).endswith(" of 500")
-        assert float(str(answer["inputs a second"])) > 0
+    words = ["--sigma", 0.5, "--n", 1000, "--batch", 100, "--no-check", "--out", out]
+    with held("certify", *words, at="written") as process:
+        answer = json.loads(call("info", out, "--json").stdout)
+        assert f"process {process.pid} on " in answer["writing now"]
+        assert answer["inputs done"] == "1 of 500"
+        assert answer["inputs a second"] > 0
+        assert answer["time left"].startswith("about ")
         assert not answer["finished"]
-    finally:
-        process.kill()
-        process.communicate()
     after = json.loads(call("info", out, "--json").stdout)
     assert "writing now" not in after
 
 
-def test_a_look_at_the_lock_keeps_no_writer_out(tmp_path: Path) -> None:
+def test_a_look_at_the_lock_keeps_no_writer_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine lets it take: only a writer is refused."""
     with locked(tmp_path):
         assert writer_of(tmp_path) is not None
         with pytest.raises(StoreError, match="a folder has one writer"):
@@ -51,8 +45,27 @@ def test_a_look_at_the_lock_keeps_no_writer_out(tmp_path: Path) -> None:
     assert writer_of(tmp_path) is None
     with (tmp_path / LOCK).open("rb") as looked:
         fcntl.flock(looked, fcntl.LOCK_SH)
-        threading.Timer(0.02, looked.close).start()
+        waited: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 100:
+                looked.close()
+
+        monkeypatch.setattr("ringfence.store.atomic.time", SimpleNamespace(sleep=wait))
         lock(tmp_path).close()
+        assert len(waited) == 100
+    with locked(tmp_path), pytest.raises(StoreError, match="a folder has one writer"):
+        lock(tmp_path)
+    assert len(waited) < 200, "who writes is not waited for"
+
+
+def test_a_lock_that_others_share_for_good_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence.store.atomic.time", SimpleNamespace(sleep=lambda seconds: None))
+    with (tmp_path / LOCK).open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        with pytest.raises(StoreError, match="a folder has one writer"):
+            lock(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"start": "soon"}'])

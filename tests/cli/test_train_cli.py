@@ -24,10 +24,20 @@ from ringfence.training.options import RECIPES, described_job, training_command
 Call = Callable[..., Result]
 
 FACTORY = '''"""A network for the tests of training."""
+import os, time
+from pathlib import Path
 from torch import nn
 
+class Held(nn.Module):
+    """Where a test wants it, it waits for its end as soon as this file is there."""
+    def forward(self, x):
+        while Path(os.environ.get("HELD_FROM", "/nowhere")).exists():
+            Path(os.environ["HELD_FROM"] + ".held").touch()
+            time.sleep(0.01)
+        return x
+
 def build(num_classes=3):
-    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, num_classes))
+    return nn.Sequential(nn.Flatten(), Held(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, num_classes))
 '''
 
 
@@ -57,8 +67,8 @@ def test_members_differ_and_a_second_call_changes_nothing(call: Call, tiny: list
     printed = call(*words).output.split()
     assert printed == [str(out / "final-0.safetensors"), str(out / "final-1.safetensors")]
     first, second = (tensors(out / f"final-{i}.safetensors") for i in range(2))
-    assert first["1.weight"].dtype == torch.float16
-    assert not torch.equal(first["1.weight"], second["1.weight"])
+    assert first["2.weight"].dtype == torch.float16
+    assert not torch.equal(first["2.weight"], second["2.weight"])
     stamp = (out / "final-0.safetensors").stat().st_mtime_ns
     call(*words)
     assert (out / "final-0.safetensors").stat().st_mtime_ns == stamp
@@ -66,16 +76,25 @@ def test_members_differ_and_a_second_call_changes_nothing(call: Call, tiny: list
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(
-    call: Call, program: Callable[..., subprocess.Popen[str]], tiny: list[str], tmp_path: Path
+    call: Call,
+    program: Callable[..., subprocess.Popen[str]],
+    tiny: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """In the middle of a step, with some epochs behind it."""
     words = ["train", *tiny, "--epochs", 300, *SMALL]
-    process = program(*words, "--out", tmp_path / "cut")
     log = tmp_path / "cut" / "member-0" / "log.csv"
-    deadline = time.monotonic() + 120
-    while not log.exists() and process.poll() is None and time.monotonic() < deadline:
+    with monkeypatch.context() as patch:
+        patch.setenv("HELD_FROM", str(log))
+        process = program(*words, "--out", tmp_path / "cut")
+    while not log.with_name("log.csv.held").exists():
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+    with log.open() as file:
+        assert 0 < len(list(csv.DictReader(file))) < 300
     call(*words, "--out", tmp_path / "cut")
     call(*words, "--out", tmp_path / "whole")
     cut, whole = (tensors(tmp_path / name / "final-0.safetensors") for name in ("cut", "whole"))

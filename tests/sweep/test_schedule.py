@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -168,7 +170,7 @@ def test_a_worker_that_has_answered_its_last_may_not_keep_others_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringfence.sweep.worker.LEAVING", 0.1)
-    hangs = "import sys, time; sys.stdin.readline(); print('0 END', flush=True); time.sleep(20)"
+    hangs = "import sys, time; sys.stdin.readline(); print('0 END', flush=True); time.sleep(600)"
     worker = Worker([sys.executable, "-c", hangs])
     worker.begin([], tmp_path, Path("log"))
     process = worker._process
@@ -177,6 +179,26 @@ def test_a_worker_that_has_answered_its_last_may_not_keep_others_waiting(
     assert found == 0
     assert process is not None
     assert process.wait() < 0, "it was killed"
+
+
+AT_ONCE = """
+import sys, threading, time
+from queue import SimpleQueue
+from ringfence.sweep import worker
+class Late(SimpleQueue):
+    def get(self):
+        while threading.active_count() > 1:  # the end was heard of before the work is begun
+            time.sleep(0.01)
+        return super().get()
+worker.SimpleQueue = Late
+worker.answer_work(lambda commands: 0, (), lambda: True)
+"""
+
+
+def test_a_worker_that_is_told_to_end_with_its_work_does_not_do_it(tmp_path: Path) -> None:
+    told = json.dumps({"commands": [["certify"]], "folder": str(tmp_path), "log": "log"}) + "\n"
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], input=told, text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr
 
 
 def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: Read, tmp_path: Path) -> None:
@@ -248,15 +270,15 @@ certify:
 - {name: unknown, settings: {first: 0.5}}
 """
     one = schedule(sweep(text))
-    one.run(Seen(), seconds=20.0)
+    one.run(Seen(), seconds=2000.0)
     assert one.states == {"certify far": "waiting", "certify near": "done", "certify unknown": "done"}
     assert one.blocked() == []
     two = schedule(sweep(text))
     two.run(Seen())
     assert set(two.states.values()) == {"done"}, "without a budget all is begun"
-    crowd = "train: [{name: 'a{i}', each: {i: [1, 2, 3]}, minutes: 1, settings: {first: 0.2}}]"
+    crowd = "train: [{name: 'a{i}', each: {i: [1, 2, 3]}, minutes: 100, settings: {first: 0.2}}]"
     three, seen = schedule(sweep(crowd), side_by_side=3), Seen()
-    three.run(seen, seconds=30.0)
+    three.run(seen, seconds=3000.0)
     assert seen.begun[0] == ["a1", "a2"], "three at a time would come too late"
 
 

@@ -96,7 +96,7 @@ def test_the_next_epoch_does_not_wait_for_the_disk(
         aim(self, step)
 
     def slowly(self: Checkpoints, *given: Any) -> None:
-        overlapped.append(second_epoch.wait(60))
+        overlapped.append(second_epoch.wait(600))
         keep(self, *given)
 
     monkeypatch.setattr(TrainingInProgress, "aim", aimed)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -154,10 +155,9 @@ LOCK = "lock"
 """Name of the file in the folder; it stays there and says who held it last: host, process, start."""
 
 _LONGEST = 1000
-_TRIES = 5
-_LOOKS = 3000
-"""How often, a hundredth of a second apart, a lock is tried for that a writer has, or somebody who only looks: he lets
-go at once, but on a busy machine that may take a while."""
+_TRIES, _LOOKS = 5, 3000
+"""Attempts at a lock, 10 ms apart: while somebody else may write, and while others only look, which may take their time
+on a busy machine."""
 
 
 def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
@@ -197,31 +197,16 @@ def check_held(folder: Path, held: IO[bytes]) -> None:
         raise StoreError(str(folder / LOCK), rule, found, remedy)
 
 
-def _written(file: IO[bytes]) -> bool:
-    """Whether who holds a lock writes: those who only look (writer_of) let others look too."""
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    fcntl.flock(file, fcntl.LOCK_UN)
-    return False
-
-
 def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
     import fcntl
 
-    writers = lookers = 0  # how often one was met
     try:
-        while True:
+        for tried in count(1):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                written = _written(file)
-                writers, lookers = writers + written, lookers + (not written)
-                if max(writers / _TRIES, lookers / _LOOKS) >= 1:
+                if tried >= _TRIES and (tried >= _LOOKS or not _shared(file)):
                     raise
                 time.sleep(0.01)
     except BlockingIOError as error:
@@ -235,6 +220,18 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
             )
             raise StoreError(f"{named} {folder}", rule, error.strerror or str(error), remedy) from error
         _warn_of_no_locks(folder, str(error))
+
+
+def _shared(file: IO[bytes]) -> bool:
+    """Whether nobody writes: those who only look (writer_of) share the lock."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
 
 
 @cache

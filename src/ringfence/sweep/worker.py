@@ -144,7 +144,6 @@ def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int], ag
     with stopped_cleanly():
         threading.Thread(target=_listen, args=(work, busy), daemon=True).start()
         while (line := work.get()) is not None:
-            busy.set()
             told = json.loads(line)
             os.chdir(told["folder"])
             log = os.open(told["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -177,6 +176,7 @@ def _searched(folder: str) -> Iterator[None]:
 def _listen(work: SimpleQueue[bytes | None], busy: threading.Event) -> None:
     """Take in pieces of work; when nobody speaks any more, stop what is being done, as Ctrl-C would."""
     for line in open(0, "rb", buffering=0, closefd=False):  # noqa: SIM115  (a buffer's lock would outlive the program)
+        busy.set()  # here, so that no end comes between a piece of work and the moment that it counts
         work.put(line)
     work.put(None)
     if busy.is_set():
