@@ -95,7 +95,7 @@ def certify(
     has it, else fp32. sigma: of Gaussian noise; radius: tried by the sequential test, without it the largest one that
     n draws prove (100,000 if not said), both at alpha (0.001); or noise and procedure themselves. mechanism decides,
     None is the tight one for the noise; also adds further radii from the same bounds at no cost. check: refuse data and
-    classifier that are hardly made for each other (unit_check.py).
+    classifier that are hardly made for each other (``unit_check``).
     device: cpu, cuda or cuda:N; execution says more about where.
     on_record, on_progress, loggers: are told on the way; Python's logger ``ringfence`` is too, at the level INFO.
     out: certify into this run folder, now and to the end, and return the run; again, it goes on where it stopped.

@@ -43,7 +43,7 @@ class Execution:
 
     batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
     unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
-    check: look at a few inputs first, whether data and classifier have the same units and classes (unit_check.py).
+    check: look at a few inputs first, whether data and classifier have the same units and classes (``unit_check``).
     failed_before: inputs that an engine gave up in an earlier session; on_failed: told those of this one, and why;
     on_remark: what a user may want to know on the way.
     compile; autotune, of a compiled network: None decides by draws, those expected of the whole run (0: unknown): both
