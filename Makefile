@@ -35,7 +35,7 @@ demo: $(VENV)/report.stamp
 	@echo "  $(BIN)/ringfence gate runs/demo --certified 0.90@0.5       fail unless 90% are proved at radius 0.5"
 	@echo "  $(BIN)/ringfence certify --sigma 0.5 --n 1000 --skip 10 --out runs/curve    the largest radii, as papers plot them"
 
-# AGAIN="--reruns 1 -rR" runs what failed once more, and names it: hundreds of tests start, kill and time processes.
+# AGAIN="--reruns 1" runs what failed once more: hundreds of tests start, kill and wait for processes.
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 $(AGAIN) -m "not slow and not gpu"
 
