@@ -118,3 +118,4 @@ def test_every_mutant_is_caught(mutant: Mutant, tmp_path: Path, preloaded: Prelo
     said = f"{mutant.name}:\n{output[-3000:]}\n{errors[-1000:]}"
     assert status == FAILED, said
     assert "1 failed" in output.splitlines()[-1], said  # a test, not its setting up
+    shutil.rmtree(tmp_path)  # hundreds of copies would take minutes to clear away at the start of a later run
