@@ -6,8 +6,10 @@ import errno
 import os
 import random
 import re
+import shutil
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -321,6 +323,54 @@ def test_archives_of_two_packings_are_never_taken_for_one(sweep: Read, tmp_path:
     kept.rename(made["second"][0])
     assert unpack(tmp_path / "second", [there]) == []
     assert not before.exists()
+
+
+@pytest.mark.parametrize("sizes", [(30_000, 30_000), (30_000, 90_000), (90_000, 30_000)])
+def test_whenever_packing_is_killed_all_of_one_packing_is_there(
+    sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int]
+) -> None:
+    """Also where the new one has more archives than the old one, or fewer."""
+    (job,) = sweep("certify: [{name: run}]").jobs
+
+    class Killed(BaseException):
+        """No code that runs hears of it."""
+
+    def kill_before(step: int, method: str) -> None:
+        steps, plainly = iter(range(step)), getattr(Path, method)
+
+        def one_step(file: Path, *more: Path) -> object:
+            if next(steps, None) is None:
+                raise Killed
+            return plainly(file, *more)
+
+        monkeypatch.setattr(Path, method, one_step)
+
+    def made(generation: int, out: Path) -> None:
+        shutil.rmtree(job.work.path / job.out, ignore_errors=True)
+        for number in range(sizes[generation] // 30_000 + 1):
+            put(job.work.path / job.out / f"{generation}-{number}", 30_000)
+        pack([job], [job], out, 40_000 / 2**20)
+
+    seen = set()
+    for method, step in [("replace", step) for step in range(9)] + [("unlink", step) for step in range(3)]:
+        out = tmp_path / f"{method}-{step}"
+        made(0, out)
+        with monkeypatch.context(), suppress(Killed):
+            kill_before(step, method)
+            made(1, out)
+        monkeypatch.undo()
+        (there,) = sweep("certify: [{name: run}]", work=tmp_path / f"there-{method}-{step}").jobs
+        try:
+            assert all(told.endswith("of another packing, which is not whole") for told in unpack(out, [there]))
+        except DataError:  # both are whole, so that each is found in a folder of its own
+            assert len({one.name.partition("-work")[0] for one in out.glob("work-*-work-*")}) == 1
+            assert len(list(out.iterdir())) == sum(size // 30_000 + 1 for size in sizes)
+            continue
+        found = sorted(one.name for one in (there.work.path / there.out).iterdir())
+        generation = int(found[0][0])
+        assert found == [f"{generation}-{number}" for number in range(sizes[generation] // 30_000 + 1)]
+        seen.add(generation)
+    assert seen == {0, 1}
 
 
 def test_archives_without_the_name_of_their_packing_are_of_one(sweep: Read, tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ COUNTS = "RINGFENCE.files"
 """Header of every archive: how many files each job has in all of them, so that half a job is known for one."""
 TOGETHER = "RINGFENCE.packing"
 """Header of every archive: the name of its packing, so that archives of two of them are never taken for one."""
+NUMBER = "RINGFENCE.archives"
+"""Header of every archive: how many its packing has, so that a whole one is known where a kill left some of another."""
 Contents = dict[str, bytes | Path]
 """Name in an archive -> bytes, or what a link leads to."""
 
@@ -88,11 +90,14 @@ class Packing:
                 counts[name_in_archive(job, job.work.note_of(job))] = len(contents)
         with self._beside() as fresh:
             names = [f"work-{number}.tgz" for number in range(1, len(boxes.boxes) + 1)]
-            headers = {COUNTS: json.dumps(counts), TOGETHER: token_hex(8)}
+            packing = token_hex(8)
+            headers = {COUNTS: json.dumps(counts), TOGETHER: packing, NUMBER: str(len(names))}
             for name, box in zip(names, boxes.boxes, strict=True):
                 _write(Path(fresh, name), box, headers)
+            for name in names:  # beside those before: at every moment all archives of one packing are there
+                Path(fresh, name).replace(self.out / f"work-{packing}-{name}")
             for name in names:
-                Path(fresh, name).replace(self.out / name)
+                (self.out / f"work-{packing}-{name}").replace(self.out / name)
             for old in self.out.glob("work-*.tgz"):
                 if old.name not in names:
                     old.unlink()

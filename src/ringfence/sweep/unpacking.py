@@ -8,7 +8,8 @@ import json
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ from tempfile import TemporaryDirectory
 from ringfence.errors import DataError
 from ringfence.store.atomic import TEMPORARY_PREFIX, read_file, writing_errors
 from ringfence.sweep.job import MARKS, Job
-from ringfence.sweep.packing import COUNTS, TOGETHER, name_in_archive
+from ringfence.sweep.packing import COUNTS, NUMBER, TOGETHER, name_in_archive
 
 UNPACKED = "unpacked.txt"
 """Which archives a work folder has taken in."""
@@ -31,10 +32,12 @@ OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 @dataclass(frozen=True)
 class Header:
-    """counts: how many files jobs have in all archives of a packing; packing: its name, None in those that had none."""
+    """counts: how many files jobs have in all archives of a packing; packing: its name, None in those that had none;
+    number: of its archives, 0 where that was not said."""
 
     counts: dict[str, int]
     packing: str | None
+    number: int
 
 
 def unpack(place: Path, every: Iterable[Job]) -> list[str]:
@@ -42,7 +45,8 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
 
     That is what belongs to sweeps that no job is of, and jobs of which an archive is missing. What a job has there is
     replaced as a whole: records of an older state are none of the new one's. The same archives are taken in once, so
-    that they never undo what was done since. Where one is broken, or they are of several packings, nothing is touched.
+    that they never undo what was done since. Where one is broken, or they are of several packings of which not exactly
+    one is whole, nothing is touched.
     """
     archives = sorted(place.glob("*.tgz"))
     if not archives:
@@ -62,31 +66,45 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
             known.parent.mkdir(parents=True, exist_ok=True)
             disks.setdefault(path.stat().st_dev, []).append(path)
     strangers, halves = set[str](), list[str]()
+    chosen = _one_packing(archives) if disks else archives
     for paths in disks.values():  # files are renamed into their places, which no other disk allows
         with writing_errors(paths[0]), TemporaryDirectory(prefix=FRESH, dir=paths[0]) as fresh:
-            header = _extract_all(archives, Path(fresh))
+            header = _extract_all(chosen, Path(fresh))
             strangers |= {one.name for one in Path(fresh).iterdir()}
             for path in paths:
                 halves += _take_in(Path(fresh), path, jobs[path], header)
                 with (path / MARKS / UNPACKED).open("a", encoding="ascii") as file:
                     file.write(f"{these}\n")
     others = sorted(strangers - {own[0].work.name for own in jobs.values()})
-    return [*(f"{name}: name its file, too" for name in others), *halves]
+    parts = [f"{one.name}: of another packing, which is not whole" for one in archives if one not in chosen]
+    return [*(f"{name}: name its file, too" for name in others), *parts, *halves]
 
 
 def _extract_all(archives: Sequence[Path], folder: Path) -> Header:
-    """Unpack archives of one packing: files of two states of a job would pass for the whole of it."""
-    counts: dict[str, int] = {}
-    packings: dict[str | None, list[str]] = {}
+    """Unpack archives of one packing; what all of their headers say."""
+    headers = [_extract(archive, folder) for archive in archives]
+    counts = {name: count for header in headers for name, count in header.counts.items()}
+    return Header(counts, headers[0].packing, headers[0].number)
+
+
+def _one_packing(archives: Sequence[Path]) -> Sequence[Path]:
+    """Archives of one packing: all, or, where a kill left some of another, those of the only one that is whole."""
+    packings: dict[str | None, list[Path]] = {}
+    whole: set[str | None] = set()
+    said = True
     for archive in archives:
-        header = _extract(archive, folder)
-        counts |= header.counts
-        packings.setdefault(header.packing, []).append(archive.name)
-    if len(packings) > 1:
-        found = "; ".join(f"{', '.join(names)} of {one or 'one without a name'}" for one, names in packings.items())
+        with _opened(archive) as (tar, _):
+            header = _header(tar)
+        packings.setdefault(header.packing, []).append(archive)
+        said = said and header.number > 0  # of those that do not say, nobody knows whether all are there
+        if len(packings[header.packing]) == header.number:
+            whole.add(header.packing)
+    if len(packings) > 1 and not (said and len(whole) == 1):
+        told = {one or "one without a name": ", ".join(each.name for each in own) for one, own in packings.items()}
+        found = "; ".join(f"{names} of {one}" for one, names in told.items())
         remedy = "Give the archives of each packing a folder of their own, and unpack one folder after the other."
         raise DataError(str(archives[0].parent), "must hold archives of one packing", found, remedy)
-    return Header(counts, next(iter(packings)))
+    return packings[next(iter(whole or packings))]
 
 
 def _take_in(fresh: Path, path: Path, own: Sequence[Job], header: Header) -> list[str]:
@@ -124,17 +142,30 @@ def _take_in(fresh: Path, path: Path, own: Sequence[Job], header: Header) -> lis
 
 def _extract(archive: Path, folder: Path) -> Header:
     """Unpack an archive; what its header says."""
+    with _opened(archive) as (tar, content):
+        if stray := next((one.name for one in tar if not _belongs(one)), None):
+            raise ValueError(f"{stray}, which no job makes")
+        header = _header(tar)
+        tar.extractall(folder, filter="data")
+        while content.read(2**20):  # only at the very end is its checksum, which tells damaged content
+            pass
+        return header
+
+
+def _header(tar: tarfile.TarFile) -> Header:
+    """What an archive says of its packing."""
+    counts = json.loads(tar.pax_headers.get(COUNTS, "{}"))
+    if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
+        raise ValueError(f"{COUNTS} that are no numbers of files")
+    return Header(counts, tar.pax_headers.get(TOGETHER), int(tar.pax_headers.get(NUMBER, "0")))
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile]]:
+    """An archive, and the content that it is read of; a DataError for all that its bytes are to blame for."""
     try:
         with gzip.open(archive) as content, tarfile.open(fileobj=content) as tar:
-            if stray := next((one.name for one in tar if not _belongs(one)), None):
-                raise ValueError(f"{stray}, which no job makes")
-            counts = json.loads(tar.pax_headers.get(COUNTS, "{}"))
-            if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
-                raise ValueError(f"{COUNTS} that are no numbers of files")
-            tar.extractall(folder, filter="data")
-            while content.read(2**20):  # only at the very end is its checksum, which tells damaged content
-                pass
-            return Header(counts, tar.pax_headers.get(TOGETHER))
+            yield tar, content
     except (tarfile.TarError, OSError, EOFError, ValueError, RecursionError, OverflowError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno in OF_THE_DISK:
             raise
