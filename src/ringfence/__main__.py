@@ -1,5 +1,6 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
+from ringfence.beginning import open_closed_streams, refuse_lost_folder
 from ringfence.bytecode import keep_bytecode
 from ringfence.openmp import sleep_while_waiting
 from ringfence.signals import leave, leave_at_once_when_stopped
@@ -9,6 +10,8 @@ from ringfence.sources import have_run, read_sources
 def main() -> None:
     """Entry point of the ``ringfence`` program."""
     leave_at_once_when_stopped()
+    open_closed_streams()
+    refuse_lost_folder()
     keep_bytecode()
     sleep_while_waiting()
     read_sources()

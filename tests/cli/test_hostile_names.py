@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,3 +123,22 @@ def test_comparisons_in_csv_hold_no_formula(
     assert len(rows) == 2
     assert not [one for row in rows for one in row if one[:1] in ("=", "@")]
     assert any(one.startswith(("'=cmd", "'@sum")) for one in rows[1])
+
+
+CERTIFY = ["certify", "--model", "default", "--data", "default", "--sigma", "0.5", "--limit", "1", "--n", "20", "--out"]
+
+
+def test_a_run_is_whole_in_a_folder_whose_name_is_no_text(call: Call, tmp_path: Path) -> None:
+    """Names of files are bytes; Arrow takes them for UTF-8."""
+    folder = tmp_path / os.fsdecode(b"odd-\xff")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this disk has no such names")
+    for words in (CERTIFY, ["verify"], ["metrics", "--json"], CERTIFY):
+        call(*words, folder)
+
+
+def test_a_name_that_no_disk_has_is_told(call: Call, tmp_path: Path) -> None:
+    told = call(*CERTIFY, tmp_path / ("x" * 300), code=2)
+    assert "x: must be writable; got File name too long. Mend the disk or choose another folder." in told.stderr

@@ -52,3 +52,27 @@ def test_files_that_users_code_left_open_are_whole(tmp_path: Path) -> None:
     done = ran("-m", "ringfence", "--plugin", str(tmp_path / "left_open.py"), "info", str(tmp_path))
     assert done.returncode == 2, done.stderr
     assert (tmp_path / "file").read_text() == "all of it"
+
+
+CERTIFY = "certify --model default --data default --sigma 0.5 --limit 1 --n0 10 --n 20"
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_stop_nothing(closed: str, tmp_path: Path) -> None:
+    """Their numbers would be those of the next files, and 1 is an answer about a run."""
+    out = tmp_path / "run"
+    command = f'"$0" -m ringfence {CERTIFY} --out "$1" {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable, str(out)], timeout=300, check=False)
+    assert done.returncode == 0
+    assert (out / "summary.json").is_file()
+
+
+def test_a_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    gone, command = tmp_path / "gone", f'cd "$1" && rmdir "$1" && exec "$0" -m ringfence {CERTIFY} --out run'
+    gone.mkdir()
+    asked = ["sh", "-c", command, sys.executable, str(gone)]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: working folder: must exist; got one that was removed. Change to another folder and run it again.\n"
+    )

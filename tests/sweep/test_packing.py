@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 from packed_files import SWEEP, names, pack, put
 
+from ringfence.errors import StoreError
 from ringfence.store import RunFolder
+from ringfence.store.atomic import StoreWarning
 from ringfence.store.guarded import Guarded
 from ringfence.store.manifest import ABSENT, SEAL, Entry, digest_of
 from ringfence.sweep import Job, Limits, Packing, Sweep, SweepFolder, packing, unpack
@@ -202,3 +206,84 @@ def test_what_is_done_is_read_once(sweep: Read, tmp_path: Path, monkeypatch: pyt
     made = Packing(jobs, jobs, tmp_path / "out")
     assert names(made.pack().archives) == names(made.pack().archives)
     assert read == ["done", "half", "half"]
+
+
+def test_a_disk_that_was_full_for_a_while_ends_no_packing(
+    sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread died with the first refusal, and nothing that was made afterwards was packed until the end."""
+    jobs, out = sweep("certify: [{name: run}]").jobs, tmp_path / "out"
+    put(jobs[0].work.path / jobs[0].out / "part-1")
+    write, full = packing._write, iter(range(2))
+
+    def write_late(archive: Path, *more: Any) -> None:
+        if next(full, None) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(archive, *more)
+
+    monkeypatch.setattr(packing, "_write", write_late)
+
+    def pack_in_the_end() -> None:
+        with Packing(jobs, jobs, out).meanwhile(0.01):
+            while not (out / "work-1.tgz").exists():
+                time.sleep(0.01)
+
+    with pytest.warns(StoreWarning, match=r"not packed: .*out: must be writable; got No space left on device\. Free"):
+        pack_in_the_end()
+
+
+def test_old_archives_stay_where_there_is_no_room_for_new_ones(
+    sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = sweep("certify: [{name: run}]").jobs
+    put(jobs[0].work.path / jobs[0].out / "part-1")
+    (before,) = pack(jobs, jobs, tmp_path / "out")
+    content = before.read_bytes()
+
+    def full(archive: Path, *_: Any) -> None:
+        archive.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(packing, "_write", full)
+    with pytest.raises(StoreError, match=r"out: must be writable; got No space left on device\. Free some space"):
+        pack(jobs, jobs, tmp_path / "out")
+    assert before.read_bytes() == content
+    assert not list(tmp_path.glob(".writing*"))
+
+
+def test_a_place_that_cannot_be_packed_into_is_refused_before(sweep: Read, tmp_path: Path) -> None:
+    jobs, file = sweep("certify: [{name: run}]").jobs, put(tmp_path / "file")
+    for out in (file, file / "below"):
+        with pytest.raises(StoreError, match=f"{out}: must be writable"):
+            Packing(jobs, jobs, out).check()
+    Packing(jobs, jobs, tmp_path / "out").check()
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not list(tmp_path.glob(".writing*"))
+
+
+@pytest.mark.parametrize("config", ["{}", "[]", "null", "{", '{"members": null}'])
+def test_a_training_whose_config_is_damaged_travels_as_it_is(
+    sweep: Read, work: SweepFolder, tmp_path: Path, config: str
+) -> None:
+    jobs = sweep(SWEEP).jobs
+    (work.path / "zoo" / "z" / "pair" / "config.json").write_text(config)
+    found = names(pack(jobs, jobs, tmp_path / "out"))
+    assert {"zoo/z/pair/joint/last.json", "zoo/z/other/final-0.safetensors"} <= set(found)
+
+
+def test_a_job_that_cannot_be_read_is_told_and_others_travel(
+    sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = sweep("certify: [{name: broken}, {name: run}]").jobs
+    broken, _ = (put(job.work.path / job.out / "part") for job in jobs)
+    read = Path.read_bytes
+
+    def read_but_one(file: Path) -> bytes:
+        if file == broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", read_but_one)
+    packed = Packing(jobs, jobs, tmp_path / "out").pack()
+    assert packed.unread == ["certify broken"]
+    assert names(packed.archives) == ["runs/run/part"]

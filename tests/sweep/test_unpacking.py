@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import random
 import re
+import shutil
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from packed_files import SWEEP, names, pack, put
 
-from ringfence.errors import DataError
-from ringfence.sweep import Sweep, SweepFolder, unpack, unpacking
+from ringfence.errors import DataError, StoreError
+from ringfence.sweep import Job, Sweep, SweepFolder, unpack, unpacking
 
 Read = Callable[..., Sweep]
 
@@ -174,6 +179,130 @@ def test_a_job_of_which_an_archive_is_missing_is_not_taken_in(sweep: Read, tmp_p
     assert not before.exists()
 
 
+def test_an_archive_says_exactly_how_many_files_a_job_has(sweep: Read, tmp_path: Path) -> None:
+    """Only those of earlier versions do not: one whose count was lost would pass for whole with any number of them."""
+    (job,) = sweep("certify: [{name: run}]").jobs
+    headers = {unpacking.TOGETHER: "a", unpacking.COUNTS: "{}"}
+    with tarfile.open(tmp_path / "work-1.tgz", "w:gz", pax_headers=headers) as tar:
+        tar.add(put(tmp_path / "file"), arcname="sweep/runs/run/part")
+    assert len(unpack(tmp_path, [job])) == 1
+    assert not (job.work.path / job.out).exists()
+
+
+def test_a_job_that_is_done_is_whole_whenever_unpacking_is_killed(
+    sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, whole = "certify: [{name: run}, {name: later}]", ["new", "new", "new"]
+    jobs = sweep(text).jobs
+    (jobs[0].work.path / "jobs").mkdir(parents=True)
+    for job in jobs:
+        for name, content in zip(("part-1", "part-2", "summary.json"), whole, strict=True):
+            put(job.work.path / job.out / name).write_text(content)
+        job.work.end(job, 1.0)
+    pack(jobs, jobs, tmp_path / "out")
+
+    class Killed(BaseException):
+        """No code that runs hears of it."""
+
+    def killed_at(step: int, there: list[Job], replace: Callable[[Path, Path], Path] = Path.replace) -> bool:
+        steps = iter(range(step))
+
+        def one_step(file: Path, target: Path) -> Path:
+            if next(steps, None) is None:
+                raise Killed
+            return replace(file, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "replace", one_step)
+            try:
+                unpack(tmp_path / "out", there)
+            except Killed:
+                return True
+        return False
+
+    for step in range(100):
+        there = sweep(text, work=tmp_path / f"there-{step}")
+        put(there.work.path / "runs" / "run" / "old").write_text("old")
+        (there.work.path / "jobs").mkdir()
+        there.work.end(there.jobs[0], 1.0)
+        killed = killed_at(step, list(there.jobs))
+        for job in there.jobs:
+            found = [one.read_text() for one in (job.work.path / job.out).rglob("*") if one.is_file()]
+            assert found in ([], ["old"], whole)
+            assert found or not job.done
+        assert unpack(tmp_path / "out", there.jobs) == []
+        assert all(job.done for job in there.jobs)
+        if not killed:
+            break
+    assert step > len(jobs)
+
+
+def test_a_note_that_a_job_is_done_goes_with_what_it_was_about(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
+    (job,) = sweep("certify: [{name: run}]").jobs
+    pack([job], [job], tmp_path / "out")
+    (there,) = sweep("certify: [{name: run}]", work=tmp_path / "there").jobs
+    put(there.work.path / there.out / "summary.json")
+    (there.work.path / "jobs").mkdir()
+    there.work.end(there, 1.0)
+    assert unpack(tmp_path / "out", [there]) == []
+    assert not there.done
+
+
+def test_what_a_killed_unpacking_left_is_cleared_away(sweep: Read, work: SweepFolder, tmp_path: Path) -> None:
+    jobs = sweep(SWEEP).jobs
+    pack(jobs, jobs, tmp_path / "out")
+    there = sweep(SWEEP, work=tmp_path / "there").jobs
+    for _ in range(2):  # the second time they were taken in before
+        left = put(tmp_path / "there" / f"{unpacking.FRESH}x1" / "sweep" / "runs" / "run" / "part-1")
+        unpack(tmp_path / "out", there)
+        assert not left.parents[3].exists()
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.8, 0.999])
+def test_an_archive_whose_content_is_damaged_is_refused(sweep: Read, tmp_path: Path, place: float) -> None:
+    """All names and sizes are as they were: weights of another network would pass for those that were trained."""
+    (job,) = sweep("certify: [{name: run}]").jobs
+    put(job.work.path / job.out / "weights").write_bytes(random.Random(0).randbytes(30_000))
+    (archive,) = pack([job], [job], tmp_path / "out")
+    content = bytearray(archive.read_bytes())
+    content[int(place * len(content))] ^= 1
+    archive.write_bytes(content)
+    (there,) = sweep("certify: [{name: run}]", work=tmp_path / "there").jobs
+    with pytest.raises(DataError, match=rf"{archive.name}: must be a whole archive .* Copy it anew"):
+        unpack(tmp_path / "out", [there])
+    assert not (there.work.path / there.out).exists()
+
+
+def test_an_archive_with_an_impossible_time_is_refused(sweep: Read, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "work-1.tgz", "w:gz") as tar:
+        entry = tarfile.TarInfo("sweep/runs/run/part")
+        entry.mtime = 1e300
+        tar.addfile(entry)
+    with pytest.raises(DataError, match="Copy it anew"):
+        unpack(tmp_path, sweep(SWEEP).jobs)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_archive(sweep: Read, tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "work-1.tgz")
+    with pytest.raises(StoreError, match=r"work-1\.tgz: must be a readable file; got not a file"):
+        unpack(tmp_path, sweep(SWEEP).jobs)
+
+
+def test_a_disk_without_room_is_not_blamed_on_the_archive(
+    sweep: Read, work: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = sweep(SWEEP).jobs
+    pack(jobs, jobs, tmp_path / "out")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    with pytest.raises(StoreError, match=r"must be writable; got No space left on device\. Free some space"):
+        unpack(tmp_path / "out", sweep(SWEEP, work=tmp_path / "there").jobs)
+
+
 def test_archives_of_two_packings_are_never_taken_for_one(sweep: Read, tmp_path: Path) -> None:
     """Each has as many files as the other says; what they hold together is no state that the job ever was in."""
     (job,) = sweep("certify: [{name: run}]").jobs
@@ -194,6 +323,54 @@ def test_archives_of_two_packings_are_never_taken_for_one(sweep: Read, tmp_path:
     kept.rename(made["second"][0])
     assert unpack(tmp_path / "second", [there]) == []
     assert not before.exists()
+
+
+@pytest.mark.parametrize("sizes", [(30_000, 30_000), (30_000, 90_000), (90_000, 30_000)])
+def test_whenever_packing_is_killed_all_of_one_packing_is_there(
+    sweep: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int]
+) -> None:
+    """Also where the new one has more archives than the old one, or fewer."""
+    (job,) = sweep("certify: [{name: run}]").jobs
+
+    class Killed(BaseException):
+        """No code that runs hears of it."""
+
+    def kill_before(step: int, method: str) -> None:
+        steps, plainly = iter(range(step)), getattr(Path, method)
+
+        def one_step(file: Path, *more: Path) -> object:
+            if next(steps, None) is None:
+                raise Killed
+            return plainly(file, *more)
+
+        monkeypatch.setattr(Path, method, one_step)
+
+    def made(generation: int, out: Path) -> None:
+        shutil.rmtree(job.work.path / job.out, ignore_errors=True)
+        for number in range(sizes[generation] // 30_000 + 1):
+            put(job.work.path / job.out / f"{generation}-{number}", 30_000)
+        pack([job], [job], out, 40_000 / 2**20)
+
+    seen = set()
+    for method, step in [("replace", step) for step in range(9)] + [("unlink", step) for step in range(3)]:
+        out = tmp_path / f"{method}-{step}"
+        made(0, out)
+        with monkeypatch.context(), suppress(Killed):
+            kill_before(step, method)
+            made(1, out)
+        monkeypatch.undo()
+        (there,) = sweep("certify: [{name: run}]", work=tmp_path / f"there-{method}-{step}").jobs
+        try:
+            assert all(told.endswith("of another packing, which is not whole") for told in unpack(out, [there]))
+        except DataError:  # both are whole, so that each is found in a folder of its own
+            assert len({one.name.partition("-work")[0] for one in out.glob("work-*-work-*")}) == 1
+            assert len(list(out.iterdir())) == sum(size // 30_000 + 1 for size in sizes)
+            continue
+        found = sorted(one.name for one in (there.work.path / there.out).iterdir())
+        generation = int(found[0][0])
+        assert found == [f"{generation}-{number}" for number in range(sizes[generation] // 30_000 + 1)]
+        seen.add(generation)
+    assert seen == {0, 1}
 
 
 def test_archives_without_the_name_of_their_packing_are_of_one(sweep: Read, tmp_path: Path) -> None:

@@ -85,7 +85,10 @@ class TravelOptions:
     def make_room(self, data: Path | None) -> None:
         """Make the folder that carried data goes to."""
         if data is not None and any((folder / "data").is_dir() for folder in self.unpack or ()):
-            data.mkdir(parents=True, exist_ok=True)
+            from ringfence.store.atomic import writing_errors
+
+            with writing_errors(data):
+                data.mkdir(parents=True, exist_ok=True)
 
     def bring(self, every: Sequence[Job]) -> None:
         """Unpack what jobs made elsewhere."""
@@ -136,6 +139,7 @@ class TravelOptions:
             return
         limits = Limits(self.pack_mib, self.pack_files, self.pack_total)
         packing = Packing(chosen, every, self.pack, limits, pictures=self.pack_pictures)
+        packing.check()
         try:
             with packing.meanwhile():
                 yield
@@ -143,6 +147,8 @@ class TravelOptions:
             made = packing.pack()
             for archive in made.archives:
                 remark(f"packed: {archive} ({archive.stat().st_size / 2**20:.1f} MiB)")
+            for key in made.unread:
+                remark(f"not packed, as its files cannot be read: {key}")
             for key in made.left_out:
                 remark(f"not packed, for want of room: {key}")
             if made.left_out and self.pack_pictures:

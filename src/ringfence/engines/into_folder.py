@@ -21,6 +21,7 @@ from ringfence.loaded import Loaded
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device
 from ringfence.store import InputInfo, RecordWriter, RunFolder
+from ringfence.store.atomic import writing_errors
 from ringfence.store.manifest import INPUTS
 from ringfence.store.writer import FLUSH_RECORDS
 from ringfence.work import Execution, engine_named, ignore
@@ -35,7 +36,9 @@ STRIP = 4
 def start(certification: Certification, out: str | Path, execution: Execution | None = None) -> Started:
     """The run of a certification in a folder: a new one, or the one that is there, if it is of the same."""
     execution = execution or Execution()
-    if any((Path(out) / "parts").glob("*")):  # a form of the noise that was left open stays as it was decided
+    with writing_errors(Path(out)):  # a name may be longer than any disk has
+        begun = any((Path(out) / "parts").glob("*"))
+    if begun:  # a form of the noise that was left open stays as it was decided
         certification = certification.in_form(RunFolder.open(out).config.noise.lattice)
     loaded = certification.load(execution.device)
     if execution.batch is not None:

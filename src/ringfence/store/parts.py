@@ -66,8 +66,8 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """One part, checksums verified; raises one of DAMAGE where it is damaged."""
     if not path.is_file():  # opening a pipe would wait for its writer
         raise OSError("not a file")
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        table = file.read(columns=columns)
+    with path.open("rb") as content, pq.ParquetFile(content, page_checksum_verification=True) as file:
+        table = file.read(columns=columns)  # of an open file: Arrow's names are UTF-8, those of folders any bytes
     expected = RECORD_SCHEMA if columns is None else pa.schema([RECORD_SCHEMA.field(name) for name in columns])
     table = with_later_columns(table, expected)
     if "stages" in table.column_names and "input_id" in table.column_names:
@@ -78,7 +78,8 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
 def conditions(path: Path) -> tuple[int, int]:
     """The numbers of the environment and the forward plan that a part was made under, -1 where it names none."""
-    metadata = pq.read_schema(path).metadata or {}
+    with path.open("rb") as content:
+        metadata = pq.read_schema(content).metadata or {}
     return int(metadata.get(ENVIRONMENT_KEY, b"-1")), int(metadata.get(SEGMENT_KEY, b"-1"))
 
 

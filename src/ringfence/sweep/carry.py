@@ -191,7 +191,8 @@ def unpack_data(carried: Path, data: Path) -> list[str]:
         target = data / name.removesuffix(SUFFIX)
         if target.exists():
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
+        with writing_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(SUFFIX):
             restore(file, target)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import final
 
 from ringfence.errors import StoreError
 from ringfence.store import RunFolder
-from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX
+from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, StoreWarning, writing_errors
 from ringfence.store.manifest import INPUTS, SEAL
 from ringfence.sweep.job import MARKS, Job, done_elsewhere
 
@@ -32,6 +33,8 @@ COUNTS = "RINGFENCE.files"
 """Header of every archive: how many files each job has in all of them, so that half a job is known for one."""
 TOGETHER = "RINGFENCE.packing"
 """Header of every archive: the name of its packing, so that archives of two of them are never taken for one."""
+NUMBER = "RINGFENCE.archives"
+"""Header of every archive: how many its packing has, so that a whole one is known where a kill left some of another."""
 Contents = dict[str, bytes | Path]
 """Name in an archive -> bytes, or what a link leads to."""
 
@@ -47,10 +50,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Packed:
-    """Archives that were written, and the keys of jobs that found no room in them."""
+    """Archives that were written, and the keys of jobs that found no room in them, or could not be read."""
 
     archives: list[Path]
     left_out: list[str]
+    unread: list[str]
 
 
 @final
@@ -75,32 +79,51 @@ class Packing:
         """Write all archives anew, then put them in the place of those before. What is done goes first."""
         needed = {key for job in self.chosen if not job.done for key in job.needs}
         wanted = {job.key: job for job in (*self.chosen, *(job for job in self.every if job.key in needed))}
-        boxes, left_out, counts = _Boxes(self.limits), list[str](), dict[str, int]()
+        boxes, left_out, unread, counts = _Boxes(self.limits), list[str](), list[str](), dict[str, int]()
         for job in sorted(wanted.values(), key=lambda job: not job.done):  # a stable sort
             contents = self._contents(job, job.key in needed)
-            if not boxes.put(contents):
+            if contents is None:
+                unread.append(job.key)
+            elif not boxes.put(contents):
                 left_out.append(job.key)
             elif contents:
                 counts[name_in_archive(job, job.work.note_of(job))] = len(contents)
-        self.out.mkdir(parents=True, exist_ok=True)
-        beside = self.out.resolve().parent  # half an archive must not travel
-        place = beside if beside.stat().st_dev == self.out.stat().st_dev else self.out
-        prefix = f"{TEMPORARY_PREFIX}{self.out.resolve().name}-"
-        for left in place.glob(f"{escape(prefix)}*"):  # by one that was killed: nobody else packs into this folder
-            rmtree(left, ignore_errors=True)
-        with TemporaryDirectory(prefix=prefix, dir=place) as fresh:
+        with self._beside() as fresh:
             names = [f"work-{number}.tgz" for number in range(1, len(boxes.boxes) + 1)]
-            headers = {COUNTS: json.dumps(counts), TOGETHER: token_hex(8)}
+            packing = token_hex(8)
+            headers = {COUNTS: json.dumps(counts), TOGETHER: packing, NUMBER: str(len(names))}
             for name, box in zip(names, boxes.boxes, strict=True):
                 _write(Path(fresh, name), box, headers)
+            for name in names:  # beside those before: at every moment all archives of one packing are there
+                Path(fresh, name).replace(self.out / f"work-{packing}-{name}")
             for name in names:
-                Path(fresh, name).replace(self.out / name)
-        for old in self.out.glob("work-*.tgz"):
-            if old.name not in names:
-                old.unlink()
-        return Packed([self.out / name for name in names], left_out)
+                (self.out / f"work-{packing}-{name}").replace(self.out / name)
+            for old in self.out.glob("work-*.tgz"):
+                if old.name not in names:
+                    old.unlink()
+        return Packed([self.out / name for name in names], left_out, unread)
 
-    def _contents(self, job: Job, needed: bool) -> Contents:
+    def check(self) -> None:
+        """Refuse a place that nothing can be written to, before anything is made that must go there."""
+        with self._beside() as fresh, TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.out) as there:
+            Path(fresh, "place").touch()
+            Path(fresh, "place").replace(Path(there, "place"))
+
+    @contextmanager
+    def _beside(self) -> Iterator[str]:
+        """A folder on the same disk in which archives are written: half of one must not travel."""
+        with writing_errors(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
+            beside = self.out.resolve().parent
+            place = beside if beside.stat().st_dev == self.out.stat().st_dev else self.out
+            prefix = f"{TEMPORARY_PREFIX}{self.out.resolve().name}-"
+            for left in place.glob(f"{escape(prefix)}*"):  # by one that was killed: nobody else packs into this folder
+                rmtree(left, ignore_errors=True)
+            with TemporaryDirectory(prefix=prefix, dir=place) as fresh:
+                yield fresh
+
+    def _contents(self, job: Job, needed: bool) -> Contents | None:
+        """What goes along of a job; None where its files could never be read at one moment."""
         if job.done and self.light and not needed:
             return {name_in_archive(job, job.work.note_of(job)): json.dumps(done_elsewhere(job)).encode()}
         if job.done and (job.command == "train" if self.light else job.work.adopted(job)):
@@ -111,19 +134,24 @@ class Packing:
         found = _snapshot(job)
         if found is not None and not self.pictures:
             found = _without_pictures(job, found)
-        self._last[job.key] = self._last.get(job.key, {}) if found is None else found
-        if done and found is not None:
+        if found is None:
+            return self._last.get(job.key)
+        self._last[job.key] = found
+        if done:
             self._whole.add(job.key)
-        return self._last[job.key]
+        return found
 
     @contextmanager
     def meanwhile(self, pause: float = PAUSE) -> Iterator[None]:
-        """Pack every so many seconds while something else goes on."""
+        """Pack every so many seconds while something else goes on; where that fails once, the next may not."""
         over = Event()
 
         def keep_packing() -> None:
             while not over.wait(pause):
-                self.pack()
+                try:
+                    self.pack()
+                except StoreError as error:
+                    warnings.warn(StoreWarning(f"not packed: {error}"), stacklevel=1)
 
         thread = Thread(target=keep_packing, name="packing", daemon=True)
         thread.start()
@@ -186,7 +214,7 @@ def _snapshot(job: Job) -> Contents | None:
                 log = file.is_symlink() and file.parent.name == MARKS.name
                 found[name_in_archive(job, file)] = file.readlink() if log else file.read_bytes()
             after = {file: file.lstat() for file in _files(job)}
-        except (FileNotFoundError, ValueError):  # it was replaced, or its config is being written
+        except OSError:  # it was replaced, or the disk is broken: of one job the others must not suffer
             continue
         if [(file, one.st_mtime_ns, one.st_size) for file, one in before.items()] == [
             (file, one.st_mtime_ns, one.st_size) for file, one in after.items()
@@ -202,7 +230,7 @@ def _without_pictures(job: Job, contents: Contents) -> Contents:
     if f"{run}{INPUTS}" not in contents or f"{run}{SEAL}" in contents:
         return contents
     inside = {name: one for name, one in contents.items() if name.startswith(run) and isinstance(one, bytes)}
-    with TemporaryDirectory(prefix=TEMPORARY_PREFIX) as place:
+    with writing_errors(Path("TMPDIR")), TemporaryDirectory(prefix=TEMPORARY_PREFIX) as place:
         for name, one in inside.items():
             file = Path(place, name)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -242,5 +270,8 @@ def _finished(folder: Path) -> bool:
     training = folder.parent
     if folder.name.startswith("member-"):
         return (training / f"final-{folder.name.removeprefix('member-')}.safetensors").exists()
-    members = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
+    try:
+        members = int(json.loads((training / "config.json").read_text(encoding="utf-8"))["members"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # damaged: what is there is needed the more
+        return False
     return all((training / f"final-{i}.safetensors").exists() for i in range(members))
