@@ -74,10 +74,8 @@ class Started:
     def outlook(self) -> tuple[str, int, int, int | None]:
         """What is done, with how many inputs in all and so far, and the draws of each where their number is known."""
         test = self.loaded.certification.test
-        doing, draws = (
-            "certifying" if test.claims_radius else "predicting",
-            None if test.stops_early else test.most_draws,
-        )
+        doing = "certifying" if test.claims_radius else "predicting"
+        draws = None if test.stops_early else test.most_draws
         return doing, len(self.loaded.dataset), len(self.run.done_ids()), draws
 
     def records(self, on_progress: Callable[[Progress], None] = ignore) -> Iterator[Record]:

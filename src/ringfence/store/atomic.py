@@ -223,7 +223,7 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
 
 
 def _shared(file: IO[bytes]) -> bool:
-    """Whether nobody writes: those who only look (writer_of) share the lock."""
+    """Whether nobody writes: those who only look share the lock."""
     import fcntl
 
     try:
@@ -263,11 +263,7 @@ def writer_of(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         with path.open("rb") as file:
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _shared(file):
                 held = json.loads(file.read(_LONGEST) or b"{}")
                 return held if isinstance(held, dict) else {}
     except (OSError, ValueError, RecursionError):
