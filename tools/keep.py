@@ -2,6 +2,7 @@
 
     python tools/keep.py [--unpack OUT] reproduce/FOLDER/FILE.yaml ... [--members NAME=3 ...] [--pictures]
     python tools/keep.py --drop
+    python tools/keep.py --restore
 
 --unpack takes in the archives that another machine packed (docs/sweep.md). What a job of the files made goes to the
 repository once, in the place of what was there under its name: never a copy that jobs were given, nor a second time.
@@ -11,6 +12,8 @@ are verified and go to results/, without pictures of the inputs unless asked for
 
 --drop takes weights out of zoo/ that nothing needs any more: no job that is left of any sweep file in reproduce/, no
 example, test, page or program. Hashes, settings and so the command stay; zoo/README.md is written anew.
+--restore brings back, from the repository's history, weights that a job needs which is left: they left to keep a
+checkout small, before that job was run. They are what their hashes say, or are told to be missing.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import argparse
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -79,6 +83,29 @@ def keep_hashes(training: Path, without: Iterable[Path]) -> None:
     (training / SUMS).write_text("".join(lines), encoding="utf-8")
     for file in without:
         file.unlink()
+
+
+def restore(training: Path, root: Path) -> Iterator[tuple[str, bool]]:
+    """Bring back weights of a training whose hashes alone are kept; each name, and whether the history has it."""
+    for name, digest in read_sums(training).items():
+        if not (training / name).exists():
+            found = from_history((training / name).relative_to(root), digest, root)
+            if found is not None:
+                (training / name).write_bytes(found)
+            yield name, found is not None
+
+
+def from_history(path: Path, digest: str, root: Path) -> bytes | None:
+    """What a file held that once had this hash; None where no commit at hand has it."""
+
+    def git(*words: str) -> bytes:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False).stdout
+
+    for commit in git("log", "--format=%H", "--", path.as_posix()).decode().split():
+        held = git("show", f"{commit}:{path.as_posix()}")  # empty where the commit took it out
+        if sha256(held).hexdigest() == digest:
+            return held
+    return None
 
 
 RESULTS = {"yang2020-norms": "norms", "cullen2022-simplex": "simplex", "patches": "smooth_reduce/{task}"}
@@ -154,6 +181,7 @@ def main() -> None:
     parser.add_argument("--members", nargs="*", default=[], metavar="NAME=COUNT")
     parser.add_argument("--pictures", action="store_true")
     parser.add_argument("--drop", action="store_true", help="take weights out of zoo/ that nothing needs")
+    parser.add_argument("--restore", action="store_true", help="bring weights back that a job needs which is left")
     options = parser.parse_args()
     files = list(dict.fromkeys(Path(one if Path(one).exists() else one.rpartition(":")[0]) for one in options.files))
     every = [read(file, options.runs) for file in sorted({*files, *ROOT.glob("reproduce/*/*.yaml")}, key=str)]
@@ -169,6 +197,10 @@ def main() -> None:
         left = [job for job in sweep.jobs if not job.done and (sweep.work.path / job.out).exists()]
         for job in left:
             print(f"unfinished, in {sweep.work.path}: {job.key}: {one_line(sweep.work.last_words(job))}")
+    if options.restore:
+        for training in sorted(needed(every, ROOT)):
+            for name, there in restore(ROOT / training, ROOT):
+                print(f"{'restored' if there else 'not in the history here'}: {training / name}")
     tell_zoo(wanted, options.drop)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -172,3 +173,33 @@ def test_no_run_is_taken_for_that_of_another_sweep(keep: ModuleType, tmp_path: P
             assert kept[job.name] == keep.place_of(job, sweep, root).parent, job.name
             found += 1
     assert found > 100
+
+
+def test_weights_come_back_from_the_history_as_their_hashes_say(keep: ModuleType, tmp_path: Path) -> None:
+    training = tmp_path / "zoo" / "z" / "net"
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
+
+    git("init", "-q")
+    for content in (b"before", b"measured", b"after"):  # of three versions, that which was there when they left
+        put_training(training, content, 3)
+        git("add", ".")
+        git("commit", "-qm", "weights")
+    put_training(training, b"measured", 2)
+    (training / "final-2.safetensors").write_bytes(b"of no commit")
+    keep.keep_hashes(training, training.glob("final-*.safetensors"))
+    git("commit", "-qam", "they leave")
+    told = dict(keep.restore(training, tmp_path))
+    assert told == {"final-0.safetensors": True, "final-1.safetensors": True, "final-2.safetensors": False}
+    assert {file.read_bytes() for file in training.glob("final-*")} == {b"measured"}
+    assert dict(keep.restore(training, tmp_path)) == {"final-2.safetensors": False}, (
+        "what is here is not asked for again"
+    )
+
+
+def test_where_there_is_no_history_nothing_comes_back(keep: ModuleType, tmp_path: Path) -> None:
+    training = tmp_path / "zoo" / "z" / "net"
+    put_training(training, b"measured")
+    keep.keep_hashes(training, [training / "final-0.safetensors"])
+    assert dict(keep.restore(training, tmp_path)) == {"final-0.safetensors": False}
