@@ -2,6 +2,7 @@
 
     python tools/keep.py [--unpack OUT] reproduce/FOLDER/FILE.yaml ... [--members NAME=3 ...] [--pictures]
     python tools/keep.py --drop
+    python tools/keep.py --archive
     python tools/keep.py --restore
 
 --unpack takes in the archives that another machine packed (docs/sweep.md). What a job of the files made goes to the
@@ -12,8 +13,8 @@ are verified and go to results/, without pictures of the inputs unless asked for
 
 --drop takes weights out of zoo/ that nothing needs any more: no job that is left of any sweep file in reproduce/, no
 example, test, page or program. Hashes, settings and so the command stay; zoo/README.md is written anew.
---restore brings back, from the repository's history, weights that a job needs which is left: they left to keep a
-checkout small, before that job was run. They are what their hashes say, or are told to be missing.
+--archive also takes weights out that only such jobs need, where a commit holds them: ten ResNet-110 would not fit into
+a small checkout. --restore brings back from the repository's history what those jobs need, as the hashes say.
 """
 
 from __future__ import annotations
@@ -93,6 +94,16 @@ def restore(training: Path, root: Path) -> Iterator[tuple[str, bool]]:
             if found is not None:
                 (training / name).write_bytes(found)
             yield name, found is not None
+
+
+def archive(training: Path, root: Path) -> bool:
+    """Take weights of a training out that commits hold, all or none; whether it did."""
+    weights = sorted(training.glob("final-*.safetensors"))
+    digests = {file: sha256(file.read_bytes()).hexdigest() for file in weights}
+    held = all(from_history(file.relative_to(root), digest, root) is not None for file, digest in digests.items())
+    if weights and held:
+        keep_hashes(training, weights)
+    return bool(weights) and held
 
 
 def from_history(path: Path, digest: str, root: Path) -> bytes | None:
@@ -181,6 +192,7 @@ def main() -> None:
     parser.add_argument("--members", nargs="*", default=[], metavar="NAME=COUNT")
     parser.add_argument("--pictures", action="store_true")
     parser.add_argument("--drop", action="store_true", help="take weights out of zoo/ that nothing needs")
+    parser.add_argument("--archive", action="store_true", help="and what only jobs that are left need, if committed")
     parser.add_argument("--restore", action="store_true", help="bring weights back that a job needs which is left")
     options = parser.parse_args()
     files = list(dict.fromkeys(Path(one if Path(one).exists() else one.rpartition(":")[0]) for one in options.files))
@@ -201,6 +213,11 @@ def main() -> None:
         for training in sorted(needed(every, ROOT)):
             for name, there in restore(ROOT / training, ROOT):
                 print(f"{'restored' if there else 'not in the history here'}: {training / name}")
+    if options.archive:
+        is_named = named(ROOT)
+        for training in sorted(one for one in needed(every, ROOT) if not is_named(one)):
+            if archive(ROOT / training, ROOT):
+                print(f"archived: {training}")
     tell_zoo(wanted, options.drop)
 
 

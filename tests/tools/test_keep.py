@@ -72,6 +72,12 @@ def put_training(place: Path, content: bytes, members: int = 1) -> None:
         (place / f"final-{number}.safetensors").write_bytes(content)
 
 
+def commit_all(root: Path) -> None:
+    """Everything below root, in a repository of its own."""
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "more"]):
+        subprocess.run(["git", "-C", root, "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
+
+
 def weights(root: Path) -> list[str]:
     return sorted(f"{path.parent.name}:{path.stem[-1]}" for path in (root / "zoo" / "z").glob("*/*.safetensors"))
 
@@ -177,25 +183,34 @@ def test_no_run_is_taken_for_that_of_another_sweep(keep: ModuleType, tmp_path: P
 
 def test_weights_come_back_from_the_history_as_their_hashes_say(keep: ModuleType, tmp_path: Path) -> None:
     training = tmp_path / "zoo" / "z" / "net"
-
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
-
-    git("init", "-q")
     for content in (b"before", b"measured", b"after"):  # of three versions, that which was there when they left
         put_training(training, content, 3)
-        git("add", ".")
-        git("commit", "-qm", "weights")
+        commit_all(tmp_path)
     put_training(training, b"measured", 2)
     (training / "final-2.safetensors").write_bytes(b"of no commit")
     keep.keep_hashes(training, training.glob("final-*.safetensors"))
-    git("commit", "-qam", "they leave")
+    commit_all(tmp_path)
     told = dict(keep.restore(training, tmp_path))
     assert told == {"final-0.safetensors": True, "final-1.safetensors": True, "final-2.safetensors": False}
     assert {file.read_bytes() for file in training.glob("final-*")} == {b"measured"}
     assert dict(keep.restore(training, tmp_path)) == {"final-2.safetensors": False}, (
         "what is here is not asked for again"
     )
+
+
+def test_weights_are_archived_only_where_commits_hold_all_of_them(keep: ModuleType, tmp_path: Path) -> None:
+    training = tmp_path / "zoo" / "z" / "net"
+    put_training(training, b"measured", 2)
+    commit_all(tmp_path)
+    (training / "final-1.safetensors").write_bytes(b"of no commit")
+    assert not keep.archive(training, tmp_path)
+    assert len(list(training.glob("final-*"))) == 2, "none of them leaves"
+    commit_all(tmp_path)
+    assert keep.archive(training, tmp_path)
+    assert not list(training.glob("final-*"))
+    assert not keep.archive(training, tmp_path), "nothing is left to take out"
+    assert all(there for _, there in keep.restore(training, tmp_path))
+    assert (training / "final-1.safetensors").read_bytes() == b"of no commit"
 
 
 def test_where_there_is_no_history_nothing_comes_back(keep: ModuleType, tmp_path: Path) -> None:
