@@ -58,9 +58,9 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
     for path in jobs:
         drop_unfinished(path, UNPACKING)
         known = path / MARKS / UNPACKED
-        if known.is_file() and these in known.read_text(encoding="ascii", errors="replace").split():
-            continue
-        with writing_errors(path):
+        with writing_errors(known):
+            if known.is_file() and these in known.read_text(encoding="ascii", errors="replace").split():
+                continue
             known.parent.mkdir(parents=True, exist_ok=True)
             disks.setdefault(path.stat().st_dev, []).append(path)
     strangers, left = set[str](), list[str]()
