@@ -69,9 +69,7 @@ def train_together(commands: list[list[str]]) -> int:
 
     with friendly(), ExitStack() as shown:
         runs = [job_of(words) for words in commands]
-        report = {
-            run.out: shown.enter_context(show_training(run, quiet=False, named=speaks_as(run.out))) for run in runs
-        }
+        report = {run.out: shown.enter_context(show_training(run, named=speaks_as(run.out))) for run in runs}
         run_together(runs, lambda run, training, status: report[run.out](training, status))
     return 0
 
