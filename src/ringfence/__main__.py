@@ -1,8 +1,7 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
-from ringfence.beginning import open_closed_streams, refuse_lost_folder
+from ringfence.beginning import open_closed_streams, refuse_lost_folder, sleep_while_waiting
 from ringfence.bytecode import keep_bytecode
-from ringfence.openmp import sleep_while_waiting
 from ringfence.signals import leave, leave_at_once_when_stopped
 from ringfence.sources import have_run, read_sources
 

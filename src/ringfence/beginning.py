@@ -1,9 +1,18 @@
-"""What a program stands on before it begins: three open streams, and a folder to work in."""
+"""What a process stands on when it begins, ours and those that we start: streams, a folder, how threads wait, signals.
+
+Nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from pathlib import Path
+
+POLICY = "OMP_WAIT_POLICY"
+"""Environment variable that says how threads of OpenMP wait for each other; libraries read it when they are loaded."""
+_OTHERS = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 
 
 def open_closed_streams() -> None:
@@ -26,3 +35,25 @@ def refuse_lost_folder() -> None:
         rule, remedy = "must exist; got one that was removed", "Change to another folder and run it again."
         sys.stderr.write(f"error: working folder: {rule}. {remedy}\n")
         raise SystemExit(2) from None
+
+
+def sleep_while_waiting() -> None:
+    """Have threads of OpenMP wait asleep, in this process and those that it starts, unless the user has said how.
+
+    Else each waits for the others at full speed for milliseconds, behind every operation of a network. Where other
+    programs use the cores too, it takes the core from the thread that it waits for: certifying took ten times as long.
+    """
+    if not any(name in os.environ for name in (POLICY, *_OTHERS)):
+        os.environ[POLICY] = "PASSIVE"
+
+
+def worker_environment() -> dict[str, str]:
+    """Variables of every worker of a sweep."""
+    # The search path may hold relative folders, and the worker runs elsewhere.
+    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
+    return {"RINGFENCE_ZOO": "zoo", "PYTHONPATH": path, "TERM": "dumb"}  # logs have no colours
+
+
+def hear_interrupts() -> None:
+    """A shell in the background lets its children ignore interrupts, and they inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

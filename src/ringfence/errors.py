@@ -112,12 +112,25 @@ class Collected:
             raise found[0] if len(found) == 1 else Problems(found)
 
 
-def did_you_mean(asked: str, known: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
-    """The remedy for a name that is none: the known one nearest to it, or what else to do."""
+def did_you_mean(
+    asked: str,
+    known: Iterable[str],
+    otherwise: str,
+    cutoff: float = 0.6,
+    most: int = 1,
+    written: Callable[[str], str] = str,
+) -> str:
+    """The remedy for a name that is none: the known one nearest to it, or so many, as they are written, or what else
+    to do."""
     from difflib import get_close_matches
 
-    near = get_close_matches(asked, list(known), 1, cutoff)
-    return f"Did you mean {near[0]}?" if near else otherwise
+    near = get_close_matches(asked, list(known), most, cutoff)
+    return f"Did you mean {' or '.join(map(written, near))}?" if near else otherwise
+
+
+def first_line(error: BaseException) -> str:
+    """What another library raised, in a line: its kind, and how its message begins."""
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:

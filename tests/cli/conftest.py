@@ -14,8 +14,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from ringfence.beginning import hear_interrupts
 from ringfence.cli import app
-from ringfence.surroundings import hear_interrupts
 
 Call = Callable[..., Result]
 

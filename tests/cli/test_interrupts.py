@@ -17,8 +17,8 @@ import pytest
 from click.testing import Result
 
 import ringfence as rf
+from ringfence.beginning import hear_interrupts
 from ringfence.store import StoreWarning
-from ringfence.surroundings import hear_interrupts
 
 Start = Callable[..., subprocess.Popen[str]]
 Held = Callable[..., AbstractContextManager[subprocess.Popen[str]]]

@@ -37,7 +37,7 @@ def status(epoch: int, epochs: int = 9) -> Status:
 
 
 def test_a_run_tells_inputs_rate_and_time_left(lines: list[str]) -> None:
-    with progress.show_progress(50, 10, quiet=False) as report:
+    with progress.show_progress(50, 10) as report:
         report(Progress(0, 2000, 2.0))
         report(Progress(10, 4000, 2.0))
     assert lines == [
@@ -47,7 +47,7 @@ def test_a_run_tells_inputs_rate_and_time_left(lines: list[str]) -> None:
 
 
 def test_where_every_input_takes_the_same_draws_the_time_left_is_told_from_the_first_on(lines: list[str]) -> None:
-    with progress.show_progress(5, 1, quiet=False, draws=1000) as report:
+    with progress.show_progress(5, 1, draws=1000) as report:
         report(Progress(0, 500, 1.0))
         report(Progress(2, 2500, 5.0))
     assert lines == [
@@ -71,7 +71,7 @@ def test_the_first_and_the_last_line_of_a_training_are_always_told(
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
     run = training_of(2)
-    with show_training(run, quiet=False) as report:
+    with show_training(run) as report:
         for member in (0, 1):
             for epoch in (1, 2, 9):
                 report(member, status(epoch))
@@ -87,13 +87,13 @@ def training_of(members: int, done: tuple[int, ...] = ()) -> Any:
 
 
 def test_the_time_left_is_that_of_all_members_trained_in_turn(lines: list[str]) -> None:
-    with show_training(training_of(4, done=(3,)), quiet=False) as report:
+    with show_training(training_of(4, done=(3,))) as report:
         report(0, status(3))  # a third is done and takes 3 s more: 4.5 s in all, for each of two more
         report(2, status(9))
     assert lines[0].endswith(", 2 more to train, about 12 s left")
     assert lines[1].endswith(", 1 more to train, about 8 s left"), "at the end of one the others are still to come"
     lines.clear()
-    with show_training(training_of(3), quiet=False, at_once=3) as report:
+    with show_training(training_of(3), at_once=3) as report:
         report(0, status(3))
     assert lines[0].endswith("about 6 s left"), "side by side they share the time"
 
@@ -108,12 +108,12 @@ def test_trainings_in_one_process_have_their_own_words_each(lines: list[str], tm
     (work.path / "jobs").mkdir(parents=True)
     log = work.path / work.begin_log(jobs)
     for job, epoch in zip(jobs, (3, 4), strict=False):
-        with show_training(training_of(1), quiet=False, named=speaks_as(job.out)) as report:
+        with show_training(training_of(1), named=speaks_as(job.out)) as report:
             report(0, status(epoch))
     log.write_text("\n".join(lines))
     told: dict[str, str] = {}
     schedule: Any = SimpleNamespace(states={}, waiting=tuple)
-    shown = Shown(schedule, lambda name, done, total, words, *_, **__: told.update({name: words}), quiet=True)
+    shown = Shown(schedule, lambda name, done, total, words, *_, **__: told.update({name: words}))
     shown.begin(jobs)
     shown.look(jobs, None)
     assert {key: words.partition(" step")[0] for key, words in told.items() if key != "sweep"} == {
@@ -126,15 +126,16 @@ def test_trainings_in_one_process_have_their_own_words_each(lines: list[str], tm
     assert told["train second"].startswith("second, member 0: epoch 4/9"), "a log of its own is shown as it is"
 
 
-def test_quiet_tells_nothing(lines: list[str]) -> None:
-    with progress.show_progress(5, 0, quiet=True) as report:
+def test_quiet_tells_nothing(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "is_quiet", lambda: True)
+    with progress.show_progress(5, 0) as report:
         report(Progress(1, 100, 1.0))
     assert lines == []
 
 
 def test_a_recent_line_is_not_repeated(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
-    with progress.meter(quiet=False) as show:
+    with progress.meter() as show:
         show("a", 1, 2, "half", 1.0)
         show("a", 2, 2, "whole", 0.0, now=True)
     assert lines == ["a: whole, about 0 s left"]
@@ -148,7 +149,7 @@ def test_a_terminal_has_a_bar_of_its_own_for_each_name(
     console = Console(force_terminal=True, width=60)
     monkeypatch.setattr(progress, "is_terminal", lambda: True)
     monkeypatch.setattr(progress, "remarks", console)
-    with console.capture() as seen, progress.meter(quiet=False) as show:
+    with console.capture() as seen, progress.meter() as show:
         show("member 0", 1, 2, "a long story " * 9, 300.0)
         show("member 1", 1, 2, "short", None)
     told = seen.get()
@@ -162,7 +163,7 @@ def test_a_narrow_terminal_shows_how_many_inputs_are_done(monkeypatch: pytest.Mo
     console = Console(force_terminal=True, width=44)
     monkeypatch.setattr(progress, "is_terminal", lambda: True)
     monkeypatch.setattr(progress, "remarks", console)
-    with console.capture() as seen, progress.meter(quiet=False) as show:
+    with console.capture() as seen, progress.meter() as show:
         show("certifying", 147, 500, "147/500 inputs, 2,000 draws/s", 56.0)
     assert "147/500" in seen.get()
     assert "56 s left" in seen.get()
@@ -176,16 +177,17 @@ def test_time_in_words() -> None:
 def test_loops_of_the_library_are_shown_with_the_time_left(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
-    with progress.show_loops(quiet=False):
+    with progress.show_loops():
         for _ in followed(["a", "b"], "reading"):
             for _ in followed(range(2), "a part of it"):
                 pass
     assert {line.split(",")[0] for line in lines} == {"reading: 25%", "reading: 50%", "reading: 75%"}
     assert all(line.endswith(" s left") for line in lines)
     lines.clear()
-    with progress.show_loops(quiet=False), progress.meter(quiet=False):
+    with progress.show_loops(), progress.meter():
         list(followed(range(9), "not beside another meter"))
-    with progress.show_loops(quiet=True):
+    monkeypatch.setattr(progress, "is_quiet", lambda: True)
+    with progress.show_loops():
         list(followed(range(9), "not where quiet was asked for"))
     assert lines == []
 

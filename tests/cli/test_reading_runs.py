@@ -128,6 +128,22 @@ def test_a_damaged_part_is_named_skipped_and_made_again(call: Call, tmp_path: Pa
     assert after.drop_columns(["seconds"]).equals(before.drop_columns(["seconds"]))
 
 
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("words", [("metrics",), ("report", "--out", "page.html"), ("plot", "--out", "curve.svg")])
+def test_where_no_part_counts_that_is_told(
+    call: Call, finished: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished["fixed"], tmp_path / "run")
+    for part in part_paths(tmp_path / "run" / "parts"):
+        part.unlink()
+        part.mkdir()
+    result = call(*words, "run", code=2)
+    assert "run: must hold at least one record; got none that counts: parts/part-000000.parquet, which cannot be" in (
+        " ".join(result.stderr.split())
+    )
+
+
 def test_info(call: Call, finished: dict[str, Path]) -> None:
     here = document(call("info", "--json"))
     assert here["denoisers"] == ["dncnn"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.errors import ArgumentError, DataError
+from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.store.atomic import write_json
 from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
 from ringfence.sweep.job import done_elsewhere
@@ -199,6 +199,14 @@ def test_a_worker_that_is_told_to_end_with_its_work_does_not_do_it(tmp_path: Pat
     told = json.dumps({"commands": [["certify"]], "folder": str(tmp_path), "log": "log"}) + "\n"
     done = subprocess.run([sys.executable, "-c", AT_ONCE], input=told, text=True, capture_output=True)
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
+
+
+def test_a_folder_of_logs_that_cannot_be_written_is_told(sweep: Read, schedule: Callable[..., Schedule]) -> None:
+    read = sweep("certify: [{name: good}]")
+    made = schedule(read)
+    (read.work.path / read.work.log_of(read.jobs[0])).mkdir()  # as root may do anything, something else in its place
+    with pytest.raises(StoreError, match=r"certify-good\.log: must be writable; got "):
+        made.run(Seen())
 
 
 def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: Read, tmp_path: Path) -> None:

@@ -179,6 +179,23 @@ def test_a_job_of_which_an_archive_is_missing_is_not_taken_in(sweep: Read, tmp_p
     assert not before.exists()
 
 
+def test_files_of_jobs_that_a_sweep_does_not_have_are_left_out_and_told(
+    sweep: Read, work: SweepFolder, tmp_path: Path
+) -> None:
+    """Whether all of them came, nobody there knows: the job would be done once its file has it again."""
+    jobs = sweep("certify: [{name: run}, {name: later}]").jobs
+    (work.path / "jobs").mkdir(parents=True)
+    for job in jobs:
+        put(work.path / job.out / "summary.json")
+        work.end(job, 1.0)
+    pack(jobs, jobs, tmp_path / "out")
+    there = sweep("certify: [{name: later}]", work=tmp_path / "there")
+    (told,) = unpack(tmp_path / "out", there.jobs)
+    assert re.match(r"sweep: \d files of jobs that are not in its file, such as jobs/certify-run\.json; unpack", told)
+    assert [job.done for job in there.jobs] == [True]
+    assert sorted(one.name for one in (tmp_path / "there").rglob("*") if "run" in one.name) == ["runs"]
+
+
 def test_an_archive_says_exactly_how_many_files_a_job_has(sweep: Read, tmp_path: Path) -> None:
     """Only those of earlier versions do not: one whose count was lost would pass for whole with any number of them."""
     (job,) = sweep("certify: [{name: run}]").jobs
@@ -253,7 +270,7 @@ def test_what_a_killed_unpacking_left_is_cleared_away(sweep: Read, work: SweepFo
     pack(jobs, jobs, tmp_path / "out")
     there = sweep(SWEEP, work=tmp_path / "there").jobs
     for _ in range(2):  # the second time they were taken in before
-        left = put(tmp_path / "there" / f"{unpacking.FRESH}x1" / "sweep" / "runs" / "run" / "part-1")
+        left = put(tmp_path / "there" / f".writing-{unpacking.UNPACKING}x1" / "sweep" / "runs" / "run" / "part-1")
         unpack(tmp_path / "out", there)
         assert not left.parents[3].exists()
 

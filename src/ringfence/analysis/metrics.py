@@ -110,7 +110,7 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     columns = columns_of(source)
     path = path or (str(source.path) if isinstance(source, CohenLog | RunFolder) else "")
     if not len(columns.radius):
-        raise no_records(path or "records")
+        raise no_records(source if isinstance(source, RunFolder) else None)
     limit = _limit(columns, source)
     asked = _usual(columns, limit) if radii is None else checked_radii(radii, limit)
     lanes = np.unique(columns.lane).tolist()
@@ -145,7 +145,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
     first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
     if not len(first):
-        raise no_records(run.path)
+        raise no_records(run)
     chosen = columns.at(first)
     limit = _limit(columns, run)
     asked = _usual(chosen, limit) if radii is None else checked_radii(radii, limit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, ready, remark, results, say, together
+from ringfence.cli.console import aside, friendly, print_json, ready, results, say, together
 from ringfence.cli.derived import DerivedCommand, field_option
 from ringfence.cli.tables import percent, table
 from ringfence.rounding import written
@@ -59,14 +59,14 @@ def attack_command(
         given["trust"] = "model" in given or given.get("trust", False)
         job = together(lambda: AttackJob(run=run, **given), lambda: RunFolder.open(run))
         ready(job)
-        found, points = run_attack(job, (lambda text: None) if quiet else remark)
+        found, points = run_attack(job, aside)
         if out is not None:
             write_attack(found, points, out)
         if as_json:
             print_json(found.to_dict())
         else:
             _print(found)
-            _tell(found, quiet)
+            _tell(found)
     if found.broken:
         raise typer.Exit(1)
 
@@ -89,7 +89,7 @@ def _print(found: AttackResult) -> None:
     say(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius")
 
 
-def _tell(found: AttackResult, quiet: bool) -> None:
+def _tell(found: AttackResult) -> None:
     from rich.text import Text
 
     for one in found.broken:
@@ -99,11 +99,9 @@ def _tell(found: AttackResult, quiet: bool) -> None:
             f"({one.votes} of {one.draws} fresh draws)"
         )
         results.print(Text.assemble(("certificate broken", "bold red"), told), soft_wrap=True)
-    if quiet:
-        return
     if found.broken:
         words = f"up to {found.chance:.2g} of {found.attacked} certificates may fail by chance"
-        remark(f"at alpha {found.alpha:g}, {words}.")
+        aside(f"at alpha {found.alpha:g}, {words}.")
     else:
         said = f"no certificate was broken ({found.attacked} attacked)"
-        remark(f"{said}; the empirical accuracy is an upper bound on the true one.")
+        aside(f"{said}; the empirical accuracy is an upper bound on the true one.")

@@ -13,13 +13,13 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import (
+    aside,
     friendly,
     is_check,
     numbers,
     print_json,
     ready,
     relay,
-    remark,
     results,
     together,
     whole_numbers,
@@ -205,8 +205,7 @@ def run_or_save(
     loggers = [logger_named(name) for name in log or ()]
     if given.save is not None:
         job.save(given.save)
-        if not given.quiet:
-            remark(f"written: {given.save}; certify it with: ringfence certify {given.save}")
+        aside(f"written: {given.save}; certify it with: ringfence certify {given.save}")
         return
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
@@ -215,61 +214,52 @@ def run_or_save(
         told = f"{value.classifier} with the procedure {value.procedure.name}"
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
-    run = certify_folder(job, job.out, given.quiet, unlocked, loggers)
-    print_run(job.certification.in_form(run.config.noise.lattice), run, given.as_json, given.quiet)
-    show_answers(run, given.csv, given.as_json, given.quiet)
+    run = certify_folder(job, job.out, unlocked, loggers)
+    print_run(job.certification.in_form(run.config.noise.lattice), run, given.as_json)
+    show_answers(run, given.csv, given.as_json)
     if run.failed:
         raise typer.Exit(SOME_FAILED)
 
 
-def certify_folder(
-    job: Job, out: Path, quiet: bool, unlocked: bool = False, loggers: Sequence[Logger] = ()
-) -> RunFolder:
+def certify_folder(job: Job, out: Path, unlocked: bool = False, loggers: Sequence[Logger] = ()) -> RunFolder:
     """Certify into the folder with progress."""
-    from ringfence.sampling import one_thread, pick_device
-
-    with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
-        return _certified(job, out, quiet, unlocked, loggers)
-
-
-def _certified(job: Job, out: Path, quiet: bool, unlocked: bool, loggers: Sequence[Logger]) -> RunFolder:
     from ringfence.analysis.metrics import metrics_by_lane
     from ringfence.loggers import tell_metrics
     from ringfence.progress import all_of
+    from ringfence.sampling import one_thread, pick_device
 
-    told_on = (lambda told: None) if quiet else relay
-    started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=told_on))
-    doing, total, done, draws = started.outlook
-    if done and not quiet:
-        there = f"{done} of {total} inputs are already there; going on with the rest"
-        remark(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
-    with show_progress(total, done, quiet, doing, draws) as report:
-        run = started.finished(all_of(report, *(one.progress for one in loggers)))
-    if loggers:
-        tell_metrics(loggers, metrics_by_lane(run, None))
-    return run
+    with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
+        started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=relay))
+        doing, total, done, draws = started.outlook
+        if done:
+            there = f"{done} of {total} inputs are already there; going on with the rest"
+            aside(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
+        with show_progress(total, done, doing, draws) as report:
+            run = started.finished(all_of(report, *(one.progress for one in loggers)))
+        if loggers:
+            tell_metrics(loggers, metrics_by_lane(run, None))
+        return run
 
 
-def print_run(value: Certification, run: RunFolder, as_json: bool, quiet: bool) -> None:
+def print_run(value: Certification, run: RunFolder, as_json: bool) -> None:
     """The figures of a finished run, and what they mean."""
     from ringfence.analysis.aces_runs import AcesRun
     from ringfence.analysis.metrics import default_radii, metrics_by_lane
 
     out = run.path
     if "selection" in value.test.needs:
-        print_aces(value, AcesRun.read(run), as_json, quiet)
+        print_aces(value, AcesRun.read(run), as_json)
         return
     lanes = metrics_by_lane(run, default_radii(run), str(out))
     if as_json:
         print_json(result_json(lanes, run))
         return
     results.print(metrics_table(lanes, results.width))
-    if not quiet:
-        remark(guarantee(value, lanes[0].sound))
-        remark(f"run folder: {out}")
+    aside(guarantee(value, lanes[0].sound))
+    aside(f"run folder: {out}")
 
 
-def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -> None:
+def print_aces(value: Certification, run: AcesRun, as_json: bool) -> None:
     """Figures of every threshold, and what may be done with them."""
     from ringfence.analysis.aces import measured
 
@@ -278,11 +268,10 @@ def print_aces(value: Certification, run: AcesRun, as_json: bool, quiet: bool) -
         print_json(points_json(points))
         return
     print_points(points)
-    if not quiet:
-        remark(guarantee(value, value.test.sound, "input and theta"))
-        if len(points) > 1 and not value.split_alpha:
-            remark("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
-        remark(f"run folder: {out}" + ("" if points[0].acr is None else f"; see ringfence aces frontier {out}"))
+    aside(guarantee(value, value.test.sound, "input and theta"))
+    if len(points) > 1 and not value.split_alpha:
+        aside("choose ONE theta for all inputs: picking it input by input from these counts would not be sound.")
+    aside(f"run folder: {out}" + ("" if points[0].acr is None else f"; see ringfence aces frontier {out}"))
 
 
 def result_json(lanes: list[Any], run: RunFolder) -> dict[str, Any]:

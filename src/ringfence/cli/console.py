@@ -133,9 +133,15 @@ def remark(message: str) -> None:
     remarks.print(_broken(_indented(message)), soft_wrap=True)
 
 
+def aside(message: str) -> None:
+    """A remark, unless the command that runs was asked to tell nothing on its way."""
+    if not is_quiet():
+        remark(message)
+
+
 def relay(message: str) -> None:
-    """A remark of the library, whose arguments are named as the options of the command that runs."""
-    remark(renamed(message, _options()))
+    """The same for one of the library, whose arguments are named as the options of the command that runs."""
+    aside(renamed(message, _options()))
 
 
 def print_json(content: Any) -> None:
@@ -186,7 +192,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
-            with show_loops(is_quiet()):
+            with show_loops():
                 yield
         except RingfenceError as error:
             if is_check():

@@ -16,8 +16,10 @@ from typer.core import TyperCommand
 
 from ringfence.settings import without_comma
 
-UsageError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "UsageError")
-"""What a wrong option raises: of the click that typer uses, which may be its own."""
+_RAISED = {one.__name__: one for one in typer.BadParameter.__mro__}
+UsageError: Any = _RAISED["UsageError"]
+ClickException: Any = _RAISED["ClickException"]
+"""What a wrong option raises, and any wrong command line: of the click that typer uses, which may be its own."""
 
 _PANELS = {
     "What": (

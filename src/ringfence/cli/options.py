@@ -128,6 +128,7 @@ Log = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks.")]
+"""Whoever has something to tell asks for it: ``console.is_quiet``."""
 Radii = Annotated[
     str | None,
     typer.Option(help=f"Radii to report, separated by commas (default {_USUAL}, as far as a run can tell)."),

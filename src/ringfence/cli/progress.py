@@ -32,15 +32,15 @@ class Meter(Protocol):
 
 
 @contextmanager
-def meter(quiet: bool) -> Iterator[Meter]:
+def meter(shown: bool = True) -> Iterator[Meter]:
     """What shows progress here; loops of the library are not shown beside it."""
-    with listening(None), _meter(quiet) as show:
+    with listening(None), _meter(shown) as show:
         yield show
 
 
 @contextmanager
-def _meter(quiet: bool) -> Iterator[Meter]:
-    if quiet:
+def _meter(shown: bool = True) -> Iterator[Meter]:
+    if is_quiet() or not shown:
         yield lambda *told, **more: None
     elif is_terminal():
         yield from _bars()
@@ -59,7 +59,7 @@ def show_importing() -> Iterator[None]:
 
 
 @contextmanager
-def show_loops(quiet: bool) -> Iterator[None]:
+def show_loops() -> Iterator[None]:
     """Show every loop of the library that takes longer than a moment, with the time left."""
     with ExitStack() as opened:
         begun: dict[str, float] = {}
@@ -73,7 +73,7 @@ def show_loops(quiet: bool) -> Iterator[None]:
                 opened.close()  # what the command prints next stands where the bar was
             elif share > 0 and passed >= MOMENT:
                 if not shown:
-                    shown.append(opened.enter_context(_meter(quiet)))
+                    shown.append(opened.enter_context(_meter()))
                 shown[0](doing, share, 1.0, f"{share:.0%}", passed * (1 - share) / share)
 
         with listening(tell):
@@ -121,10 +121,10 @@ class _Lines:
 
 @contextmanager
 def show_progress(
-    total: int, done: int, quiet: bool, doing: str = "certifying", draws: int | None = None
+    total: int, done: int, doing: str = "certifying", draws: int | None = None
 ) -> Iterator[Callable[[Progress], None]]:
     """A callback for certify; total inputs, done of them already before this session; draws of each, where known."""
-    with meter(quiet) as show:
+    with meter() as show:
 
         def report(progress: Progress) -> None:
             told, left = pace(progress, total, done, draws)
@@ -134,16 +134,14 @@ def show_progress(
 
 
 @contextmanager
-def show_training(
-    run: TrainingRun, quiet: bool, at_once: int = 1, named: str = ""
-) -> Iterator[Callable[[int, Status], None]]:
+def show_training(run: TrainingRun, at_once: int = 1, named: str = "") -> Iterator[Callable[[int, Status], None]]:
     """A callback for run_training: the number of a training and how far it is; the time left is that of all of them.
 
     named: what their names begin with, where other trainings are told of in the same place.
     """
     begun: set[int] = set()
     takes = 0.0
-    with meter(quiet) as show:
+    with meter() as show:
 
         def report(training: int, status: Status) -> None:
             nonlocal takes

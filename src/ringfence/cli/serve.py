@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, remark, say, show_warning
+from ringfence.cli.console import aside, friendly, is_quiet, say, show_warning
 
 
 def serve_command(
@@ -66,17 +66,17 @@ def serve_command(
         named = names_and_paths(certifications)
         execution, devices = execution_on(device, batch)
         make = partial(served_models, named, trust, secret, execution, devices, limits=limits)
-        _log(quiet)
+        _log()
         _listening(host, port).close()  # what is taken is told before anything is loaded, which can take minutes
-        names, tell = ", ".join(name for name, _ in named), (lambda text: None) if quiet else remark
-        tell(f"loading {names}{'; compiling for a GPU can take minutes' if execution.compile is True else ''}")
+        names = ", ".join(name for name, _ in named)
+        aside(f"loading {names}{'; compiling for a GPU can take minutes' if execution.compile is True else ''}")
         apart = execution.compile is True if apart is None else apart
         with in_own_process(make) if apart else nullcontext() as process:
             models = make() if process is None else process.models
             app = create_app(models, tokens=known, limits=limits, jobs=jobs, key=signing, loopback=not known)
             listening = _listening(host, port)
             text = f"serving {names} at {_address(host, listening)} (a page to try it; Ctrl-C stops it)"
-            _run(app, listening, round(limits.drain), process, partial(tell, text))
+            _run(app, listening, round(limits.drain), process, partial(aside, text))
 
 
 def _run(app: Any, listening: socket, drain: int, process: Any, ready: Callable[[], None]) -> None:
@@ -91,9 +91,9 @@ def _run(app: Any, listening: socket, drain: int, process: Any, ready: Callable[
     server.run(sockets=[listening])
 
 
-def _log(quiet: bool) -> None:
+def _log() -> None:
     """What the server tells of itself; steps by which others start and stop tell a user nothing."""
-    logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING if is_quiet() else logging.INFO, format="%(message)s")
     for other in ("httpx", "uvicorn.error"):
         logging.getLogger(other).setLevel(logging.WARNING)
 

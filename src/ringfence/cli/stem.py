@@ -23,9 +23,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
+from ringfence.beginning import hear_interrupts, worker_environment
 from ringfence.signals import leave
 from ringfence.sources import flush_files, read_sources
-from ringfence.surroundings import hear_interrupts, surroundings
 
 NEEDED = ("ringfence.cli.sweep_commands", "ringfence.engines.into_folder", "ringfence.job_file", "pyarrow.parquet")
 """What every certification imports, and torch with it."""
@@ -71,7 +71,7 @@ class Stem:
             words = [sys.executable, "-P", "-m", "ringfence.cli.stem", str(theirs.fileno())]
             self._process = subprocess.Popen(
                 words,
-                env={**os.environ, **surroundings()},
+                env={**os.environ, **worker_environment()},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 preexec_fn=hear_interrupts,

@@ -14,7 +14,7 @@ import typer
 
 from ringfence.bars import in_words
 from ringfence.cli import options as o
-from ringfence.cli.console import as_options, friendly, is_terminal, print_json, remark, results, say
+from ringfence.cli.console import as_options, aside, friendly, is_terminal, print_json, remark, results, say
 from ringfence.cli.derived import grouped
 from ringfence.cli.progress import Meter, meter
 from ringfence.cli.report import write_report
@@ -81,16 +81,15 @@ def sweep_command(
                 travel.gather(chosen, every, data, zoos)
                 return
             schedule = Schedule(chosen, every, _hired(engine, held, count, stem))
-            if not quiet:
-                announce(schedule, every)
+            announce(schedule, every)
             Thread(target=_import_drawing, daemon=True).start()  # while the jobs run there is nothing to do here
-            with travel.packed(chosen, every), show_sweep(schedule, quiet) as watch:
+            with travel.packed(chosen, every), show_sweep(schedule) as watch:
                 schedule.run(watch, seconds)
             conclude(schedule)
         more = len(schedule.waiting()) > len(schedule.blocked())
         _print_results(sweeps, schedule, as_json, whole=not more)
-        if more and not quiet:
-            remark("not finished: run the same command again to go on.")
+        if more:
+            aside("not finished: run the same command again to go on.")
     failed = "failed" in schedule.states.values() or schedule.blocked()
     raise typer.Exit(1 if failed else NOT_FINISHED if more else 0)
 
@@ -263,31 +262,31 @@ def _print_results(sweeps: Sequence[Sweep], schedule: Schedule, as_json: bool, w
 
 
 @contextmanager
-def show_sweep(schedule: Schedule, quiet: bool) -> Iterator[Watch]:
+def show_sweep(schedule: Schedule) -> Iterator[Watch]:
     """What a schedule tells how far it is."""
     # A log shows what begins and ends, not that time passes.
-    with meter(quiet or not is_terminal()) as show:
-        yield Shown(schedule, show, quiet)
+    with meter(shown=is_terminal()) as show:
+        yield Shown(schedule, show)
 
 
 @final
 class Shown:
     """A line when a job begins and one when it ends; bars for the sweep and for the jobs that run."""
 
-    def __init__(self, schedule: Schedule, show: Meter, quiet: bool) -> None:
-        self._schedule, self._show, self._quiet = schedule, show, quiet
+    def __init__(self, schedule: Schedule, show: Meter) -> None:
+        self._schedule, self._show = schedule, show
         self._together: dict[str, bool] = {}
 
     def begin(self, jobs: Sequence[Job]) -> None:
         """These start now."""
         self._together |= {job.key: len(jobs) > 1 for job in jobs}
         together = " (together in one process)" if len(jobs) > 1 else ""
-        self._say(f"begins: {', '.join(job.key for job in jobs)}{together}")
+        aside(f"begins: {', '.join(job.key for job in jobs)}{together}")
 
     def end(self, job: Job, state: State, minutes: float) -> None:
         """It ended."""
         self._show(job.key, 1, 1, state)
-        self._say(f"{state}: {job.key} after {in_words(60 * minutes)}; {self._done()} jobs done")
+        aside(f"{state}: {job.key} after {in_words(60 * minutes)}; {self._done()} jobs done")
 
     def look(self, running: Sequence[Job], left: float | None) -> None:
         """How far everything is, and the last words of every job that runs."""
@@ -306,10 +305,6 @@ class Shown:
         states = self._schedule.states.values()
         return f"{sum(one == 'done' for one in states)} of {len(states)}"
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            remark(text)
-
 
 def announce(schedule: Schedule, every: Sequence[Job]) -> None:
     """What there is to do, and about how long it takes."""
@@ -322,7 +317,7 @@ def announce(schedule: Schedule, every: Sequence[Job]) -> None:
     took = [] if not known else [f"about {in_words(60 * sum(known))} of device time"]
     took += [] if not unknown else [f"{unknown} of unknown length"]
     told = f"{len(waiting)} of {len(schedule.chosen)} jobs to do" + (f" ({', '.join(took)})" if waiting else "")
-    remark(f"{told}, in {', '.join(dict.fromkeys(str(job.work.path) for job in schedule.chosen))}")
+    aside(f"{told}, in {', '.join(dict.fromkeys(str(job.work.path) for job in schedule.chosen))}")
 
 
 def conclude(schedule: Schedule) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -13,14 +12,13 @@ from typing import Any, final
 import typer
 
 from ringfence.cli.console import INTERRUPTED, TERMINATED, friendly, only_checked
+from ringfence.cli.help import ClickException
 from ringfence.cli.progress import show_training
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, did_you_mean
 from ringfence.sources import flush_files, have_run, read_sources
 from ringfence.sweep.job import Checked, speaks_as
 from ringfence.sweep.worker import answer_work
 
-ClickException: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
-"""What a wrong command line raises: of the click that typer uses, which may be its own."""
 PROGRAM = (sys.executable, "-P", "-m", "ringfence.cli.sweep_commands")
 BEGINS = {"train": 1.0, "certify": 0.25}
 """Minutes of a GPU before the first step of a command that is compiled or recorded."""
@@ -69,9 +67,7 @@ def train_together(commands: list[list[str]]) -> int:
 
     with friendly(), ExitStack() as shown:
         runs = [job_of(words) for words in commands]
-        report = {
-            run.out: shown.enter_context(show_training(run, quiet=False, named=speaks_as(run.out))) for run in runs
-        }
+        report = {run.out: shown.enter_context(show_training(run, named=speaks_as(run.out))) for run in runs}
         run_together(runs, lambda run, training, status: report[run.out](training, status))
     return 0
 
@@ -134,8 +130,8 @@ def settings_of(command: str, words: Sequence[str]) -> dict[str, Any]:
 def _option(command: str, key: str) -> Any:
     options = _options(command)
     if (option := options.get(f"--{key}")) is None:
-        near = get_close_matches(f"--{key}", options, 2, 0.7)
-        remedy = f"Did you mean {' or '.join(one[2:] for one in near)}?" if near else f"See ringfence {command} --help."
+        otherwise = f"See ringfence {command} --help."
+        remedy = did_you_mean(f"--{key}", options, otherwise, cutoff=0.7, most=2, written=lambda one: one[2:])
         raise ArgumentError(key, f"must be an option of {command}", "none of that name", remedy)
     return option
 

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ringfence.cli.console import remark, results
+from ringfence.cli.console import aside, is_quiet, remark, results
 from ringfence.errors import one_line
 from ringfence.rounding import written, written_down
 
@@ -217,14 +217,13 @@ MOST_ROWS = 20
 """Inputs times lanes of a run that is short enough to show every answer on the terminal."""
 
 
-def show_answers(run: RunFolder, csv: Path | None, as_json: bool, quiet: bool) -> None:
+def show_answers(run: RunFolder, csv: Path | None, as_json: bool) -> None:
     """Every input: in the file that was asked for, and as a table where those are few."""
     from ringfence.analysis.columns import answers, export_csv
 
     if csv is not None:
         export_csv(run, csv)
-        if not quiet:
-            remark(f"answers: {csv}")
+        aside(f"answers: {csv}")
     rows = (run.expected or MOST_ROWS + 1) * len(run.config.classifier.lanes)
-    if not (as_json or quiet) and rows <= MOST_ROWS:
+    if not (as_json or is_quiet()) and rows <= MOST_ROWS:
         results.print(answers_table(answers(run)))

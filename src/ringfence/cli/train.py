@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, ready, remark, say, together
+from ringfence.cli.console import aside, friendly, numbers, print_json, ready, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
 from ringfence.cli.progress import show_progress, show_training
 from ringfence.errors import ArgumentError
@@ -87,8 +87,8 @@ def train_command(
         job = together(lambda: described_job(given, asked), lambda: load_dataset(data, split="train", limit=1))
         run, loggers = TrainingRun(job, out, device, devices, tensorboard), [logger_named(one) for one in log or ()]
         ready(run)
-        count_labels(run, quiet)
-        with show_training(run, quiet, parallel) as report:
+        count_labels(run)
+        with show_training(run, parallel) as report:
             files = run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
         if export is not None:
             from ringfence.store.atomic import write_atomically
@@ -99,18 +99,17 @@ def train_command(
             return
         for one in files:
             say(str(one))
-        if not quiet:
-            _tell_use(job, files)
+        _tell_use(job, files)
 
 
 def _tell_use(job: TrainingJob, files: Sequence[Path]) -> None:
     """The command that certifies what was trained."""
     models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
     use = job.objective.certified_with(models, job.classifier or "", job.sigma)
-    remark(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
+    aside(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
 
 
-def count_labels(run: TrainingRun, quiet: bool) -> None:
+def count_labels(run: TrainingRun) -> None:
     """Count, with progress, what labels are made from where the objective asks for it; it stays in the run's folder."""
     from ringfence.driver import Progress
     from ringfence.sampling import pick_device
@@ -124,11 +123,11 @@ def count_labels(run: TrainingRun, quiet: bool) -> None:
         data = run.load_data()
         answers = run.answers(data)
         assert answers is not None
-        with show_progress(len(data), answers.done, quiet, "labelling") as report:
+        with show_progress(len(data), answers.done, "labelling") as report:
             answers.count(pick_device(run.device), lambda *seen: report(Progress(*seen)))
     said = objective.about_labels(objective.labelled(data, answers.votes))
-    if said and not quiet:
-        remark(f"labels: {run.job.classifier} is {said}")
+    if said:
+        aside(f"labels: {run.job.classifier} is {said}")
 
 
 def _pairs(words: list[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def variance_command(
         members, dataset = choice.load()
         votes = Lanes(members, ("soft",), prefixes=True)
         size_of = {name: place + 1 for place, name in enumerate(votes.names)}
-        with show_progress(len(dataset), 0, quiet=False, draws=procedure.most_draws) as report:
+        with show_progress(len(dataset), 0, draws=procedure.most_draws) as report:
             execution = Execution(choice.device, on_progress=report)
             how: dict[str, Any] = {"noise": noise, "procedure": procedure, "mechanism": one_sided_for(noise.name)}
             records = certify(votes, dataset, lanes=votes.names, seed=choice.seed, execution=execution, **how)

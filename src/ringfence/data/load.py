@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from ringfence.data.images import Framing, image_folder
 from ringfence.data.originals import cifar10_files, mnist_files, read_cifar10, read_mnist
 from ringfence.data.saved import is_saved, saved_dataset
 from ringfence.data.video import motion_dataset
-from ringfence.errors import ArgumentError, DataError
+from ringfence.errors import ArgumentError, DataError, did_you_mean
 
 NAMED = ("mnist", "cifar10", "imagenet")
 """Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
@@ -168,8 +167,8 @@ def _existing(path: Path) -> Path:
 
 
 def _unknown(spec: str) -> DataError:
-    near = difflib.get_close_matches(spec.partition(":")[0], ["default", "hf-data", *NAMED], n=1)
-    hint = f"Did you mean '{near[0]}'?" if near else "Give an .npz file, an image folder or mnist:PATH."
+    known, otherwise = ["default", "hf-data", *NAMED], "Give an .npz file, an image folder or mnist:PATH."
+    hint = did_you_mean(spec.partition(":")[0], known, otherwise, written=repr)
     if os.path.isfile(spec):
         hint = "Put pictures into a folder and name that; save arrays by np.savez('data.npz', x=x, y=y)."
     return DataError(spec, "must be a known data set, an .npz file or a folder", f"'{spec}'", hint)

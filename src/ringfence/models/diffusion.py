@@ -10,7 +10,7 @@ from typing import ClassVar, Final, final
 from torch import Tensor, nn
 
 from ringfence.classifiers.denoised import DiffusionDenoiser
-from ringfence.errors import ModelError
+from ringfence.errors import ModelError, first_line
 from ringfence.models.extras import needed
 from ringfence.models.registry import Source
 
@@ -68,7 +68,7 @@ def load_diffusion(rest: str, sigma: float | None) -> tuple[DiffusionDenoiser, b
         )
         schedule = diffusers.DDPMScheduler.from_pretrained(parts["scheduler"], local_files_only=True)
     except Exception as error:  # diffusers fails in its own ways
-        received = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+        received = first_line(error)
         raise ModelError(spec, "must hold a UNet2DModel and its schedule", received, _SAVE) from error
     if missing := [*report["missing_keys"], *report["mismatched_keys"]]:
         received = f"{len(missing)} missing, first {sorted(map(str, missing))[0]}"

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from ringfence.classifiers.base import refuse_lazy
-from ringfence.errors import ModelError
+from ringfence.errors import ModelError, did_you_mean
 from ringfence.extending import import_file
 from ringfence.models.registry import SOURCES
 
@@ -69,8 +68,8 @@ def _find(spec: str, place: str, name: str) -> Callable[..., Any]:
         raise
     except (Exception, SystemExit) as error:
         rule, received = "must name a module that can be imported", f"{type(error).__name__}: {error}"
-        near = get_close_matches(place.lower(), ("default", "zoo", *SOURCES), n=1)
-        remedy = f"Did you mean {near[0]}:{name}?" if near else "Give pkg.module:factory or path/to/file.py:factory."
+        known, otherwise = ("default", "zoo", *SOURCES), "Give pkg.module:factory or path/to/file.py:factory."
+        remedy = did_you_mean(place.lower(), known, otherwise, written=lambda one: f"{one}:{name}")
         raise ModelError(spec, rule, received, remedy) from error
     factory: Callable[..., Any] | None = vars(module).get(name)
     if not callable(factory):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.errors import ModelError
+from ringfence.errors import ModelError, first_line
 from ringfence.models.architecture import Built, Normalization, Preprocessing
 from ringfence.models.extras import needed
 from ringfence.models.library import Library
@@ -62,7 +62,7 @@ class HuggingFace(Library):
                     rest, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
                 )
         except Exception as error:  # whatever is wrong with a folder, transformers says it in its own way
-            received = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            received = first_line(error)
             rule = "must hold an image classifier of transformers with its weights"
             raise ModelError(spec, rule, received, "Save it by model.save_pretrained(FOLDER).") from error
         _refuse_fresh(spec, report)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, Final, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.errors import ModelError
+from ringfence.errors import ModelError, did_you_mean, first_line
 from ringfence.models.architecture import Built, Preprocessing
 from ringfence.models.extras import hub_asked_once, needed
 from ringfence.models.registry import Source
@@ -66,8 +65,7 @@ class _ByName(Library):
         name, _, weights = rest.partition("@")
         spec = f"{self.name}:{rest}"
         if not self.known(name):
-            near = difflib.get_close_matches(name, list(self.names()), n=3)
-            remedy = f"Did you mean {' or '.join(f'{self.name}:{one}' for one in near)}?" if near else self.listing
+            remedy = did_you_mean(name, self.names(), self.listing, most=3, written=lambda one: f"{self.name}:{one}")
             raise ModelError(spec, f"must name an image classifier of {self.name}", f"'{name}'", remedy)
         told = {} if num_classes is None else {"num_classes": num_classes}
         if weights == RANDOM:
@@ -99,7 +97,7 @@ class _ByName(Library):
         try:
             return make()
         except Exception as error:  # names, versions, the network: libraries fail in their own ways
-            received = f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('.') if str(error) else ''}"
+            received = first_line(error).rstrip(".")
             raise ModelError(spec, f"must be built by {self.name}, with its weights", received, remedy) from error
 
     def _same_classes(self, spec: str, module: nn.Module, num_classes: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ringfence.classifiers.architectures import ARCHITECTURES
-from ringfence.errors import Collected, ModelError
+from ringfence.errors import Collected, ModelError, did_you_mean
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
 from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.diffusion import Diffusion
@@ -188,13 +187,12 @@ def _unknown(spec: str) -> ModelError:
     if is_denoiser(spec):
         remedy = f"Put a classifier behind it: denoised({spec}@FILE, CLASSIFIER)."
         return ModelError(spec, "must be a classifier", "a denoiser", remedy)
-    near = difflib.get_close_matches(spec, ["default", *ARCHITECTURES], n=1)
-    near += [meant for found, meant in _LOOKS_LIKE.items() if Path(spec).match(found) or (Path(spec) / found).is_file()]
+    alike = [meant for found, meant in _LOOKS_LIKE.items() if Path(spec).match(found) or (Path(spec) / found).is_file()]
     kinds = (
         "default, zoo:NAME, timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, file.py:factory, pkg.module:factory, "
         "a file, an architecture with weights or a tree"
     )
     known = f"Architectures: {', '.join(ARCHITECTURES)}. Nodes of a tree: {', '.join(sorted(NODES))}."
-    return ModelError(
-        spec, f"must be {kinds}", f"'{spec}'", f"Did you mean '{near[-1].format(spec)}'?" if near else known
-    )
+    near = did_you_mean(spec, ["default", *ARCHITECTURES], known, written=repr)
+    remedy = f"Did you mean '{alike[-1].format(spec)}'?" if alike else near
+    return ModelError(spec, f"must be {kinds}", f"'{spec}'", remedy)

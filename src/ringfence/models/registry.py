@@ -9,13 +9,12 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, make_dataclass
-from difflib import get_close_matches
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from torch import nn
 
 from ringfence.classifiers.base import Classifier
-from ringfence.errors import ModelError, RingfenceError
+from ringfence.errors import ModelError, RingfenceError, did_you_mean
 from ringfence.lift import Identity, Lift
 from ringfence.models.grammar import Leaf, Node, Tree
 from ringfence.record import Lane
@@ -148,8 +147,8 @@ def settle(tree: Node) -> NodeKind:
     """The node with its settings read by their declared types; every mistake is named."""
     kind = NODES.get(tree.name)
     if kind is None:
-        near = get_close_matches(tree.name, NODES, n=1)
-        remedy = f"Did you mean {near[0]}(...)?" if near else "Quote a file name that holds parentheses."
+        otherwise = "Quote a file name that holds parentheses."
+        remedy = did_you_mean(tree.name, NODES, otherwise, written=lambda one: f"{one}(...)")
         raise ModelError(f"{tree.name}(...)", f"must be one of {', '.join(sorted(NODES))}", f"'{tree.name}'", remedy)
     count, most = len(tree.models), kind.most
     if count < kind.fewest or (most is not None and count > most):

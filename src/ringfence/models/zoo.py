@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, final
 
-from ringfence.errors import ModelError
+from ringfence.errors import ModelError, did_you_mean
 from ringfence.models.weights import read_weights
 from ringfence.models.zoo_weights import check_kept, digest_of, kept_weights
 
@@ -141,11 +140,9 @@ def zoo_file(name: str, root: Path | None = None) -> Path:
     entries = {entry.name: entry for entry in known_entries(zoo_place(root))}
     training, _, member = name.partition(":")
     if training not in entries:
-        near = difflib.get_close_matches(training, entries, 3, 0.3) or list(entries)
-        rule = "must be a name that ringfence zoo list shows"
-        raise ModelError(
-            "model", rule, repr(training), f"Did you mean {' or '.join(near)}?" if near else "It is empty."
-        )
+        rule, any_of_them = "must be a name that ringfence zoo list shows", f"Did you mean {' or '.join(entries)}?"
+        remedy = did_you_mean(training, entries, any_of_them, cutoff=0.3, most=3) if entries else "It is empty."
+        raise ModelError("model", rule, repr(training), remedy)
     entry = entries[training]
     names = entry.names
     number = int(member or 0) if (member or "0").isdigit() else len(names)

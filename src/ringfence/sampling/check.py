@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import Scored
 from ringfence.classifiers.base import beside_its_score, check_unchanged, inputs_watched
-from ringfence.errors import ClassifierError, RingfenceError
+from ringfence.errors import ClassifierError, RingfenceError, first_line
 from ringfence.sampling.agreement import Tolerance, tolerance
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, plainer
@@ -167,8 +167,7 @@ def _try(
         if out_of_memory(error) or (isinstance(error, RingfenceError) and is_plain):
             raise
         error = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        told = str(error).splitlines()
-        problem = f"{type(error).__name__}: {told[0] if told else ''}"
+        problem = first_line(error)
     return problem or Checked(forward, batches[0], answer, plain.tolerance.alone, steady)
 
 

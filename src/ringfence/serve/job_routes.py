@@ -17,8 +17,7 @@ from ringfence.serve.guards import body_of, refusal, refuse_others
 from ringfence.serve.inputs import JSON, read_inputs
 from ringfence.serve.jobs import Event, Jobs
 from ringfence.serve.limits import Gone, NotFound, Question
-from ringfence.serve.parameters import JobParameters, described, read_parameters
-from ringfence.serve.routes import ERRORS, STREAM, body, bounds_event, event
+from ringfence.serve.routes import ERRORS, STREAM, JobParameters, body, bounds_event, described, event, read_parameters
 from ringfence.serve.schemas import JobState, Refused
 from ringfence.serve.service import Service
 from ringfence.serve.wakeup import from_threads

@@ -24,8 +24,17 @@ from ringfence.serve.certificates import Certificate
 from ringfence.serve.guards import body_of, refusal
 from ringfence.serve.inputs import JSON, largest, read_input
 from ringfence.serve.limits import Gone, Question
-from ringfence.serve.parameters import CertifyParameters, PredictParameters, described, read_parameters
-from ringfence.serve.routes import ERRORS, STREAM, body, bounds_event, event
+from ringfence.serve.routes import (
+    ERRORS,
+    STREAM,
+    CertifyParameters,
+    PredictParameters,
+    body,
+    bounds_event,
+    described,
+    event,
+    read_parameters,
+)
 from ringfence.serve.schemas import Answer
 from ringfence.serve.service import Service
 from ringfence.serve.wakeup import from_threads

@@ -1,11 +1,16 @@
-"""What all routes share: how a request is described, what it may be refused with, and events of a stream."""
+"""What all routes share: what a request asks, how it is described, what it may be refused with, events of a stream."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
 
 from ringfence.serve.asked import Bounds
+from ringfence.serve.guards import refuse_others
 from ringfence.serve.inputs import JPEG, JSON, NPY, PNG
 from ringfence.serve.schemas import Refused
 from ringfence.types import ABSTAIN
@@ -13,6 +18,54 @@ from ringfence.types import ABSTAIN
 STREAM = "text/event-stream"
 _BINARY = {"type": "string", "format": "binary"}
 _NUMBERS = {"type": "array", "items": {}, "description": "Numbers from 0 to 1, nested as the shape is."}
+
+
+class Parameters(BaseModel):
+    """Of every request about inputs; which values the server allows is up to its limits."""
+
+    model_config = ConfigDict(frozen=True)
+    model: str | None = Field(None, description="Which model; the first where none is named.", max_length=100)
+    alpha: float | None = Field(None, description="Probability that the answer is wrong, at most.", gt=0, lt=1)
+    seconds: float | None = Field(None, description="Time budget: the answer is what was proved by then.", gt=0)
+
+
+class PredictParameters(Parameters):
+    """Of a request for the class alone."""
+
+    signed: bool = Field(False, description="Answer with a signed certificate.")
+
+
+class JobParameters(Parameters):
+    """Of a job."""
+
+    radius: float | None = Field(None, description="Decide about this radius; none: the largest in time.", ge=0)
+
+
+class CertifyParameters(JobParameters, PredictParameters):
+    """Of a request for a radius."""
+
+
+T = TypeVar("T", bound=Parameters)
+
+
+def read_parameters(request: Request, kind: type[T]) -> T:
+    """What the address asks, read at once: by the framework, one by one, it would take longer than all else."""
+    refuse_others(request, kind.model_fields)
+    try:
+        return kind.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from error
+
+
+def described(kind: type[Parameters]) -> dict[str, Any]:
+    """The parameters, for the description of the interface."""
+    told = kind.model_json_schema()["properties"].items()
+    shared: dict[str, Any] = {"in": "query", "required": False}
+    return {
+        "parameters": [
+            {"name": name, "description": one.pop("description"), "schema": one, **shared} for name, one in told
+        ]
+    }
 
 
 def body(key: str) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
+from glob import escape
 from itertools import count
 from pathlib import Path
+from shutil import rmtree
 from typing import IO, Any
 
 from ringfence.errors import StoreError
@@ -104,11 +106,15 @@ def _link(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
 
 
-def drop_unfinished(folder: Path) -> None:
-    """Remove what killed processes left half written in a folder; only who holds its lock may."""
+def drop_unfinished(folder: Path, named: str = "") -> None:
+    """Remove what killed processes left half made in a folder, files and folders whose names go on so; only who holds
+    its lock may."""
     with writing_errors(folder):
-        for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-            leftover.unlink(missing_ok=True)
+        for leftover in folder.glob(f"{TEMPORARY_PREFIX}{escape(named)}*"):
+            if leftover.is_dir() and not leftover.is_symlink():
+                rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def json_bytes(value: Any) -> bytes:

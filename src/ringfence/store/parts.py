@@ -6,7 +6,6 @@ request and name in the part is written empty, and filled in again when it is re
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ringfence.errors import StoreError
+from ringfence.store.manifest import PART, part_number
 from ringfence.store.schema import CELLS, RECORD_SCHEMA, STAGE, refuse_nulls, with_later_columns
 
-_PART = re.compile(r"part-(\d{6,})\.parquet")
 _DICTIONARY = ("lane", "procedure", "config_hash")
 """Columns with a dictionary; numbers are stored as they are, so that every bit of a radius survives."""
 _LEVEL = 9
@@ -36,8 +35,8 @@ SEGMENT_KEY = b"ringfence.forward_plan"
 
 def part_paths(folder: Path) -> list[Path]:
     """The parts in the order they were written."""
-    numbered = [(int(match[1]), path) for path in folder.glob("part-*") if (match := _PART.fullmatch(path.name))]
-    return [path for _, path in sorted(numbered)]
+    parts = [path for path in folder.glob("part-*") if PART.fullmatch(f"parts/{path.name}")]
+    return sorted(parts, key=lambda path: part_number(path.name))
 
 
 def part_bytes(table: pa.Table, environment: int, segment: int) -> bytes:

@@ -191,7 +191,7 @@ class RunFolder(Folder):
         for record in from_table(wanted):
             lanes.setdefault(record.lane, []).append(record)
         if not lanes:
-            raise no_records(self.path)
+            raise no_records(self)
         return lanes
 
     def done_ids(self) -> set[int]:
@@ -237,6 +237,12 @@ class RunFolder(Folder):
         self._files.settle()
 
 
-def no_records(path: str | Path) -> StoreError:
-    """What is wrong with a run from which nothing can be told."""
-    return StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
+def no_records(run: RunFolder | None = None) -> StoreError:
+    """What is wrong with a run, or a list, of which nothing can be told: no records, or parts that do not count."""
+    damaged = (
+        [] if run is None else [f"{name}, which {run.problems[name]}" for name in run.problems if PART.match(name)]
+    )
+    received, remedy = "none", "Certify some inputs first."
+    if damaged:
+        received, remedy = f"none that counts: {damaged[0]}", "Mend that file, or certify into the same folder again."
+    return StoreError("records" if run is None else str(run.path), "must hold at least one record", received, remedy)

@@ -152,10 +152,11 @@ class SweepFolder:
     def begin_log(self, jobs: Sequence[Job]) -> Path:
         """An empty log for jobs that run together; each of them has it."""
         first = self.log_of(jobs[0])
-        for job in jobs:
-            (self.path / self.log_of(job)).unlink(missing_ok=True)
-            if job is not jobs[0]:
-                (self.path / self.log_of(job)).symlink_to(first.name)
+        for log in [self.path / self.log_of(job) for job in jobs]:
+            with writing_errors(log):
+                log.unlink(missing_ok=True)
+                if log.name != first.name:
+                    log.symlink_to(first.name)
         return first
 
     def done(self, job: Job) -> bool:

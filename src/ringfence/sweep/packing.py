@@ -9,17 +9,15 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from glob import escape
 from pathlib import Path
 from secrets import token_hex
-from shutil import rmtree
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import final
 
 from ringfence.errors import StoreError
 from ringfence.store import RunFolder
-from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, StoreWarning, writing_errors
+from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, StoreWarning, drop_unfinished, writing_errors
 from ringfence.store.manifest import INPUTS, SEAL
 from ringfence.sweep.job import MARKS, Job, done_elsewhere
 
@@ -116,10 +114,9 @@ class Packing:
             self.out.mkdir(parents=True, exist_ok=True)
             beside = self.out.resolve().parent
             place = beside if beside.stat().st_dev == self.out.stat().st_dev else self.out
-            prefix = f"{TEMPORARY_PREFIX}{self.out.resolve().name}-"
-            for left in place.glob(f"{escape(prefix)}*"):  # by one that was killed: nobody else packs into this folder
-                rmtree(left, ignore_errors=True)
-            with TemporaryDirectory(prefix=prefix, dir=place) as fresh:
+            name = f"{self.out.resolve().name}-"
+            drop_unfinished(place, name)  # nobody else packs into this folder
+            with TemporaryDirectory(prefix=TEMPORARY_PREFIX + name, dir=place) as fresh:
                 yield fresh
 
     def _contents(self, job: Job, needed: bool) -> Contents | None:

@@ -62,21 +62,20 @@ class Estimates:
 
     def total(self, jobs: Sequence[Job]) -> float | None:
         """The minutes of all; None where those of one are not known."""
-        return known_sum([self.of(job) for job in jobs])
+        return known_sum([0.0, *map(self.of, jobs)])
 
     def rows(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         """Entry by entry: how many jobs, how many of them are done, the minutes of all and of those left."""
-        found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        found: dict[tuple[str, str, str], list[Job]] = {}
         for job in jobs:
-            at = {"command": job.command, "name": job.entry, "jobs": 0, "done": 0, "minutes": 0.0, "left": 0.0}
-            row = found.setdefault((job.sweep, job.command, job.entry), at)
-            minutes, done = self.of(job), job.done
-            row["jobs"] += 1
-            row["done"] += done
-            row["minutes"] = None if None in (minutes, row["minutes"]) else row["minutes"] + minutes
-            if not done:
-                row["left"] = None if None in (minutes, row["left"]) else row["left"] + minutes
-        return list(found.values())
+            found.setdefault((job.sweep, job.command, job.entry), []).append(job)
+        rows = []
+        for (_, command, entry), each in found.items():
+            left = [job for job in each if not job.done]
+            counts = {"jobs": len(each), "done": len(each) - len(left)}
+            minutes = {"minutes": self.total(each), "left": self.total(left)}
+            rows.append({"command": command, "name": entry, **counts, **minutes})
+        return rows
 
 
 def known_sum(numbers: Sequence[float | None]) -> float | None:

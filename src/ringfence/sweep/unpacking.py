@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gzip
 import json
-import shutil
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ringfence.errors import DataError
-from ringfence.store.atomic import TEMPORARY_PREFIX, read_file, writing_errors
+from ringfence.store.atomic import TEMPORARY_PREFIX, drop_unfinished, read_file, writing_errors
 from ringfence.sweep.job import MARKS, Job
 from ringfence.sweep.packing import COUNTS, NUMBER, TOGETHER, name_in_archive
 
@@ -24,7 +23,7 @@ UNPACKED = "unpacked.txt"
 """Which archives a work folder has taken in."""
 ROOMS = (MARKS.parts, ("zoo",), ("runs",))
 """Folders of a work folder in which jobs make files."""
-FRESH = f"{TEMPORARY_PREFIX}unpacking-"
+UNPACKING = "unpacking-"
 """Begins the name of the folder in which archives are unpacked before anything is touched."""
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 """What no archive is to blame for."""
@@ -43,7 +42,7 @@ class Header:
 def unpack(place: Path, every: Iterable[Job]) -> list[str]:
     """Every archive of a folder into the jobs' work folders; what was not taken in, and why.
 
-    That is what belongs to sweeps that no job is of, and jobs of which an archive is missing. What a job has there is
+    That is what belongs to other sweeps or jobs, and jobs of which an archive is missing. What a job has there is
     replaced as a whole: records of an older state are none of the new one's. The same archives are taken in once, so
     that they never undo what was done since. Where one is broken, or they are of several packings of which not exactly
     one is whole, nothing is touched.
@@ -57,27 +56,26 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
         jobs.setdefault(job.work.path, []).append(job)
     disks: dict[int, list[Path]] = {}
     for path in jobs:
-        for left in path.glob(f"{FRESH}*"):  # by one that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        drop_unfinished(path, UNPACKING)
         known = path / MARKS / UNPACKED
-        if known.is_file() and these in known.read_text(encoding="ascii", errors="replace").split():
-            continue
-        with writing_errors(path):
+        with writing_errors(known):
+            if known.is_file() and these in known.read_text(encoding="ascii", errors="replace").split():
+                continue
             known.parent.mkdir(parents=True, exist_ok=True)
             disks.setdefault(path.stat().st_dev, []).append(path)
-    strangers, halves = set[str](), list[str]()
+    strangers, left = set[str](), list[str]()
     chosen = _one_packing(archives) if disks else archives
     for paths in disks.values():  # files are renamed into their places, which no other disk allows
-        with writing_errors(paths[0]), TemporaryDirectory(prefix=FRESH, dir=paths[0]) as fresh:
+        with writing_errors(paths[0]), TemporaryDirectory(prefix=TEMPORARY_PREFIX + UNPACKING, dir=paths[0]) as fresh:
             header = _extract_all(chosen, Path(fresh))
             strangers |= {one.name for one in Path(fresh).iterdir()}
             for path in paths:
-                halves += _take_in(Path(fresh), path, jobs[path], header)
+                left += _take_in(Path(fresh), path, jobs[path], header)
                 with (path / MARKS / UNPACKED).open("a", encoding="ascii") as file:
                     file.write(f"{these}\n")
     others = sorted(strangers - {own[0].work.name for own in jobs.values()})
     parts = [f"{one.name}: of another packing, which is not whole" for one in archives if one not in chosen]
-    return [*(f"{name}: name its file, too" for name in others), *parts, *halves]
+    return [*(f"{name}: name its file, too" for name in others), *parts, *left]
 
 
 def _extract_all(archives: Sequence[Path], folder: Path) -> Header:
@@ -108,36 +106,38 @@ def _one_packing(archives: Sequence[Path]) -> Sequence[Path]:
 
 
 def _take_in(fresh: Path, path: Path, own: Sequence[Job], header: Header) -> list[str]:
-    """Put files where they belong; jobs of which some did not come are left as they are, and told.
+    """Put the jobs' files where they belong, and nothing else; what is left where it was, and why.
 
     Whatever kills it leaves of every job the old folder, none or the new one, and none that is done and not whole.
     """
-    halves = list[str]()
+    left, mine = list[str](), fresh / own[0].work.name
+    others = set(_files(mine))
     for number, job in enumerate(own):
-        note, log = (
-            fresh / name_in_archive(job, file) for file in (job.work.note_of(job), path / job.work.log_of(job))
-        )
-        there = fresh / job.work.name / job.out
-        came = [one for one in (note, log, *there.rglob("*")) if one.is_symlink() or one.is_file()]
-        count = header.counts.get(name_in_archive(job, job.work.note_of(job)), 0)
+        there, target, note = mine / job.out, path / job.out, job.work.note_of(job)
+        marks = {fresh / name_in_archive(job, file): file for file in (path / job.work.log_of(job), note)}
+        came = others & {*marks, *_files(there)}
+        others -= came
+        count = header.counts.get(name_in_archive(job, note), 0)
         if len(came) < count or (header.packing is not None and len(came) != count):
-            halves.append(f"{job.key}: an archive is missing that holds a part of it; bring that too, and unpack again")
-            for file in came:
-                file.unlink()
-            shutil.rmtree(there, ignore_errors=True)
-        elif there.exists():
-            target = path / job.out
-            job.work.note_of(job).unlink(missing_ok=True)
+            left.append(f"{job.key}: an archive is missing that holds a part of it; bring that too, and unpack again")
+            continue
+        if there.exists():
+            note.unlink(missing_ok=True)
             if target.is_symlink() or target.exists():
                 target.replace(fresh / f"{TEMPORARY_PREFIX}{job.work.name}-{number}")
             target.parent.mkdir(parents=True, exist_ok=True)
             there.replace(target)
-    mine = fresh / own[0].work.name
-    for file in [one for one in mine.rglob("*") if one.is_symlink() or not one.is_dir()]:
-        target = path / file.relative_to(mine)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file.replace(target)
-    return halves
+        for mark in came & marks.keys():
+            mark.replace(marks[mark])
+    if others:
+        told = f"{len(others)} files of jobs that are not in its file, such as {min(others).relative_to(mine)}"
+        left.append(f"{mine.name}: {told}; unpack them with the file that has them, into a folder of their own")
+    return left
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Files and links below a folder."""
+    return (one for one in folder.rglob("*") if one.is_symlink() or one.is_file())
 
 
 def _extract(archive: Path, folder: Path) -> Header:

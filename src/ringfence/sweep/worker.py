@@ -21,8 +21,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from ringfence.beginning import hear_interrupts, worker_environment
 from ringfence.signals import stopped_cleanly
-from ringfence.surroundings import hear_interrupts, surroundings
 
 END = "END"
 """What a worker says behind its last answer."""
@@ -121,7 +121,7 @@ class Worker:
 
     def _started(self, folder: Path) -> Process:
         share = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self._beside))}
-        more = {**(share if self._beside > 1 and share.keys().isdisjoint(os.environ) else {}), **surroundings()}
+        more = {**(share if self._beside > 1 and share.keys().isdisjoint(os.environ) else {}), **worker_environment()}
         if self._stem is not None:
             with contextlib.suppress(OSError):
                 return self._stem.worker(folder, more)

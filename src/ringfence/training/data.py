@@ -5,6 +5,7 @@ Batches, crops and flips never leave the device.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import final
@@ -88,8 +89,7 @@ class DeviceData:
 
     def to(self, device: torch.device) -> DeviceData:
         """The same data elsewhere."""
-        soft = None if self.soft is None else self.soft.to(device)
-        return DeviceData(self.x.to(device), self.y.to(device), self.num_classes, soft)
+        return self._each(lambda part: part.to(device))
 
     def batch(self, numbers: Tensor) -> Batch:
         """The inputs of these numbers (B,)."""
@@ -104,11 +104,11 @@ class DeviceData:
             raise DataError("holdout", rule, held_out, "Hold out fewer.")
         chosen = torch.zeros(len(self), dtype=torch.bool, device=self.y.device)
         chosen[torch.arange(held_out, device=self.y.device) * len(self) // held_out] = True
-        return self._only(~chosen), self._only(chosen)
+        return self._each(lambda part: part[~chosen]), self._each(lambda part: part[chosen])
 
-    def _only(self, rows: Tensor) -> DeviceData:
-        soft = None if self.soft is None else self.soft[rows]
-        return DeviceData(self.x[rows], self.y[rows], self.num_classes, soft)
+    def _each(self, change: Callable[[Tensor], Tensor]) -> DeviceData:
+        soft = None if self.soft is None else change(self.soft)
+        return DeviceData(change(self.x), change(self.y), self.num_classes, soft)
 
 
 def load_device_data(dataset: Dataset, num_classes: int | None = None) -> DeviceData:

@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.training.checkpoints import undone
+from ringfence.training.checkpoints import module_tensors, undone
 from ringfence.training.data import DeviceData, TrainingNoise, augment, rows
 from ringfence.training.fabric import attackable, average_gradients, compile_members
 from ringfence.training.job import TrainingJob
@@ -94,9 +94,7 @@ class Stepper:
             for i, one in enumerate(self.parameters)
             if state.get(one, {}).get("momentum_buffer") is not None
         }
-        for i, member in enumerate(self.averaged or []):
-            found.update({f"ema.{i}.{key}": value for key, value in member.state_dict().items()})
-        return found
+        return found | module_tensors(self.averaged or [], "ema")
 
     @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor]) -> None:
