@@ -102,7 +102,7 @@ def _tell(found: AttackResult, quiet: bool) -> None:
     if quiet:
         return
     if found.broken:
-        words = f"up to {found.chance:.2g} of {found.attacked} certificates may fail by chance"
+        words = f"certificates of up to {found.chance:.2g} of {found.inputs} inputs fail by chance, on average"
         remark(f"at alpha {found.alpha:g}, {words}.")
     else:
         said = f"no certificate was broken ({found.attacked} attacked)"
