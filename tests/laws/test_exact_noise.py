@@ -70,6 +70,21 @@ def test_the_probability_for_a_radius_is_raised_by_as_much(rule: Mechanism) -> N
     np.testing.assert_allclose(rule.probability_for(radii, WIDE), rule.probability_for(radii, FLOAT) + 0.01, atol=2e-9)
 
 
+@every_rule
+@pytest.mark.parametrize("coordinates", [1, 4, 3072])
+def test_next_to_certainty_the_correction_is_not_rounded_away(rule: Mechanism, coordinates: int) -> None:
+    """Next to 1 floats lie farther apart than the correction of a few coordinates; failures tell how far."""
+    law = EXACT.over(coordinates)
+    assert law.slack is not None
+    p_a = 1 - np.concatenate([[0.0], np.arange(1, 40) * 2.0**-53, np.geomspace(1e-14, 0.3, 400)])
+    failure = (1 - p_a) + law.slack
+    assert (rule(p_a, 1 - p_a, law) <= -SIGMA * ndtri(failure)).all()
+    if rule.joins:
+        other = np.maximum(1 - p_a[:, None] - law.slack, 0)
+        truth = SIGMA * (ndtri(other) - ndtri(failure)) / 2
+        assert (rule.between(p_a, p_a[:, None], law) <= np.maximum(truth, 0)).all()
+
+
 def test_an_adversary_who_draws_the_noise_within_the_slack_gains_nothing() -> None:
     """Half of the slack is lost at x, half at x': the class must still lead at every distance below the radius."""
     half = 0.005

@@ -179,6 +179,18 @@ def test_members_smoothed_apart_may_have_bounds_that_sum_to_more_than_one() -> N
         assert neyman_pearson_l1.between(0.6, 0.9, law) == 0
 
 
+@pytest.mark.parametrize("sigma", [0.25, 30.0, 1e3, 1e6])
+def test_nearly_equal_bounds_of_members_are_rounded_down_at_every_scale(sigma: float) -> None:
+    """Where they agree in most digits, the difference of their quantiles is rounded by as much as sigma is large."""
+    p_b = np.random.default_rng(0).uniform(0.5, 1, 3000)
+    p_a = np.minimum(p_b + np.geomspace(1e-16, 1e-7, 3000), 1.0)
+    found = neyman_pearson_l1.between(p_a, p_b, NoiseLaw("uniform", sigma)).tolist()
+    width = Fraction(sigma) * Fraction(1.7320508075688774)  # a little more than sqrt(3)
+    truth = [width * (Fraction(a) - Fraction(b)) for a, b in zip(p_a.tolist(), p_b.tolist(), strict=True)]
+    assert all(Fraction(radius) <= true for radius, true in zip(found, truth, strict=True))
+    assert found[-1] > 0
+
+
 def test_at_equal_sigma_uniform_noise_beats_the_gaussian_below_p_of_about_093() -> None:
     p = np.linspace(0.55, 0.999, 4000)
     radii = {one: default_mechanism(one)(p, 1 - p, NoiseLaw(one, 1.0)) for one in NORMS}

@@ -109,7 +109,7 @@ def test_broken_certificates_are_shown_with_their_evidence(fake_run: FakeRun, tm
             f"input {number}: class 1 was certified within 0.512345, but at distance 0.499 PREDICT says class 2" in page
         )
     assert "61,234 of 100,000 fresh draws" in page
-    assert "up to 0.031 of them may fail by chance" in page
+    assert "certificates of up to 0.04 of the inputs, on average, fail by chance" in page
 
 
 def test_hostile_text_in_a_result_stays_text(fake_run: FakeRun, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_it_certifies_exactly_from_one_over_alpha_on() -> None:
     successes = np.arange(2001)
     evidence = log_evalue(successes, 2000, 0.6)
     certified = evalue_certifies(successes, 2000, 0.6, 0.01)
-    np.testing.assert_array_equal(certified, evidence >= np.log(100) + 1e-7)
+    np.testing.assert_array_equal(certified, evidence >= np.log(100) + 1e-7 + 1e-14 * 2000)
     # Within a factor of 2 there are counts too: another level would decide otherwise.
     assert ((evidence >= np.log(50)) & ~certified).any()
 
@@ -64,3 +64,24 @@ def test_nonsense_is_refused() -> None:
     for arguments in ((5, 4, 0.5), (1, 4, 1.0), (1, 4, 0.0)):
         with pytest.raises(ArgumentError):
             log_evalue(*arguments)
+
+
+def test_single_numbers_far_below_p0_have_a_value_too() -> None:
+    assert float(log_evalue(3000, 10_000, 0.9)) == log_evalue([3000], 10_000, 0.9)[0]
+    assert float(log_evalue(3000, 10_000, 0.9)) < 0
+
+
+@pytest.mark.parametrize("draws", [10**7, 10**9, 10**11])
+def test_what_more_draws_round_more_never_certifies(draws: int) -> None:
+    """Eight standard deviations above p0 the truncation of the prior is lost in no digit: logarithms alone are left."""
+    p0 = 0.9
+    with mpmath.workdps(40):
+        base, half = mpmath.mpf(p0), mpmath.mpf(1) / 2
+        inside = mpmath.log(mpmath.betainc(half, half, base, 1))
+        for more in range(40):
+            hits = int(draws * p0 + (8 + more / 20) * (draws * p0 * (1 - p0)) ** 0.5)
+            misses = draws - hits
+            found = [mpmath.loggamma(one) for one in (misses + half, hits + half, mpmath.mpf(draws + 1))]
+            evidence = found[0] + found[1] - found[2] - inside - hits * mpmath.log(base) - misses * mpmath.log(1 - base)
+            assert not evalue_certifies(hits, draws, p0, float(mpmath.exp(-evidence - 1e-9)))
+            assert evalue_certifies(hits, draws, p0, float(mpmath.exp(-evidence + 3e-7 + 3e-14 * draws)))

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from ringfence.errors import StoreError
+from ringfence.laws import simulate
+from ringfence.procedures import Fixed
 from ringfence.store.attack import ATTACK_VERSION, AttackResult, Broken, is_attack, read_attack, write_attack
+from ringfence.types import ABSTAIN
 
 BROKEN = Broken(
     input_id=7, certified_class=1, radius=0.5, distance=0.4999, attacked_class=2, votes=60_000, draws=100_000
@@ -31,7 +34,16 @@ def test_it_reads_back_what_was_written(tmp_path: Path) -> None:
     with np.load(tmp_path / "new" / "evidence" / "broken.npz") as arrays:
         assert arrays["index"].tolist() == [7]
         assert arrays["x"].shape == (1, 1, 2, 2)
-    assert found.chance == pytest.approx(0.009)
+    assert found.chance == pytest.approx(0.01)
+
+
+def test_chance_counts_the_inputs_that_were_tried_not_the_certificates_that_came_of_it() -> None:
+    """None of 20,000 inputs is robust: a share alpha of them is certified nevertheless, and all of that is false."""
+    test = Fixed(0.05, n0=10, n=300)
+    prediction, radius = simulate(test, np.array([0.5, 0.5]), 20_000, seed=1)
+    certified = int(((prediction != ABSTAIN) & (radius > 0)).sum())
+    found = result(alpha=test.alpha, inputs=20_000, attacked=certified)
+    assert 400 < certified <= found.chance
 
 
 def test_points_of_an_earlier_attack_do_not_stay(tmp_path: Path) -> None:

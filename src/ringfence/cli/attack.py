@@ -100,7 +100,7 @@ def _tell(found: AttackResult) -> None:
         )
         results.print(Text.assemble(("certificate broken", "bold red"), told), soft_wrap=True)
     if found.broken:
-        words = f"up to {found.chance:.2g} of {found.attacked} certificates may fail by chance"
+        words = f"certificates of up to {found.chance:.2g} of {found.inputs} inputs fail by chance, on average"
         aside(f"at alpha {found.alpha:g}, {words}.")
     else:
         said = f"no certificate was broken ({found.attacked} attacked)"

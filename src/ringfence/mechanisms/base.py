@@ -24,8 +24,10 @@ _ROUND_DOWN = 1 - 1e-9
 _ROUNDING = 4e-15
 """Taken off at scale 1: two probabilities that differ in their last digit certify nothing."""
 _ROUNDING_BETWEEN = 1e-14
-"""The same for bounds on functions smoothed apart, taken off after the scale: folders hold radii rounded so, to the
-last bit, and verification asks for that bit."""
+"""The same for bounds on functions smoothed apart, taken off after the scale, where that is small: folders hold radii
+rounded so, to the last bit, and verification asks for that bit."""
+_CERTAIN, _CERTAIN_RIVAL = 1 - 1e-7, 0.99
+"""Where p_a or p_b is beyond, its last bit is worth more than what is taken off radii."""
 _CHUNK = 8192
 """Points computed at once: the temporaries of the search loops stay in the cache."""
 
@@ -75,7 +77,8 @@ class Mechanism(ABC):
         top, other = np.broadcast_arrays(np.asarray(p_a, np.float64), np.asarray(p_b, np.float64))
         _check(top, other, most=np.ones_like(top))
         unit = self._at_unit_scale(*apart(top, other, law), law.unit)
-        return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - _ROUNDING_BETWEEN, 0.0))
+        off = max(_ROUNDING_BETWEEN, _ROUNDING * law.scale)
+        return np.asarray(np.fmax(law.scale * unit * _ROUND_DOWN - off, 0.0))
 
     @final
     def proved_for(self, noise: NoiseLaw | float) -> NoiseLaw:
@@ -140,7 +143,11 @@ def apart(p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> tuple[FloatArray, 
     probability for a radius, passes through here.
     """
     slack = slack_of(law)
-    return (p_a, p_b) if slack == 0 else (np.maximum(p_a - slack, 0.0), np.minimum(p_b + slack, 1.0))
+    if slack == 0:
+        return p_a, p_b
+    low, high = np.maximum(p_a - slack, 0.0), np.minimum(p_b + slack, 1.0)
+    near = (low > _CERTAIN) | (high > _CERTAIN_RIVAL)
+    return np.where(near, np.nextafter(low, 0.0), low), np.where(near, np.minimum(np.nextafter(high, 2.0), 1.0), high)
 
 
 def check_together(mechanisms: Sequence[Mechanism], noise: NoiseLaw | float) -> None:

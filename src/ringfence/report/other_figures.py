@@ -124,8 +124,8 @@ def _note(title: str, found: AttackResult) -> Note:
         return Note(f"{title}: no certificate was broken ({found.attacked:,} attacked).", settings)
     text = f"{title}: {len(found.broken):,} of {found.attacked:,} attacked certificates were broken."
     chance = (
-        f"At alpha {found.alpha:g} up to {found.chance:.2g} of them may fail by chance; many more mean an error in the "
-        f"run. Evidence by PREDICT with {found.recheck:,} further draws:"
+        f"At alpha {found.alpha:g} certificates of up to {found.chance:.2g} of the inputs, on average, fail by chance; "
+        f"many more mean an error in the run. Evidence by PREDICT with {found.recheck:,} further draws:"
     )
     evidence = [
         f"input {one.input_id}: class {one.certified_class} was certified within {one.radius:.6g}, but at distance "

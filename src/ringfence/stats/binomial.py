@@ -25,6 +25,9 @@ _AIM = 1 - 1e-6
 _ACCEPT = 1 - 2e-7
 """Share of alpha a result may use: SciPy's betaincc errs by up to 4e-8 at n = 1e9."""
 
+SMALLEST = 1e-300
+"""Level of a bound: below it the incomplete beta function itself has few digits left."""
+
 
 def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> FloatArray:
     """Lower bound on p from k successes in n draws, false with probability at most alpha; arrays broadcast.
@@ -81,14 +84,18 @@ def _invert(a: FloatArray, b: FloatArray, alpha: FloatArray) -> FloatArray:
 
 def _checked(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[IntArray, IntArray, FloatArray]:
     """Counts and levels as arrays of one common shape, refused where they make no sense."""
-    successes, draws, level = np.broadcast_arrays(
-        np.asarray(k, np.int64), np.asarray(n, np.int64), np.asarray(alpha, np.float64)
-    )
-    if not ((successes >= 0) & (successes <= draws)).all():
-        raise ArgumentError(
-            "k", "0 <= k <= n must hold", f"k={k!r}, n={n!r}", "Pass counts of successes among n draws."
+    with np.errstate(invalid="ignore"):  # no number becomes a negative one, which is refused
+        successes, draws, level = np.broadcast_arrays(
+            np.asarray(k, np.int64), np.asarray(n, np.int64), np.asarray(alpha, np.float64)
         )
+    received, remedy = f"k={k!r}, n={n!r}", "Pass counts of successes among n draws."
+    if not ((successes >= 0) & (successes <= draws)).all():
+        raise ArgumentError("k", "0 <= k <= n must hold", received, remedy)
+    if not ((successes == np.asarray(k)) & (draws == np.asarray(n))).all():  # cut off, they would count as fewer
+        raise ArgumentError("k, n", "must be whole numbers", received, remedy)
     check_alpha(level)
+    if not (level >= SMALLEST).all():
+        raise ArgumentError("alpha", f"must be at least {SMALLEST:g} to be told from 0", alpha, "Usual is 0.001.")
     return successes, draws, level
 
 

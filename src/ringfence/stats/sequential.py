@@ -172,14 +172,15 @@ def log_evalue(
 def evalue_certifies(successes: ArrayLike, draws: ArrayLike, p0: ArrayLike, alpha: float) -> BoolArray:
     """Whether E+ >= 1/alpha, that is whether p > p0 may be claimed now, whenever now is; arrays broadcast."""
     check_alpha(alpha)
-    return np.asarray(log_evalue(successes, draws, p0) >= -np.log(alpha) + 1e-7)  # 1e-7: rounding of betaln
+    rounding = 1e-7 + 1e-14 * np.asarray(draws, np.float64)  # of betaln and of the sums, which grow with the draws
+    return np.asarray(log_evalue(successes, draws, p0) >= -np.log(alpha) + rounding)
 
 
 def _log_betainc(x: FloatArray, y: FloatArray, q: FloatArray) -> FloatArray:
     """ln I_q(x, y), by its series where the value itself would underflow."""
-    value = betainc(x, y, q)
+    value = np.asarray(betainc(x, y, q))
     tiny = value < 1e-290
-    result = np.log(np.where(tiny, 1.0, value))
+    result = np.asarray(np.log(np.where(tiny, 1.0, value)))
     if tiny.any():
         x, y, q = x[tiny], y[tiny], q[tiny]
         # I_q = q^x p^y / (x B(x,y)) * sum_j prod_i (x+y+i) q / (x+1+i): positive terms, so a cut series is too small,

@@ -84,8 +84,10 @@ class AttackResult(_Stored):
 
     @property
     def chance(self) -> float:
-        """How many of the attacked certificates may fail without any error in the proof: alpha of them."""
-        return self.alpha * self.attacked
+        """How many certificates are false on average, at most, without any error in the proof: alpha of the inputs.
+
+        Inputs that abstained are among them: what is attacked are the lucky ones of their like, too."""
+        return self.alpha * self.inputs
 
     def to_dict(self) -> dict[str, Any]:
         """What attack.json holds and ``ringfence attack --json`` prints."""
