@@ -340,6 +340,34 @@ def test_flags_files_and_python_say_the_same(tmp_path: Path) -> None:
     assert all(facts(run.read()) == facts(runs[0].read()) for run in runs)
 
 
+LAUGHS = "seed: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{one} [{', '.join([f'*{before}'] * 9)}]\n"
+    for name, before, one in zip(
+        ["mechanisms", "precision", "split_alpha", "norm", "execution", "data", "procedure", "noise"],
+        "abcdefgh",
+        "bcdefghi",
+        strict=True,
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.yaml", "noise: {sigma: 0.5}\nnoise: {sigma: 1.0}\n", "the key 'noise' stands twice"),
+        ("a.yaml", "noise: {sigma: 0.5}\nprocedure: {alpha: 0.001, n: 9, alpha: 0.4}\n", "'alpha' stands twice"),
+        ("a.json", '{"noise": {"sigma": 0.5, "sigma": 1.0}}', "the key 'sigma' stands twice"),
+        ("a.yaml", LAUGHS, "must hold at most 50,000 values"),
+        ("a.yaml", "noise: {sigma: 0.5}\nclassifier: &c {soft: [*c, *c]}\n", "must hold at most 50,000 values"),
+        ("a.yaml", "noise: &n {sigma: 0.5}\nprocedure: {<<: *n}\n", "must be a readable YAML or JSON file"),
+    ],
+)
+def test_a_job_file_says_everything_once_and_is_short(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(StoreError, match=message):
+        read_job(tmp_path / name)
+
+
 def test_flags_given_beside_a_file_come_first(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
         "classifier: default\nnoise: {sigma: 0.25}\nprocedure: {name: sequential, radius: 0.1, n: 700}\nseed: 3\n"

@@ -7,6 +7,7 @@ import logging
 import shutil
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -316,9 +317,10 @@ def test_no_check_and_range_go_on(wrong_data: Path, tmp_path: Path) -> None:
     assert "check: false" in (tmp_path / "job.yaml").read_text()
 
 
-def test_record_correct_is_none_without_a_label() -> None:
+def test_record_correct_is_none_without_a_label_and_false_of_an_abstention() -> None:
     (unlabelled,) = rf.certify(Bright(), X[:1], sigma=0.25, procedure=rf.Fixed(n0=10, n=50), execution=FAST)
     assert unlabelled.correct is None
+    assert replace(unlabelled, label=-1, prediction=-1).correct is False
 
 
 def test_wrong_words_for_arguments_of_a_run(run: rf.Run) -> None:

@@ -134,13 +134,18 @@ def read_job(path: Path) -> dict[str, Any]:
     """The mapping of a YAML or JSON file, read without running anything."""
     import yaml
 
+    from ringfence.yaml_files import MOST, EachOnce, too_many
+
     try:
         if path.stat().st_size > MOST_BYTES:
             raise StoreError(str(path), f"has at most {MOST_BYTES} bytes", path.stat().st_size, "Give a job file.")
-        content = yaml.safe_load(path.read_bytes())  # JSON is YAML
+        content = yaml.load(path.read_bytes(), EachOnce)  # JSON is YAML
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         told = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
         raise StoreError(str(path), "must be a readable YAML or JSON file", told, "Check the file.") from error
+    if too_many(content):
+        rule, remedy = f"must hold at most {MOST:,} values", "Aliases count wherever they stand."
+        raise StoreError(str(path), rule, "more than that", remedy)
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"
         raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with `save`.")

@@ -88,4 +88,4 @@ class Record:
     @property
     def correct(self) -> bool | None:
         """Whether the prediction is the label (an abstention never is); None where no label is known."""
-        return None if self.label is None else self.prediction == self.label
+        return None if self.label is None else self.prediction == self.label and not self.abstained

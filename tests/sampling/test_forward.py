@@ -124,6 +124,23 @@ def test_a_plan_means_the_same_whichever_plans_were_tried_before() -> None:
     assert torch.equal(after(x).scores, before)
 
 
+@pytest.mark.parametrize(("precision", "training"), [("fp32", True), ("fp32", False), ("bf16", False)])
+def test_complex_weights_stay_complex(precision: str, training: bool) -> None:
+    class Filter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.polar(torch.ones(6, 4), torch.arange(24.0).view(6, 4)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.fft.irfft2(torch.fft.rfft2(x[:, 0].float()) * self.weight, s=(6, 6))[:, 0].to(x.dtype)
+
+    net, x = Filter().train(training), torch.rand(8, *SHAPE, generator=torch.Generator().manual_seed(0))
+    plan = ForwardPlan(8, precision)  # type: ignore[arg-type]
+    found = Forward(net, plan, CPU, 6)(x).scores[:, 0]
+    assert net.weight.is_complex()
+    torch.testing.assert_close(found, net(x.to(plan.dtype)).detach().float(), atol=1e-5, rtol=1e-2)
+
+
 def test_layouts_agree() -> None:
     network = build_architecture("lenet", 10).eval()
     x = torch.rand(16, 1, 28, 28)

@@ -188,7 +188,7 @@ def attacked_points(
         y = torch.tensor(classes[part], device=device)
         at = partial(_batch_lifted, lift or Identity(), [item.id for item in items[part]])
         shape = at(x).shape
-        fixed = torch.empty((job.copies * len(x), *shape[1:]), device=device)
+        fixed = torch.empty((job.copies * len(x), *shape[1:]), dtype=torch.float32, device=device)
         noise.fill(fixed, key=(job.seed << 32) + start)
         share = torch.tensor(radii[part], device=device).view(-1, *[1] * (x.dim() - 1))
         found += list(attack(classifier, x, y, fixed.view(job.copies, *shape), share, at).cpu())

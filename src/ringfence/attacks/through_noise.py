@@ -249,6 +249,6 @@ class SmoothedScores(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, *shape) -> log-probabilities (B, K), differentiable in x."""
-        drawn = torch.empty((self.copies, 1, *x.shape[1:]), device=x.device)
+        drawn = torch.empty((self.copies, 1, *x.shape[1:]), dtype=torch.float32, device=x.device)
         self.noise.fill(drawn, self.seed)
         return smoothed_log_probabilities(self.model, x, drawn.expand(-1, len(x), *x.shape[1:]))

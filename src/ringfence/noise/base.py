@@ -46,7 +46,7 @@ class Noise(ABC):
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
         """Draws (*shape) at scale 1 from a generator, on its device: what training adds, times its scale."""
-        out = torch.empty(tuple(shape), device=generator.device)
+        out = torch.empty(tuple(shape), dtype=torch.float32, device=generator.device)
         key = torch.randint(1 << 62, (), generator=generator, device=generator.device)
         self.fill(out, int(key))
         return out.div_(self.law.scale)

@@ -165,14 +165,14 @@ def are_drawn_by(
     150,000 numbers, among them some that 32 bits do not tell.
     """
     law, size, rows = Law(family, 0.25, 255), 1003, 25
-    wanted = torch.empty(len(TELLING), rows, size)
+    wanted = torch.empty(len(TELLING), rows, size, dtype=torch.float32)
     for key, part in zip(TELLING, wanted, strict=True):
         fill_integers(part, key, law)
     table = torch.zeros(3, len(TELLING) * rows, dtype=torch.int64)
     table[1] = torch.from_numpy(np.array(TELLING, np.uint64).view(np.int64)).repeat_interleave(rows)
     table[2] = torch.arange(rows).repeat(len(TELLING))
-    out = torch.empty(len(TELLING) * rows, size, device=device)
-    add_integers(out, torch.full((1, size), 128.0, device=device), table.to(device), law)
+    out = torch.empty(len(TELLING) * rows, size, dtype=torch.float32, device=device)
+    add_integers(out, torch.full_like(out[:1], 128.0), table.to(device), law)
     return torch.equal(out.cpu(), (wanted.view(-1, size) + 128).mul_(1 / law.lattice))
 
 
@@ -218,7 +218,7 @@ def fill_steps(out: Tensor, key: int, law: Law) -> None:
     if out.device.type == "cpu":
         fill_integers(flat, key, law)
     elif kernel is None:  # slow, and the same integers
-        host = torch.empty(flat.shape)
+        host = torch.empty(flat.shape, dtype=torch.float32)
         fill_integers(host, key, law)
         flat.copy_(host)
     else:

@@ -135,7 +135,7 @@ def _guess_all(out, words, steps, count, FAMILY: tl.constexpr, BLOCK: tl.constex
 
 def guesses(words: Tensor, law: exact_noise.Law) -> Tensor:
     """Where words (n,), int32 by their bits, lie in a law, as the kernel guesses: (n,) float32, in steps."""
-    out = torch.empty(words.shape, device=words.device)
+    out = torch.empty(words.shape, dtype=torch.float32, device=words.device)
     constants = {"FAMILY": FAMILIES[law.family], "BLOCK": BLOCK}
     grid = (triton.cdiv(len(words), BLOCK), 1)
     with where_it_is(out):

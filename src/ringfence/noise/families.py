@@ -32,7 +32,7 @@ class Gaussian(FamilyNoise):
 
     def standard(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
         """Standard normals."""
-        return torch.randn(tuple(shape), generator=generator, device=generator.device)
+        return torch.randn(tuple(shape), generator=generator, dtype=torch.float32, device=generator.device)
 
 
 @torch.inference_mode()

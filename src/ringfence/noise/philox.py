@@ -115,8 +115,8 @@ def are_drawn_by(
     """
     keys, places, size = [1, (1 << 63) - 1, 1 << 63, (1 << 64) - 5], [0, 99, 7, 50], 1003
     table = torch.tensor([[0] * len(keys), np.array(keys, np.uint64).view(np.int64).tolist(), places], device=device)
-    out = torch.empty(len(keys), size, device=device)
-    add_noise(out, torch.zeros(1, size, device=device), table, 1.0, family)
+    out = torch.empty(len(keys), size, dtype=torch.float32, device=device)
+    add_noise(out, torch.zeros_like(out[:1]), table, 1.0, family)
     draw = REFERENCES[family]
     wanted = torch.stack([torch.from_numpy(draw(*one, size)) for one in zip(keys, places, strict=True)])
     return bool((out.cpu() - wanted).abs().max() < 1e-4)

@@ -36,6 +36,11 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Where a program's own autocast does not reach: networks run in the precision that the run has stored."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+
+
 @contextmanager
 def in_front(device: torch.device) -> Iterator[None]:
     """Where the many small kernels before a run go ahead of what other processes have queued, if a server shares the

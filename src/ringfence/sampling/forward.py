@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Scored
 from ringfence.errors import ClassifierError, RingfenceError
+from ringfence.sampling.devices import without_autocast
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
 from ringfence.sampling.preparing import compiled, prepared
 
@@ -65,7 +66,8 @@ class Forward:
         """Scores (B, lanes, K) and work of one batch."""
         ready = noisy.to(dtype=self.dtype, memory_format=self._layout_of(noisy.dim()))
         try:
-            with arithmetic(self.device, self.plan.precision == "tf32", self.plan.joined and self.plan.autotune):
+            how = arithmetic(self.device, self.plan.precision == "tf32", self.plan.joined and self.plan.autotune)
+            with without_autocast(self.device), how:
                 scores, work = self._run(ready)
         except (SystemExit, GeneratorExit) as error:  # these would end the program
             raise left_early(error) from error

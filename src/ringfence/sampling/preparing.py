@@ -86,6 +86,10 @@ def copied(module: nn.Module) -> nn.Module:
 
 
 def _move(module: nn.Module, device: torch.device, dtype: torch.dtype, layout: torch.memory_format) -> nn.Module:
+    if any(value.is_complex() for value in (*module.parameters(), *module.buffers())):
+        # torch makes real numbers of complex ones where it is asked for a real type: another network.
+        placed: Any = lambda value: value.to(device, dtype if value.is_floating_point() else None)  # noqa: E731
+        return module._apply(placed).eval().to(memory_format=layout)  # type: ignore[no-untyped-call, no-any-return]
     # Of hundreds of tensors none waits for the device; what comes back from one must. A module may move as it likes.
     ahead = {"non_blocking": True} if device.type == "cuda" and type(module).to is nn.Module.to else {}
     module = module.to(device=device, dtype=dtype, **ahead).eval()

@@ -162,7 +162,7 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
         return False
     try:
         Forward(classifier, ForwardPlan(2, "bf16", fused=True), device, num_classes)(
-            torch.zeros(2, *shape, device=device)
+            torch.zeros(2, *shape, dtype=torch.float32, device=device)
         )
     except ArgumentError:
         return False
@@ -199,7 +199,7 @@ def _fitting(
 
 def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
     """Time of one forward on standard normal inputs, of several in a row where they are small."""
-    batch: Tensor = torch.randn(forward.plan.batch, *shape, device=forward.device)
+    batch: Tensor = torch.randn(forward.plan.batch, *shape, dtype=torch.float32, device=forward.device)
     times: list[float] = []
     start = time.perf_counter()
     for _ in range(3 if forward.device.type == "cpu" else 5):

@@ -16,7 +16,7 @@ from ringfence.classifiers import Classifier
 from ringfence.data import Input
 from ringfence.errors import ClassifierError
 from ringfence.sampling.agreement import Tolerance, tolerance
-from ringfence.sampling.devices import beside_batches
+from ringfence.sampling.devices import beside_batches, without_autocast
 from ringfence.sampling.draws import PADDING
 from ringfence.sampling.forward import left_early
 
@@ -65,7 +65,7 @@ class Remembered:
     def __init__(self, rows: Tensor, scores: Tensor, within: Tolerance, keeps: bool = True) -> None:
         self.rows = rows[:FIRST].clone()
         self._first, self._keeps = len(self.rows), keeps
-        self._scores = torch.zeros(PADDING, *scores.shape[1:])
+        self._scores = torch.zeros(PADDING, *scores.shape[1:], dtype=torch.float32)
         self._scores[: self._first] = scores[:FIRST].cpu()
         self._within = within.to(torch.device("cpu"))
         self.confirmed = 0
@@ -178,6 +178,7 @@ class Facts:
     def __init__(self, classifier: nn.Module, device: torch.device) -> None:
         self._classifier = classifier if isinstance(classifier, Classifier) and classifier.tells_facts else None
         self._apart = beside_batches(device) if self._classifier else nullcontext()
+        self._device = device
         self._said: dict[int, tuple[Tensor, Tensor]] = {}  # id -> x and its scores (1, 1, K), until it is confirmed
         self._first: list[tuple[Tensor, Tensor]] = []
         self._within: Tolerance | None = None
@@ -219,7 +220,7 @@ class Facts:
         """Scores (n, 1, K) of at most ASKED_AT_ONCE clean inputs, on the host."""
         assert self._classifier is not None
         rows = inputs + inputs[-1:] * (ASKED_AT_ONCE - len(inputs))
-        with self._apart:
+        with self._apart, without_autocast(self._device):
             try:
                 scores = self._classifier.clean_scores(torch.stack(rows))
             except (SystemExit, GeneratorExit) as error:

@@ -62,7 +62,7 @@ class Sampler:
         self._supply = Supply(noise, seed, shape, device, slots)
         self._ahead: Prepared | None = None
         self._looking = Lock()
-        self._samples = list(samples) or [torch.full(shape, 0.5)]
+        self._samples = list(samples) or [torch.full(shape, 0.5, dtype=torch.float32)]
         checked = self._checked(plan, keep)
         self._use(checked.forward)
         if not bool(checked.steady.any()):

@@ -66,7 +66,7 @@ class Supply:
         self._tables = Tables()
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         with self._aside():
-            self._clean = torch.zeros(slots + PADDING, *shape, device=device)
+            self._clean = torch.zeros(slots + PADDING, *shape, dtype=torch.float32, device=device)
         self._slots = slots
         self._coming: dict[int, Tensor] = {}  # inputs on the host, for the next batch to take along
 
@@ -168,15 +168,15 @@ class Supply:
         """Room for a batch of noise. On the CPU it is the same each time, because fresh pages cost as much as drawing:
         a batch must be used up before the next one is drawn."""
         if self.ahead:
-            return torch.empty(batch, *self._shape, device=self._device)
+            return torch.empty(batch, *self._shape, dtype=torch.float32, device=self._device)
         if self._room is None or len(self._room) != batch:
-            self._room = torch.empty(batch, *self._shape)
+            self._room = torch.empty(batch, *self._shape, dtype=torch.float32)
         return self._room
 
     def _chunk(self, key: int) -> Tensor:
         """All draws of a key (CHUNK, *shape); the last one is kept, because the rest of a cut chunk comes next."""
         if self._kept is None or self._kept[0] != key:
-            chunk = torch.empty(CHUNK, *self._shape, device=self._device)
+            chunk = torch.empty(CHUNK, *self._shape, dtype=torch.float32, device=self._device)
             self._noise.fill_steps(chunk, key)
             self._kept = (key, chunk)
         return self._kept[1]
@@ -184,7 +184,7 @@ class Supply:
     @torch.inference_mode()
     def probe(self, inputs: list[Tensor], rows: int) -> Tensor:
         """Noisy copies (rows, *shape) of the inputs in turn, from keys that no certificate uses (stage -1)."""
-        drawn = torch.empty(rows, *self._shape, device=self._device)
+        drawn = torch.empty(rows, *self._shape, dtype=torch.float32, device=self._device)
         for chunk, part in enumerate(torch.split(drawn, CHUNK)):
             self._noise.fill_steps(part, chunk_key(self._seed, -1, -1, chunk))
         clean = torch.stack([self._held(one.to(self._device, torch.float32)) for one in inputs])

@@ -63,7 +63,9 @@ def kept_inputs(run: RunFolder) -> Dataset | None:
     if shape is None:
         return None
     steps = run.config.noise.lattice or 2  # grey is a point of the lattice, on which exact noise needs it to lie
-    samples: list[Tensor] = [x for x in shown if tuple(x.shape) == shape] or [torch.full(shape, steps // 2 / steps)]
+    samples: list[Tensor] = [x for x in shown if tuple(x.shape) == shape] or [
+        torch.full(shape, steps // 2 / steps, dtype=torch.float32)
+    ]
     count = len(samples) if data.count is None else data.count
     return Dataset(
         name=data.source,

@@ -13,11 +13,10 @@ import yaml
 
 from ringfence.errors import DataError
 from ringfence.store.atomic import read_file
+from ringfence.yaml_files import MOST, too_many
 
 LARGEST = 2**20
 """Bytes of a file at most."""
-MOST = 50_000
-"""Values of a file at most, aliases counted wherever they stand."""
 
 
 class Lines(dict[str, Any]):
@@ -81,14 +80,9 @@ def read_document(file: Path) -> Lines:
 
 def _refuse_too_many(file: Path, found: Any) -> None:
     """Aliases of aliases cost nothing to read and everything to walk through: each counts wherever it stands."""
-    waiting, seen = [found], 0
-    while waiting:
-        one = waiting.pop()
-        seen += 1
-        if seen > MOST:
-            remedy = "Aliases count wherever they stand."
-            raise DataError(str(file), f"must hold at most {MOST:,} values", "more than that", remedy)
-        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    if too_many(found):
+        remedy = "Aliases count wherever they stand."
+        raise DataError(str(file), f"must hold at most {MOST:,} values", "more than that", remedy)
 
 
 MOST_JOBS = 5_000

@@ -125,7 +125,8 @@ class Trial:
     def far(self) -> Tensor:
         """Scores of inputs far away in all directions, of a few again and again: what they say there judges nobody."""
         rows = replace(self, items=[self.items[place % len(self.items)] for place in range(LOOKED_AT)])
-        drawn = torch.empty(LOOKED_AT, *rows.lift.at(self.items[0].x, self.items[0].id).shape)
+        shape = rows.lift.at(self.items[0].x, self.items[0].id).shape
+        drawn = torch.empty(LOOKED_AT, *shape, dtype=torch.float32)
         self.noise.fill(drawn, KEY)
         # A network that scales its features by itself hardly moves within sigmas that are small beside them.
         largest = max(float(one.x.detach().abs().max()) for one in self.items) if drawn.numel() else 0.0
