@@ -26,7 +26,7 @@ from ringfence.cli.console import (
     written_numbers,
 )
 from ringfence.cli.derived import given_settings, grouped
-from ringfence.cli.progress import show_importing, show_progress
+from ringfence.cli.progress import show_progress, show_waiting
 from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
 from ringfence.cli.waking import FIRST, wake_driver, wake_libraries
 from ringfence.errors import ArgumentError, Collected
@@ -147,7 +147,7 @@ def predict_command(ctx: typer.Context, job: JobFile = None, given: JobOptions =
 
 def _import_libraries() -> None:
     """All that a job needs, torch with it, before anything else of it asks for a part."""
-    with show_importing():
+    with show_waiting("loading libraries"):
         import_module("ringfence.job_file")
 
 
@@ -238,7 +238,8 @@ def _certified(job: Job, out: Path, quiet: bool, unlocked: bool, loggers: Sequen
     from ringfence.progress import all_of
 
     told_on = (lambda told: None) if quiet else relay
-    started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=told_on))
+    with show_waiting("loading the model and the data"):
+        started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=told_on))
     doing, total, done, draws = started.outlook
     if done and not quiet:
         there = f"{done} of {total} inputs are already there; going on with the rest"

@@ -53,8 +53,8 @@ _KINDS = {"str": "TEXT", "text": "TEXT", "int": "N", "integer": "N", "float": "X
 
 EXAMPLES = {
     "certify": (
-        "ringfence certify --sigma 0.5 --out runs/first",
-        "ringfence certify --model net.py:make --data pictures --sigma 0.25 --out run",
+        "ringfence certify --sigma 0.5 --radius 0.5 --out runs/first",
+        "ringfence certify --model net.py:make --data pictures --sigma 0.25 --n 10000 --out run",
         "ringfence certify --model timm:resnet50 --data pictures --sigma 0.25 --radius 0.5 --out runs/resnet50",
     ),
     "predict": ("ringfence predict --sigma 0.5 --out runs/answers",),

@@ -13,7 +13,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, ready, remark, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
-from ringfence.cli.progress import show_progress, show_training
+from ringfence.cli.progress import show_progress, show_training, show_waiting
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -72,12 +72,13 @@ def train_command(
 ) -> None:
     """Train noise-robust networks: single ones, or ensembles trained together."""
     with friendly("Run the same command again to continue."):
-        from ringfence.data import load_dataset
-        from ringfence.loggers import logger_named
-        from ringfence.progress import all_of
-        from ringfence.training.options import described_job, objective_options
-        from ringfence.training.run import TrainingRun
-        from ringfence.training.side_by_side import run_training
+        with show_waiting("loading libraries"):
+            from ringfence.data import load_dataset
+            from ringfence.loggers import logger_named
+            from ringfence.progress import all_of
+            from ringfence.training.options import described_job, objective_options
+            from ringfence.training.run import TrainingRun
+            from ringfence.training.side_by_side import run_training
 
         fields = dict(context.obj)
         settings = {name: fields.pop(name) for name in objective_options()} | _pairs(setting or [])

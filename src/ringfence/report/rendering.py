@@ -83,6 +83,13 @@ def check_picture(out: Path) -> None:
         raise ArgumentError("out", "must end in .png, .svg or .pdf", repr(str(out)), "Write e.g. curve.pdf.")
 
 
+def check_page(out: Path) -> None:
+    """Refuse a name that promises a picture where a page is written."""
+    if out.suffix.lower() in SUFFIXES:
+        remedy = "Write e.g. report.html; ringfence plot makes pictures, and browsers print pages as PDF."
+        raise ArgumentError("out", "must not end like a picture: a report is a page of HTML", repr(str(out)), remedy)
+
+
 def save_page(spec: dict[str, Any], out: Path, title: str) -> None:
     """Write a specification as one HTML file with its scripts inside, which opens without a network."""
     # Vega's menu may save the picture, but not send the data to an editor on the network.
