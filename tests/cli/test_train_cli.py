@@ -159,7 +159,10 @@ def test_a_trained_ensemble_says_how_to_certify_it_and_is_no_run(call: Call, tin
     members = ", ".join(
         f"{tiny[3]}@{tmp_path / 'net' / name}" for name in ("final-0.safetensors", "final-1.safetensors")
     )
-    assert f"use it: ringfence certify --model 'soft({members})' --sigma 0.2 ..." in " ".join(told.split())
+    assert (
+        f"use it: ringfence certify --model 'soft({members})' --sigma 0.2 --radius 0.2 --data {tiny[1]} --out runs/net"
+        in told
+    )
     told = " ".join(call("verify", tmp_path / "net", code=2).output.split())
     assert "must be a run's settings; got those of a training. Name a folder that ringfence certify" in told
 

@@ -135,6 +135,11 @@ def remark(message: str) -> None:
     remarks.print(_broken(_indented(message)), soft_wrap=True)
 
 
+def hint(message: str) -> None:
+    """A remark that ends in a command: one line, never broken, so that it can be pasted."""
+    remarks.print(one_line(message), soft_wrap=True)
+
+
 def relay(message: str) -> None:
     """A remark of the library, whose arguments are named as the options of the command that runs."""
     remark(renamed(message, _options()))

@@ -96,7 +96,7 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
         "curve": lambda run: sparkline([run.certified_accuracy.get(radius) for radius in radii]),
         "ACR": lambda run: number(run.acr),
         "abst%": lambda run: percent(run.abstention),
-        "draws": lambda run: f"{run.draws / run.count:.0f}",
+        "draws": lambda run: f"{run.draws / run.count:.0f}" if run.draws else "-",  # logs do not say
         "ms": lambda run: milliseconds(run.seconds / run.count),
         **{heading: _two_digits(of) for heading, of in saved.items()},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from inspect import Parameter
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, ready, remark, say, together
+from ringfence.cli.console import friendly, hint, numbers, print_json, ready, remark, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
 from ringfence.cli.progress import show_progress, show_training, show_waiting
 from ringfence.errors import ArgumentError
@@ -101,14 +102,16 @@ def train_command(
         for one in files:
             say(str(one))
         if not quiet:
-            _tell_use(job, files)
+            _tell_use(job, files, out.name)
 
 
-def _tell_use(job: TrainingJob, files: Sequence[Path]) -> None:
-    """The command that certifies what was trained."""
+def _tell_use(job: TrainingJob, files: Sequence[Path], name: str) -> None:
+    """The command that certifies what was trained: one radius takes minutes where the largest takes hours."""
     models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
     use = job.objective.certified_with(models, job.classifier or "", job.sigma)
-    remark(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
+    noise = "" if job.noise == "gaussian" else f" --noise {job.noise}"
+    rest = f"{noise} --radius {job.sigma:g} --data {shlex.quote(job.data)} --out {shlex.quote(f'runs/{name}')}"
+    hint(f"use it: ringfence {use}{rest}")
 
 
 def count_labels(run: TrainingRun, quiet: bool) -> None:
