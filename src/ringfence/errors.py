@@ -112,6 +112,10 @@ class Collected:
             raise found[0] if len(found) == 1 else Problems(found)
 
 
+LOAD_PLUGIN = "load the plugin that has it: ringfence --plugin FILE COMMAND, or rf.load_plugins([FILE])."
+"""How a part that is not known here may become so."""
+
+
 def did_you_mean(asked: str, known: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
     """The remedy for a name that is none: the known one nearest to it, or what else to do."""
     from difflib import get_close_matches

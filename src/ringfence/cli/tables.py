@@ -145,12 +145,13 @@ def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetric
     return lambda run: "-" if (value := of(run)) is None else f"{value:.2f}"
 
 
-def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One line per input: what was answered, and within which radius that cannot change."""
+def answers_table(rows: Sequence[Mapping[str, Any]], claims_radius: bool = True) -> Table:
+    """One line per input: what was answered, and within which radius that cannot change, where one was asked for."""
     from ringfence.types import ABSTAIN
 
     lanes = len({row["lane"] for row in rows}) > 1
-    headings = [*(["lane"] if lanes else []), "label", "prediction", "radius", "p_a", "draws"]
+    proved = ["radius", "p_a"] if claims_radius else []
+    headings = [*(["lane"] if lanes else []), "label", "prediction", *proved, "draws"]
     cells: list[list[str | Text]] = []
     for row in rows:
         told = {**row, "label": "-" if row["label"] is None else str(row["label"]), "draws": f"{row['draws']:,}"}
@@ -220,6 +221,7 @@ MOST_ROWS = 20
 def show_answers(run: RunFolder, csv: Path | None, as_json: bool, quiet: bool) -> None:
     """Every input: in the file that was asked for, and as a table where those are few."""
     from ringfence.analysis.columns import answers, export_csv
+    from ringfence.store.claims import procedure_in
 
     if csv is not None:
         export_csv(run, csv)
@@ -227,4 +229,4 @@ def show_answers(run: RunFolder, csv: Path | None, as_json: bool, quiet: bool) -
             remark(f"answers: {csv}")
     rows = (run.expected or MOST_ROWS + 1) * len(run.config.classifier.lanes)
     if not (as_json or quiet) and rows <= MOST_ROWS:
-        results.print(answers_table(answers(run)))
+        results.print(answers_table(answers(run), procedure_in(run.config).claims_radius))
