@@ -75,7 +75,15 @@ def test_without_its_plugin_a_name_is_unknown(files: Path) -> None:
     words = next(one for one in COMMANDS if "portions.py" in one)[2:]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
-    assert "engine: must be one of local, ray; got 'portions'" in result.output
+    told = " ".join(result.output.split())
+    assert "engine: must be one of local, ray; got 'portions'" in told
+    assert "load the plugin that has it: ringfence --plugin FILE COMMAND" in told
+
+
+def test_a_plugin_behind_the_command_is_told_where_it_stands() -> None:
+    result = CliRunner().invoke(app, ["certify", "--plugin", "lipschitz.py", "--sigma", "0.5"])
+    assert result.exit_code == 2
+    assert "--plugin stands before the command: ringfence --plugin FILE COMMAND" in result.output
 
 
 def test_plugins_of_the_environment_are_loaded_and_handed_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

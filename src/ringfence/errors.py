@@ -112,6 +112,10 @@ class Collected:
             raise found[0] if len(found) == 1 else Problems(found)
 
 
+LOAD_PLUGIN = "load the plugin that has it: ringfence --plugin FILE COMMAND, or rf.load_plugins([FILE])."
+"""How a part that is not known here may become so."""
+
+
 def did_you_mean(
     asked: str,
     known: Iterable[str],

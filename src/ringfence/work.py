@@ -15,7 +15,7 @@ from torch import nn
 from ringfence.data import Input
 from ringfence.data.dataset import warn_of_inputs
 from ringfence.driver import CHECKED_ON, Progress, begin, confirmed, distinct, lifted, on_lattice
-from ringfence.errors import ArgumentError, ClassifierError, ModelError, did_you_mean
+from ringfence.errors import LOAD_PLUGIN, ArgumentError, ClassifierError, ModelError, did_you_mean
 from ringfence.in_flight import InFlight
 from ringfence.lift import Lift
 from ringfence.mechanisms import Mechanism
@@ -214,7 +214,7 @@ def engine_named(name: str | Mapping[str, Any] | Engine) -> Engine:
         import_module(ELSEWHERE[name])
     if name not in ENGINES:
         known = dict.fromkeys([*ENGINES, *ELSEWHERE])
-        remedy = did_you_mean(name, known, "Use local, or load the plugin that has it.")
+        remedy = did_you_mean(name, known, f"Use local, or {LOAD_PLUGIN}")
         raise ArgumentError("engine", f"must be one of {', '.join(known)}", repr(name), remedy)
     return ENGINES[name]
 

@@ -84,6 +84,8 @@ def test_predict(call: Call, tmp_path: Path) -> None:
     assert answer["acr"] is None, "no radius is claimed, which is not a poor one"
     result = call("predict", *SMALL, "--n", 200, "--out", tmp_path / "run")
     assert "most probable class" in result.stderr
+    (heading,) = [line for line in result.stdout.splitlines() if line.startswith("input")]
+    assert heading.split() == ["input", "label", "prediction", "draws"], "a radius of 0.000 would look like a claim"
 
 
 def test_cohens_flags_are_aliases(call: Call, tmp_path: Path) -> None:

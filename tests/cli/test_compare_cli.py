@@ -145,3 +145,19 @@ def test_forms_belong_to_their_procedures(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     assert "form: is no setting of the fixed procedure" in result.stderr
+
+
+def test_a_log_is_not_compared_before_it_is_imported() -> None:
+    told = " ".join(compare(LOG, LOG, code=2).output.split())
+    assert "must be a run folder; got a file" in told
+    assert "of a published log, ringfence import makes one" in told
+
+
+def test_median_radii_are_shown_rounded_down(runs: dict[str, Path]) -> None:
+    (found,) = [
+        one for one in json.loads(compare(runs["two"], "--json").stdout)["runs"][0]["mechanisms"]
+        if one["mechanism"] == "one_sided"
+    ]  # fmt: skip
+    (line,) = [one for one in compare(runs["two"]).stdout.splitlines() if one.startswith("one-sided ")]
+    shown = float(line.split()[1])
+    assert found["median_radius"] - 0.001 < shown <= found["median_radius"]

@@ -7,9 +7,13 @@ import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from ringfence.cli import console
 
 PROGRAM = (sys.executable, "-m", "ringfence")
 FULL = Path("/dev/full")
@@ -74,3 +78,12 @@ def test_a_terminal_that_was_closed_is_no_answer(finished: dict[str, Path]) -> N
         assert ended.returncode == 2
     finally:
         os.close(terminal)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_facts_are_broken_between_words_on_terminals_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = StringIO()
+    monkeypatch.setattr(console, "results", Console(file=shown, force_terminal=terminal, width=20, color_system=None))
+    console.say_facts({"names": "first, second, third", "none": None})
+    lines = ["names  first,", "       second, third"] if terminal else ["names  first, second, third"]
+    assert shown.getvalue().splitlines() == [*lines, "none   none"]

@@ -126,6 +126,10 @@ def test_the_metrics_command_prints_the_curve(call: Callable[..., Result]) -> No
     assert sparkline([0.748, 0.6, 0.428, 0.266, 0.0]) in line
 
 
+def test_draws_that_a_log_does_not_tell_are_a_dash(call: Callable[..., Result]) -> None:
+    assert " 8.6 - 16882" in " ".join(call("metrics", LOG).stdout.split())
+
+
 def test_hostile_names_are_no_markup() -> None:
     assert "[red]a[/red]" in shown(replace(SOUND, path="[red]a[/red]"))
 

@@ -159,7 +159,10 @@ def test_a_trained_ensemble_says_how_to_certify_it_and_is_no_run(call: Call, tin
     members = ", ".join(
         f"{tiny[3]}@{tmp_path / 'net' / name}" for name in ("final-0.safetensors", "final-1.safetensors")
     )
-    assert f"use it: ringfence certify --model 'soft({members})' --sigma 0.2 ..." in " ".join(told.split())
+    assert (
+        f"use it: ringfence certify --model 'soft({members})' --sigma 0.2 --radius 0.2 --data {tiny[1]} --out runs/net"
+        in told
+    )
     told = " ".join(call("verify", tmp_path / "net", code=2).output.split())
     assert "must be a run's settings; got those of a training. Name a folder that ringfence certify" in told
 
@@ -304,3 +307,15 @@ def test_momentum_is_nesterovs_unless_told(call: Call, tiny: list[str], tmp_path
         assert ("--no-nesterov" in training_command(TrainingJob.of(settings))) is not kept
     first, second = (tensors(tmp_path / f"out{kept}" / "final-0.safetensors") for kept in (True, False))
     assert any(not torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_loud_sigma_is_warned_of(call: Call, tmp_path: Path) -> None:
+    words = ["--data", "default", "--epochs", 1, "--batch", 500, "--out", tmp_path / "net", "--device", "cpu"]
+    told = " ".join(call("train", *words, "--sigma", 50).output.split())
+    assert "warning: sigma 50 is 50 times the way from black to white" in told
+
+
+def test_a_misspelt_architecture_is_answered_with_the_nearest(call: Call, tmp_path: Path) -> None:
+    words = ["--data", "default", "--arch", "lennet", "--sigma", 0.5, "--out", tmp_path / "net"]
+    assert "Did you mean lenet?" in " ".join(call("train", *words, code=2).output.split())

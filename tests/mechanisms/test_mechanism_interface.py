@@ -46,7 +46,9 @@ def test_best_of_is_the_maximum_and_found_by_name() -> None:
 def test_a_misspelt_name_is_answered_with_the_nearest(name: str, near: str) -> None:
     with pytest.raises(ArgumentError, match=f"Did you mean {near}"):
         mechanism(name)
-    with pytest.raises(ArgumentError, match="Choose from neyman-pearson"):
+    with pytest.raises(
+        ArgumentError, match="Name one of them, or load the plugin that has it: ringfence --plugin FILE"
+    ):
         mechanism("xyz")
     with pytest.raises(ArgumentError, match="must be one of"):
         mechanism("best_of:renyi+")

@@ -168,3 +168,9 @@ def test_training_logs_and_variance_studies_become_lines(tmp_path: Path) -> None
     (radius,) = variance_figures(extras.variance).values()
     assert [row["y"] for row in radius.rows] == [0.5, 0.4]
     assert specification(radius)["height"]
+
+
+def test_numbers_stand_below_their_ticks(fake_run: FakeRun, tmp_path: Path) -> None:
+    fake_run(tmp_path / "a")
+    made = specification(figure("curve", gather([tmp_path / "a"]).lanes))
+    assert made["config"]["axis"]["labelFlush"] is False

@@ -174,3 +174,10 @@ def test_the_table_has_both_accuracies_and_dashes_where_nothing_is_known(fake_ru
 
 def test_the_column_stays_where_only_dashes_are_in_it() -> None:
     assert cells(load([LOG]), "natural") == ["-"]
+
+
+def test_the_median_radius_is_rounded_down(fake_run: FakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fake_run(tmp_path / "a", 60)
+    (lane,) = load([run.path]).lanes
+    monkeypatch.setattr(type(lane), "metrics", replace(lane.metrics, median_radius=0.9996))
+    assert cells(load([run.path]), "median radius") == ["0.999"]

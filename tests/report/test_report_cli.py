@@ -120,3 +120,12 @@ def test_bad_runs_are_refused(tmp_path: Path) -> None:
         assert code == 2
         assert str(path) in said.replace("\n", "")
     assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("name", ["r.pdf", "r.PNG"])
+def test_a_page_is_not_written_under_the_name_of_a_picture(fake_run: FakeRun, tmp_path: Path, name: str) -> None:
+    fake_run(tmp_path / "a")
+    code, said = call("report", tmp_path / "a", "--out", tmp_path / name)
+    assert code == 2
+    assert "--out: must not end like a picture: a report is a page of HTML" in " ".join(said.split())
+    assert not (tmp_path / name).exists()

@@ -486,7 +486,10 @@ def test_keys_certificates_and_seals(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert code == 1, path
         assert "does not fit what is signed" in said
     rf.Certification("default", rf.Data("default", limit=2), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=50)).run("r")
-    assert run("verify", "r", "--key", "key.pub")[0] == 1, "there is no seal"
+    code, told = run("verify", "r", "--key", "key.pub")
+    assert code == 1
+    assert "every claim follows from its counts; but it has no seal that holds" in " ".join(told.split())
+    assert "seal: there is none; ringfence seal RUN --key KEY makes one" in " ".join(told.split())
     assert run("seal", "r", "--key", "key")[0] == 0
     assert "sealed by key" in run("verify", "r")[1]
     code, said = run("verify", "r", "--key", "key.pub")

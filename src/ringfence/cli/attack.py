@@ -11,6 +11,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import aside, friendly, print_json, ready, results, say, together
 from ringfence.cli.derived import DerivedCommand, field_option
+from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import percent, table
 from ringfence.rounding import written
 from ringfence.settings import settings_of
@@ -46,10 +47,11 @@ def attack_command(
     Exit code 1 if a point inside a certified radius is predicted as another class by PREDICT with fresh draws.
     """
     with friendly():
-        from ringfence.attack_job import AttackJob
-        from ringfence.attacks.on_run import run_attack
-        from ringfence.store import RunFolder
-        from ringfence.store.attack import write_attack
+        with show_waiting("loading libraries"):
+            from ringfence.attack_job import AttackJob
+            from ringfence.attacks.on_run import run_attack
+            from ringfence.store import RunFolder
+            from ringfence.store.attack import write_attack
 
         known = settings_of(AttackJob)
         given = {key: value for key, value in context.obj.items() if value is not None}

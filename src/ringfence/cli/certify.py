@@ -26,7 +26,7 @@ from ringfence.cli.console import (
     written_numbers,
 )
 from ringfence.cli.derived import given_settings, grouped
-from ringfence.cli.progress import show_importing, show_progress
+from ringfence.cli.progress import show_progress, show_waiting
 from ringfence.cli.tables import metrics_table, points_json, print_points, show_answers
 from ringfence.cli.waking import FIRST, wake_driver, wake_libraries
 from ringfence.errors import ArgumentError, Collected
@@ -147,7 +147,7 @@ def predict_command(ctx: typer.Context, job: JobFile = None, given: JobOptions =
 
 def _import_libraries() -> None:
     """All that a job needs, torch with it, before anything else of it asks for a part."""
-    with show_importing():
+    with show_waiting("loading libraries"):
         import_module("ringfence.job_file")
 
 
@@ -229,7 +229,8 @@ def certify_folder(job: Job, out: Path, unlocked: bool = False, loggers: Sequenc
     from ringfence.sampling import one_thread, pick_device
 
     with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
-        started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=relay))
+        with show_waiting("loading the model and the data"):
+            started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=relay))
         doing, total, done, draws = started.outlook
         if done:
             there = f"{done} of {total} inputs are already there; going on with the rest"

@@ -13,7 +13,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
 from ringfence.cli.tables import percent, sparkline, table
-from ringfence.rounding import written
+from ringfence.rounding import written, written_down
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -136,7 +136,7 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
             rows.append(
                 (
                     one.mechanism.replace("_", "-"),
-                    f"{one.median_radius:.3f}",
+                    written_down(one.median_radius, 3),
                     *shares,
                     Text(sparkline(curve), style="cyan"),
                 )
@@ -157,8 +157,8 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
         ("median gain %", [_percent(one.median_gain_percent) for one in found]),
         ("mean gain", [f"{one.mean_gain:.4f}" for one in found]),
         ("mean gain %", [_percent(one.mean_gain_percent) for one in found]),
-        ("median radius A", [f"{one.median_radius:.3f}" for one in found]),
-        ("median radius B", [f"{one.median_radius_against:.3f}" for one in found]),
+        ("median radius A", [written_down(one.median_radius, 3) for one in found]),
+        ("median radius B", [written_down(one.median_radius_against, 3) for one in found]),
         (f"above {above:g} A", [percent(one.above, "%") for one in found]),
         (f"above {above:g} B", [percent(one.above_against, "%") for one in found]),
         ("Wilcoxon W+", [f"{one.statistic:,.0f}" for one in found]),

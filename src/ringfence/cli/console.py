@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from textwrap import TextWrapper
-from typing import IO, Any, NoReturn, TypeVar
+from textwrap import fill
+from typing import IO, Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -48,6 +48,8 @@ UNWRITTEN = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "Make room"),
     errno.EIO: "Print to another place",  # a terminal that was closed says so, too
 }
+_WHOLE: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
+"""How text is broken: between words, which stay whole and can be pasted."""
 _asked: ContextVar[list[Any] | None] = ContextVar("asked", default=None)
 
 
@@ -139,6 +141,12 @@ def aside(message: str) -> None:
         remark(message)
 
 
+def hint(message: str) -> None:
+    """A remark that ends in a command: one line, never broken, so that it can be pasted."""
+    if not is_quiet():
+        remarks.print(one_line(message), soft_wrap=True)
+
+
 def relay(message: str) -> None:
     """The same for one of the library, whose arguments are named as the options of the command that runs."""
     aside(renamed(message, _options()))
@@ -157,10 +165,13 @@ def say(line: str) -> None:
 
 
 def say_facts(facts: Mapping[str, object], indent: str = "") -> None:
-    """Names and what they are, a line each; the values stand below each other."""
+    """Names and what they are, a line each, on a terminal broken between words; the values stand below each other."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        say(f"{indent}{name:<{width}}  {value}")
+        line = one_line(f"{indent}{name:<{width}}  {'none' if value is None else value}")
+        hanging = " " * (len(indent) + width + 2)
+        shown = fill(line, results.width, subsequent_indent=hanging, **_WHOLE) if results.is_terminal else line
+        results.print(shown, soft_wrap=True)
 
 
 def _marked(word: str, style: str, message: str) -> None:
@@ -178,10 +189,7 @@ def _broken(message: str) -> str:
     """Broken between words on a terminal, longer ones left whole; elsewhere as it is, one line for programs."""
     if not is_terminal():
         return message
-    shape = TextWrapper(
-        remarks.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False, replace_whitespace=False
-    )
-    return "\n".join(shape.fill(line) for line in message.split("\n"))
+    return "\n".join(fill(line, remarks.width, subsequent_indent="  ", **_WHOLE) for line in message.split("\n"))
 
 
 @contextmanager

@@ -50,13 +50,14 @@ _EVERYDAY = {
     "as_json": None,
 }
 """What ``--help`` shows of commands that certify, and in which words if not in its own."""
+_BEFORE = "--plugin stands before the command: ringfence --plugin FILE COMMAND ..."
 _FLAGS = 26
 _KINDS = {"str": "TEXT", "text": "TEXT", "int": "N", "integer": "N", "float": "X", "path": "PATH", "list[str]": "TEXT"}
 
 EXAMPLES = {
     "certify": (
-        "ringfence certify --sigma 0.5 --out runs/first",
-        "ringfence certify --model net.py:make --data pictures --sigma 0.25 --out run",
+        "ringfence certify --sigma 0.5 --radius 0.5 --out runs/first",
+        "ringfence certify --model net.py:make --data pictures --sigma 0.25 --n 10000 --out run",
         "ringfence certify --model timm:resnet50 --data pictures --sigma 0.25 --radius 0.5 --out runs/resnet50",
     ),
     "predict": ("ringfence predict --sigma 0.5 --out runs/answers",),
@@ -137,7 +138,7 @@ def _wrong_options(command: Any, ctx: Any, words: list[str]) -> list[str]:
             place = next((place for place, word in enumerate(words) if word.partition("=")[0] == name), None)
             if place is None:
                 return wrong
-            wrong.append(error.format_message())
+            wrong.append(_BEFORE if name == "--plugin" else error.format_message())
             del words[place]
     for one in command.get_params(ctx):
         if one.param_type_name == "option" and one.name in given and not one.is_eager:

@@ -11,6 +11,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import table
 from ringfence.errors import ArgumentError
 
@@ -64,6 +65,10 @@ class HoldoutChoice:
 
     def load(self) -> tuple[list[nn.Module], Dataset]:
         """The members, which must have the same classes, and the inputs."""
+        with show_waiting("loading models and data"):
+            return self._load()
+
+    def _load(self) -> tuple[list[nn.Module], Dataset]:
         from ringfence.data import load_dataset
         from ringfence.models import load_members
         from ringfence.sampling import count_classes, pick_device

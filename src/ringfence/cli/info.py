@@ -25,7 +25,8 @@ def info_command(
     if as_json:
         print_json(answer)
         return
-    say_facts({key: ", ".join(map(str, one)) if isinstance(one, list) else one for key, one in answer.items()})
+    lists = {key: ", ".join(map(str, one)) or None for key, one in answer.items() if isinstance(one, list | tuple)}
+    say_facts(answer | lists)
 
 
 def _installation() -> dict[str, Any]:

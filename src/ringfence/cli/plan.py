@@ -9,6 +9,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say_facts
 from ringfence.cli.derived import given_settings
+from ringfence.cli.progress import show_waiting
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def plan_command(
         if model is not None:
             name, implied = procedure_for(as_tree(model), name or usual_name(settings))
             settings |= implied
-            bound, rate = _measured(load_model(model, weights=weights, sigma=sigma), data, drawn, mechanism, device)
+            with show_waiting("measuring the model"):
+                bound, rate = _measured(load_model(model, weights=weights, sigma=sigma), data, drawn, mechanism, device)
         test = build(name, settings, unless_known=("radius",))
         answer = foreseen(test, Given(2, drawn.law, mechanism, bound), radius) | rate
         if rate:

@@ -49,35 +49,54 @@ def _meter(shown: bool = True) -> Iterator[Meter]:
 
 
 @contextmanager
-def show_importing() -> Iterator[None]:
-    """Say on a terminal that libraries are loaded, which takes seconds before there is anything else to tell."""
+def show_waiting(doing: str) -> Iterator[None]:
+    """Say on a terminal what takes seconds before there is anything else to tell; loops in it tell how far they are."""
     if is_quiet() or is_check() or not is_terminal():
         yield
         return
-    with remarks.status("loading libraries"):
-        yield
+    left = _left()
+    with remarks.status(doing) as status:
+
+        def tell(loop: str, share: float) -> None:
+            seconds = left(loop, share)
+            status.update(doing if seconds is None else f"{loop} {share:.0%}, {in_words(seconds)} left")
+
+        with listening(tell):
+            yield
 
 
 @contextmanager
 def show_loops() -> Iterator[None]:
     """Show every loop of the library that takes longer than a moment, with the time left."""
     with ExitStack() as opened:
-        begun: dict[str, float] = {}
+        left = _left()
         shown: list[Meter] = []
 
         def tell(doing: str, share: float) -> None:
-            passed = time.monotonic() - begun.setdefault(doing, time.monotonic())
+            seconds = left(doing, share)
             if share >= 1:
-                begun.pop(doing)
                 shown.clear()
                 opened.close()  # what the command prints next stands where the bar was
-            elif share > 0 and passed >= MOMENT:
+            elif seconds is not None:
                 if not shown:
                     shown.append(opened.enter_context(_meter()))
-                shown[0](doing, share, 1.0, f"{share:.0%}", passed * (1 - share) / share)
+                shown[0](doing, share, 1.0, f"{share:.0%}", seconds)
 
         with listening(tell):
             yield
+
+
+def _left() -> Callable[[str, float], float | None]:
+    """Seconds that a loop still takes, by its name and the share that is done; None before a moment has passed."""
+    begun: dict[str, float] = {}
+
+    def left(doing: str, share: float) -> float | None:
+        passed = time.monotonic() - begun.setdefault(doing, time.monotonic())
+        if share >= 1:
+            begun.pop(doing)
+        return passed * (1 - share) / share if 0 < share < 1 and passed >= MOMENT else None
+
+    return left
 
 
 def _bars() -> Iterator[Meter]:
@@ -125,6 +144,7 @@ def show_progress(
 ) -> Iterator[Callable[[Progress], None]]:
     """A callback for certify; total inputs, done of them already before this session; draws of each, where known."""
     with meter() as show:
+        show(doing, done, total, "trying the network first")  # on a few inputs, in several batch sizes
 
         def report(progress: Progress) -> None:
             told, left = pace(progress, total, done, draws)

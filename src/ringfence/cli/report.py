@@ -56,8 +56,9 @@ def write_report(
     from ringfence.report import need
     from ringfence.report.page import report_page
     from ringfence.report.reading import load, read_names
-    from ringfence.report.rendering import write
+    from ringfence.report.rendering import check_page, write
 
+    check_page(out)
     need("vl_convert")  # before anything is read: what is missing is told at once
     names = None if class_names is None else read_names(class_names)
     material = load(paths, shown=in_norm)

@@ -96,7 +96,7 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
         "curve": lambda run: sparkline([run.certified_accuracy.get(radius) for radius in radii]),
         "ACR": lambda run: number(run.acr),
         "abst%": lambda run: percent(run.abstention),
-        "draws": lambda run: f"{run.draws / run.count:.0f}",
+        "draws": lambda run: f"{run.draws / run.count:.0f}" if run.draws else "-",  # logs do not say
         "ms": lambda run: milliseconds(run.seconds / run.count),
         **{heading: _two_digits(of) for heading, of in saved.items()},
     }
@@ -145,12 +145,13 @@ def _two_digits(of: Callable[[RunMetrics], float | None]) -> Callable[[RunMetric
     return lambda run: "-" if (value := of(run)) is None else f"{value:.2f}"
 
 
-def answers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One line per input: what was answered, and within which radius that cannot change."""
+def answers_table(rows: Sequence[Mapping[str, Any]], claims_radius: bool = True) -> Table:
+    """One line per input: what was answered, and within which radius that cannot change, where one was asked for."""
     from ringfence.types import ABSTAIN
 
     lanes = len({row["lane"] for row in rows}) > 1
-    headings = [*(["lane"] if lanes else []), "label", "prediction", "radius", "p_a", "draws"]
+    proved = ["radius", "p_a"] if claims_radius else []
+    headings = [*(["lane"] if lanes else []), "label", "prediction", *proved, "draws"]
     cells: list[list[str | Text]] = []
     for row in rows:
         told = {**row, "label": "-" if row["label"] is None else str(row["label"]), "draws": f"{row['draws']:,}"}
@@ -220,10 +221,11 @@ MOST_ROWS = 20
 def show_answers(run: RunFolder, csv: Path | None, as_json: bool) -> None:
     """Every input: in the file that was asked for, and as a table where those are few."""
     from ringfence.analysis.columns import answers, export_csv
+    from ringfence.store.claims import procedure_in
 
     if csv is not None:
         export_csv(run, csv)
         aside(f"answers: {csv}")
     rows = (run.expected or MOST_ROWS + 1) * len(run.config.classifier.lanes)
     if not (as_json or is_quiet()) and rows <= MOST_ROWS:
-        results.print(answers_table(answers(run)))
+        results.print(answers_table(answers(run), procedure_in(run.config).claims_radius))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from inspect import Parameter
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import aside, friendly, numbers, print_json, ready, say, together
+from ringfence.cli.console import aside, friendly, hint, numbers, print_json, ready, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
-from ringfence.cli.progress import show_progress, show_training
+from ringfence.cli.progress import show_progress, show_training, show_waiting
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -72,12 +73,13 @@ def train_command(
 ) -> None:
     """Train noise-robust networks: single ones, or ensembles trained together."""
     with friendly("Run the same command again to continue."):
-        from ringfence.data import load_dataset
-        from ringfence.loggers import logger_named
-        from ringfence.progress import all_of
-        from ringfence.training.options import described_job, objective_options
-        from ringfence.training.run import TrainingRun
-        from ringfence.training.side_by_side import run_training
+        with show_waiting("loading libraries"):
+            from ringfence.data import load_dataset
+            from ringfence.loggers import logger_named
+            from ringfence.progress import all_of
+            from ringfence.training.options import described_job, objective_options
+            from ringfence.training.run import TrainingRun
+            from ringfence.training.side_by_side import run_training
 
         fields = dict(context.obj)
         settings = {name: fields.pop(name) for name in objective_options()} | _pairs(setting or [])
@@ -99,14 +101,16 @@ def train_command(
             return
         for one in files:
             say(str(one))
-        _tell_use(job, files)
+        _tell_use(job, files, out.name)
 
 
-def _tell_use(job: TrainingJob, files: Sequence[Path]) -> None:
-    """The command that certifies what was trained."""
+def _tell_use(job: TrainingJob, files: Sequence[Path], name: str) -> None:
+    """The command that certifies what was trained: one radius takes minutes where the largest takes hours."""
     models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
     use = job.objective.certified_with(models, job.classifier or "", job.sigma)
-    aside(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
+    noise = "" if job.noise == "gaussian" else f" --noise {job.noise}"
+    rest = f"{noise} --radius {job.sigma:g} --data {shlex.quote(job.data)} --out {shlex.quote(f'runs/{name}')}"
+    hint(f"use it: ringfence {use}{rest}")
 
 
 def count_labels(run: TrainingRun) -> None:

@@ -106,14 +106,26 @@ def seal_of(path: Path, key: Path | None = None) -> tuple[Any, list[str]]:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    wrong: list[Any] = answer["disagreements"]
     if "certificate" in answer:
-        verdict = f"in order, signed by {_by(answer['key_id'], answer)}"
-        disagreements = f"{len(wrong)} disagreement{'s' * (len(wrong) != 1)}"
-        say(f"{answer['certificate']}: {disagreements if wrong else verdict}")
-        for told in wrong[:SHOWN]:
-            say(f"  {told}")
-        return
+        _print_certificate(answer)
+    else:
+        _print_run(answer)
+
+
+def _print_certificate(answer: dict[str, Any]) -> None:
+    wrong: list[str] = answer["disagreements"]
+    verdict = f"in order, signed by {_by(answer['key_id'], answer)}"
+    disagreements = f"{len(wrong)} disagreement{'s' * (len(wrong) != 1)}"
+    say(f"{answer['certificate']}: {disagreements if wrong else verdict}")
+    for told in wrong[:SHOWN]:
+        say(f"  {told}")
+
+
+def _print_run(answer: dict[str, Any]) -> None:
+    from ringfence.store.manifest import SEAL
+
+    seal = [one["what"] for one in answer["disagreements"] if one["stored"] == SEAL]
+    wrong = [one for one in answer["disagreements"] if one["stored"] != SEAL]
     count = f"{answer['inputs']} of {answer['expected_inputs'] or '?'} inputs"
     if not answer["records"]:
         verdict = "no record, so nothing was verified"
@@ -123,11 +135,15 @@ def _print(answer: dict[str, Any]) -> None:
         verdict = f"{len(wrong)} claims do not follow from their counts or their files"
     else:
         verdict = "every claim follows from its counts"
-        if answer["sealed_by"] is not None:
-            verdict += f"; sealed by {_by(answer['sealed_by'], answer)}"
+    if seal:
+        verdict += "; but it has no seal that holds"
+    elif answer["sealed_by"] is not None and not wrong:
+        verdict += f"; sealed by {_by(answer['sealed_by'], answer)}"
     say(f"{answer['run']}: {answer['records']} records, {count}, {verdict}")
     if answer["schema"] == 1:
         say("  schema 1: no manifest guards its files; ringfence migrate writes one")
+    for told in seal:
+        say(f"  {told}")
     for one in wrong[:SHOWN]:
         where = "" if one["input_id"] is None else f"input {one['input_id']} lane {one['lane'] or '-'}: "
         say(f"  {where}{one['what']} is stored as {one['stored']}, it should be {one['recomputed']}")

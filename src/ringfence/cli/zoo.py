@@ -34,7 +34,7 @@ def list_command(zoo: Zoo = None, as_json: o.Json = False) -> None:
         for one in entries:
             plan = one.plan
             cells = (plan["objective"]["name"], f"{plan['sigma']:g}", str(plan["epochs"])) if plan else ("-",) * 3
-            count = str(len(one.files)) + (f" of {len(one.names)}" if one.absent else "")
+            count = str(len(one.files)) + (f"/{len(one.names)}" if one.absent else "")
             rows.append((one.name, count, str(one.settings.get("arch") or "-"), *cells))
         headings = ("name", "files", "arch", "objective", "sigma", "epochs")
         made = table(headings, rows, ("name", "arch", "objective"))

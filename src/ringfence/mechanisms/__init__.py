@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from ringfence.errors import ArgumentError, did_you_mean
+from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.mechanisms.base import (
     Mechanism,
     Norm,
@@ -108,5 +108,5 @@ def mechanism(name: str) -> Mechanism:
     if plain in MECHANISMS:
         return MECHANISMS[plain]
     known = [*(one.spelled for one in MECHANISMS.values()), "best-of:a+b"]
-    remedy = did_you_mean(plain.replace("_", "-"), known, f"Choose from {', '.join(known)}.", cutoff=0.4)
+    remedy = did_you_mean(plain.replace("_", "-"), known, f"Name one of them, or {LOAD_PLUGIN}", cutoff=0.4)
     raise ArgumentError("mechanism", f"must be one of {', '.join(known)}", repr(name), remedy)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ringfence.errors import ArgumentError, did_you_mean
+from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.exact import Law, add_steps, fill_steps
 from ringfence.noise.philox import signed
@@ -161,7 +161,7 @@ def noise_with(family: str, scale: float, form: str = AUTO, lattice: int | None 
     """The noise of a family at this scale, in this form; one that is made from its scale alone is float."""
     if family not in NOISES:
         meant = "gaussian" if family == "normal" else family
-        remedy = did_you_mean(meant, NOISES, "Use gaussian, or register what draws it.")
+        remedy = did_you_mean(meant, NOISES, f"Use gaussian, or {LOAD_PLUGIN}")
         raise ArgumentError("noise", f"must be one of {', '.join(NOISES)}", repr(family), remedy)
     try:
         return NOISES[family](scale, form, lattice)

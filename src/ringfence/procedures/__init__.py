@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from ringfence.errors import ArgumentError, did_you_mean
+from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.procedures.aces import AcesCertify, AcesPredict, AcesProcedure
 from ringfence.procedures.aces_sequential import AcesSequential
 from ringfence.procedures.anytime import Anytime
@@ -127,6 +127,6 @@ def declared(name: str) -> tuple[Setting, ...]:
 def _kind(name: str) -> type[Procedure]:
     kind = PROCEDURES.get(name.replace("_", "-"))
     if kind is None:
-        remedy = did_you_mean(name, PROCEDURES, "Name one of them.")
+        remedy = did_you_mean(name, PROCEDURES, f"Name one of them, or {LOAD_PLUGIN}")
         raise ArgumentError("procedure", f"must be one of {', '.join(PROCEDURES)}", name, remedy)
     return kind

@@ -134,7 +134,7 @@ def _steps(title: str, share: bool = False, **scale: Any) -> Callable[[Any, Figu
 
 def _stages(alt: Any, figure: Figure) -> Any:
     order = sorted({row["draws"] for row in figure.rows})
-    title, ticks = "draws up to the look, or of the stage", alt.Axis(labelOverlap=True)
+    title, ticks = "draws up to the look, or of the stage", alt.Axis(labelOverlap=True, labelAngle=0)
     bars = marks(
         alt,
         figure.rows,

@@ -14,6 +14,8 @@ from ringfence.report.figure import Figure, Row
 SUFFIXES = (".png", ".svg", ".pdf")
 _HEIGHT = 320
 _BAR = 48
+_EVERYWHERE = {"axis": {"labelFlush": False}}
+"""Numbers stand below their ticks: moved inwards, the first and the last would run into their neighbours."""
 
 
 def specification(figure: Figure, width: int | str = "container") -> dict[str, Any]:
@@ -27,8 +29,7 @@ def specification(figure: Figure, width: int | str = "container") -> dict[str, A
 
 def plain(chart: Any) -> dict[str, Any]:
     """The specification of a chart: printable names, data held once, no colours or sizes of any place it is shown."""
-    spec: dict[str, Any] = chart.to_dict()
-    spec.pop("config", None)
+    spec: dict[str, Any] = {**chart.to_dict(), "config": _EVERYWHERE}
     shown: dict[str, Any] = _printable(_share_data(spec))
     return shown
 
@@ -65,7 +66,7 @@ def save(figure: Figure, out: Path, width: int = 640) -> None:
 def save_picture(spec: dict[str, Any], out: Path, config: dict[str, Any] | None = None, scale: float = 2.0) -> None:
     """Write a specification as the picture that the name's ending says; scale: pixels of a .png for each of its own."""
     check_picture(out)
-    shown = {**spec, "background": "white", "config": config or {}}
+    shown = {**spec, "background": "white", "config": {**spec.get("config", {}), **(config or {})}}
     convert, settings = need("vl_convert"), {"vl_version": _version()}
     match out.suffix.lower():
         case ".svg":
@@ -81,6 +82,13 @@ def check_picture(out: Path) -> None:
     """Refuse a name that no picture can have, before anything is computed for it."""
     if out.suffix.lower() not in SUFFIXES:
         raise ArgumentError("out", "must end in .png, .svg or .pdf", repr(str(out)), "Write e.g. curve.pdf.")
+
+
+def check_page(out: Path) -> None:
+    """Refuse a name that promises a picture where a page is written."""
+    if out.suffix.lower() in SUFFIXES:
+        remedy = "Write e.g. report.html; ringfence plot makes pictures, and browsers print pages as PDF."
+        raise ArgumentError("out", "must not end like a picture: a report is a page of HTML", repr(str(out)), remedy)
 
 
 def save_page(spec: dict[str, Any], out: Path, title: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ringfence.analysis.metrics import RunMetrics, guarantee
 from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
-from ringfence.rounding import written
+from ringfence.rounding import written, written_down
 from ringfence.store import RunConfig, RunFolder
 
 PAPER_BADGE = "paper mode: no proven guarantee"
@@ -18,10 +18,11 @@ Value = float | str | None
 Cell = tuple[str, Value]
 """What is shown, and what it is sorted by (None last)."""
 Column = tuple[str, str, str, Callable[[Lane], Value]]
-"""Heading, what it means, how it is written (% for shares), and a lane's value."""
+"""Heading, what it means, how it is written (% for shares, _DOWN for radii), and a lane's value."""
 
 NATURAL = "natural"
 _AT = "at "
+_DOWN = "down"
 _PAPER = ("run", "sigma", "ACR", NATURAL)
 """With certified accuracy at radii the columns that a paper's table has; they alone are copied as LaTeX."""
 
@@ -136,7 +137,7 @@ def _columns(material: Material) -> list[Column]:
             for r in radii
         ),
         ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),
-        ("median radius", "wrong and abstained count as 0", ".3f", _of_radii(lambda of: of.median_radius)),
+        ("median radius", "wrong and abstained count as 0", _DOWN, _of_radii(lambda of: of.median_radius)),
         ("inputs", "certified inputs", ",", lambda lane: lane.metrics.count),
         ("draws", "noise draws per input", ",.0f", lambda lane: _over(lane.metrics.draws, lane.metrics.count)),
         ("ms", "milliseconds per input; lanes of a run share its time", ",.1f",
@@ -155,7 +156,9 @@ def _columns(material: Material) -> list[Column]:
 def _cell(value: Value, form: str) -> Cell:
     if value is None:
         return "-", None
-    return (f"{100 * value:.1f}%" if form == "%" and not isinstance(value, str) else format(value, form)), value
+    if isinstance(value, str) or form not in (_DOWN, "%"):
+        return format(value, form), value
+    return written_down(value, 3) if form == _DOWN else f"{100 * value:.1f}%", value
 
 
 def _of_radii(value: Callable[[RunMetrics], float | None]) -> Callable[[Lane], float | None]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ringfence.classifiers import LOGITS, Aces, Kinds, kinds_of, probabilities
 from ringfence.classifiers.base import APART
-from ringfence.errors import ArgumentError
+from ringfence.errors import LOAD_PLUGIN, ArgumentError
 from ringfence.shapes import Float, Int
 from ringfence.types import BINS, SCORE_EDGES, IntArray
 
@@ -200,8 +200,7 @@ def readouts(
         raise ArgumentError("procedure", rule, procedure, remedy)
     for name in names:
         if name not in READOUTS:
-            raise ArgumentError(
-                "readout", f"must be one of {', '.join(sorted(READOUTS))}", name, "Name a known readout."
-            )
+            remedy = f"Name one of them, or {LOAD_PLUGIN}"
+            raise ArgumentError("readout", f"must be one of {', '.join(sorted(READOUTS))}", name, remedy)
     found = tuple(READOUTS[name] for name in names)
     return found if classifier is None else tuple(readout.fitted_to(classifier) for readout in found)

@@ -195,7 +195,7 @@ def seal(run: RunFolder, key: SigningKey) -> Path:
 def seal_wrong(run: Path, trusted: bytes | None) -> list[str]:
     """What is wrong with a folder's seal; nothing where there is none and no key was named."""
     if not (run / SEAL).exists():
-        return [] if trusted is None else ["seal: there is none"]
+        return [] if trusted is None else ["seal: there is none; ringfence seal RUN --key KEY makes one"]
     content = read_document(run / SEAL)
     found = signature_wrong(content, RUN_SEAL, trusted)
     manifest = sha256(read_file(run / MANIFEST)).hexdigest()

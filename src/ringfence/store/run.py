@@ -103,7 +103,10 @@ class RunFolder(Folder):
         if not os.path.exists(file):  # unlike Path's, it knows no name too long to ask about
             there = "a file" if os.path.exists(path) else "nothing there"
             found = "a folder without config.json" if os.path.isdir(path) else there
-            raise StoreError(str(path), "must be a run folder", found, "Give the folder that a certification wrote.")
+            remedy = "Give the folder that a certification wrote."
+            if os.path.isfile(path):
+                remedy = f"{remedy[:-1]}; of a published log, ringfence import makes one."
+            raise StoreError(str(path), "must be a run folder", found, remedy)
         content = read_json(file)
         if schema_of(file, content) == 1:
             refuse_downgraded(path)

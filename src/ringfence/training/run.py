@@ -22,7 +22,7 @@ from ringfence.classifiers.architectures import (
 )
 from ringfence.classifiers.normalize import Normalize
 from ringfence.data import load_dataset
-from ringfence.errors import ArgumentError, ClassifierError, ModelError, StoreError
+from ringfence.errors import ArgumentError, ClassifierError, ModelError, StoreError, did_you_mean
 from ringfence.models import load_model, read_weights
 from ringfence.models.architecture import Normalization, chosen_normalization, refuse_second
 from ringfence.models.denoised_spec import load_denoiser
@@ -38,6 +38,7 @@ from ringfence.training.answers import Answers
 from ringfence.training.checkpoints import POINTER, Checkpoints, export, restore_modules
 from ringfence.training.data import DeviceData, load_device_data
 from ringfence.training.job import TrainingJob
+from ringfence.unit_check.values import is_picture, warn_of_sigma
 
 
 @final
@@ -114,7 +115,10 @@ class TrainingRun:
 
     def load_data(self) -> DeviceData:
         """The training split of its data."""
-        return load_device_data(load_dataset(self.job.data, split="train", limit=self.job.limit), self.job.classes)
+        found = load_dataset(self.job.data, split="train", limit=self.job.limit)
+        if is_picture(found.shape):
+            warn_of_sigma(self.job.sigma)
+        return load_device_data(found, self.job.classes)
 
     def answers(self, data: DeviceData) -> Answers | None:
         """What its labels are made from, as far as it is counted, the same for all members; None: no such labels."""
@@ -186,8 +190,9 @@ def check_members(members: Sequence[str]) -> None:
     """Refuse architectures that nobody knows."""
     for arch in members:
         if arch not in (*ARCHITECTURES, *DENOISERS) and ":" not in arch:
-            rule = f"must be one of {', '.join((*ARCHITECTURES, *DENOISERS))}"
-            raise ModelError("arch", rule, repr(arch), "Or file.py:make.")
+            rule = f"must be one of {', '.join((*ARCHITECTURES, *DENOISERS))}, or file.py:factory"
+            remedy = did_you_mean(arch, (*ARCHITECTURES, *DENOISERS), "Name one of them, or a factory of yours.")
+            raise ModelError("arch", rule, repr(arch), remedy)
 
 
 def check_takes(arch: str, module: nn.Module, x: Tensor) -> None:

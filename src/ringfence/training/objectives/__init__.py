@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from ringfence.errors import ArgumentError, did_you_mean
+from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.settings import settings_of
 from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
 from ringfence.training.objectives.attacked_noise import Catrs, Reweight
@@ -76,7 +76,7 @@ def stored_objective(stored: Mapping[str, Any]) -> Objective:
 def _named(name: str) -> type[Objective]:
     name = name.replace("_", "-")
     if name not in OBJECTIVES:
-        remedy = did_you_mean(name, OBJECTIVES, f"Use {next(iter(OBJECTIVES))}.")
+        remedy = did_you_mean(name, OBJECTIVES, f"Use {next(iter(OBJECTIVES))}, or {LOAD_PLUGIN}")
         raise ArgumentError("objective", f"must be one of {', '.join(OBJECTIVES)}", repr(name), remedy)
     return OBJECTIVES[name]
 

@@ -148,7 +148,7 @@ class Objective(ABC):
     def certified_with(self, models: Sequence[str], classifier: str, sigma: float) -> str:
         """The command that uses what was trained, as far as it is known; several members as one vote."""
         tree = models[0] if len(models) == 1 else f"soft({', '.join(models)})"
-        return f"certify --model {shlex.quote(tree)} --sigma {sigma:g} ..."
+        return f"certify --model {shlex.quote(tree)} --sigma {sigma:g}"
 
     def settings(self) -> dict[str, Any]:
         """Name and settings as plain values; the base's as a dictionary of its own, first."""

@@ -75,7 +75,7 @@ class Select(SingleObjective):
 
     def certified_with(self, models: Sequence[str], classifier: str, sigma: float) -> str:
         """As the selector of an ACES."""
-        return f"certify --model 'aces(certify={classifier}, core=MODEL, select={models[0]})' --sigma {sigma:g} ..."
+        return f"certify --model 'aces(certify={classifier}, core=MODEL, select={models[0]})' --sigma {sigma:g}"
 
     def at(self, epoch: int) -> Select:
         """With what the base objective minimises in that epoch."""
