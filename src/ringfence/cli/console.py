@@ -143,8 +143,7 @@ def aside(message: str) -> None:
 
 def hint(message: str) -> None:
     """A remark that ends in a command: one line, never broken, so that it can be pasted."""
-    if not is_quiet():
-        remarks.print(one_line(message), soft_wrap=True)
+    remarks.print(one_line(message), soft_wrap=True)
 
 
 def relay(message: str) -> None:

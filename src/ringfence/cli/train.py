@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import aside, friendly, hint, numbers, print_json, ready, say, together
+from ringfence.cli.console import aside, friendly, hint, is_quiet, numbers, print_json, ready, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
 from ringfence.cli.progress import show_progress, show_training, show_waiting
 from ringfence.errors import ArgumentError
@@ -101,7 +101,8 @@ def train_command(
             return
         for one in files:
             say(str(one))
-        _tell_use(job, files, out.name)
+        if not is_quiet():
+            _tell_use(job, files, out.name)
 
 
 def _tell_use(job: TrainingJob, files: Sequence[Path], name: str) -> None:
