@@ -168,23 +168,23 @@ def confirmed(
 def batches(
     engine: Drawn,
     items: Iterator[Item | None],
-    begun: Callable[[Item], object],
-    settled: Callable[[Finished], Iterable[Result]],
+    begin: Callable[[Item], object],
+    settle: Callable[[Finished], Iterable[Result]],
 ) -> Iterator[tuple[int, list[Result]]]:
     """Draw until everything is decided: how many results each batch brought, and those that count from now on, because
     the classifier was seen unchanged after the last draw of each.
 
-    begun: asks the engine for draws of an item; settled: the results that complete requests bring.
+    begin: asks the engine for draws of an item; settle: the results that complete requests bring.
     """
     waiting: deque[tuple[int, Result]] = deque()
     while True:
         while engine.hungry and (item := next(items, None)) is not None:
-            begun(item)
+            begin(item)
         known, ready = len(waiting), list[Result]()
         if (finished := engine.step()) is None:
             engine.confirm()
         else:
-            waiting.extend((engine.batches, one) for one in settled(finished))
+            waiting.extend((engine.batches, one) for one in settle(finished))
         new = len(waiting) - known
         # If it is found to have changed, an error ends the run here, and what is waiting is dropped.
         while waiting and waiting[0][0] <= engine.confirmed:
