@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, ClassifierError, DataError
-from ringfence.in_flight import Draws
+from ringfence.in_flight import DrawRequests
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together
 from ringfence.noise import Noise
@@ -58,7 +58,10 @@ class Progress:
 @final
 @dataclass(frozen=True)
 class Begun:
-    """A classifier that was checked, ready to draw: engine, what procedures are given, what is asked of inputs."""
+    """A classifier that was checked, ready to draw.
+
+    engine: what draws; given: what procedures know of the run; facts: what is asked of clean inputs, before any noise.
+    """
 
     engine: Sampler
     given: Given
@@ -102,8 +105,8 @@ def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.devi
     return Begun(engine, given, Facts(classifier, device))
 
 
-class Drawn(Draws, Protocol):
-    """An engine as the loop sees it: what it draws counts once it is confirmed (sampling/sampler.py)."""
+class DrawingEngine(DrawRequests, Protocol):
+    """The same as the loop sees it: what it draws counts once it is confirmed (sampling/sampler.py)."""
 
     @property
     def drawn(self) -> int:
@@ -139,7 +142,7 @@ class Flight(Protocol):
 
 
 def confirmed(
-    engine: Drawn,
+    engine: DrawingEngine,
     flight: Flight,
     facts: Facts,
     items: Iterator[tuple[Input, Mapping[str, int]] | None],
@@ -166,7 +169,7 @@ def confirmed(
 
 
 def batches(
-    engine: Drawn,
+    engine: DrawingEngine,
     items: Iterator[Item | None],
     begin: Callable[[Item], object],
     settle: Callable[[Finished], Iterable[Result]],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import aside, friendly, numbers, print_json, ready, say, together
+from ringfence.cli.console import aside, friendly, is_quiet, numbers, print_json, ready, remark, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
 from ringfence.cli.progress import show_progress, show_training
 from ringfence.errors import ArgumentError
@@ -99,14 +99,15 @@ def train_command(
             return
         for one in files:
             say(str(one))
-        _tell_use(job, files)
+        if not is_quiet():
+            _tell_use(job, files)
 
 
 def _tell_use(job: TrainingJob, files: Sequence[Path]) -> None:
     """The command that certifies what was trained."""
     models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
     use = job.objective.certified_with(models, job.classifier or "", job.sigma)
-    aside(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
+    remark(f"use it: ringfence {use}" + ("" if job.noise == "gaussian" else f" --noise {job.noise}"))
 
 
 def count_labels(run: TrainingRun) -> None:
