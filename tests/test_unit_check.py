@@ -413,7 +413,7 @@ def test_bytes_are_pixels_as_they_are_in_files() -> None:
 
 def test_the_embedded_digits_pass_and_an_npz_in_other_units_does_not(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="error"):
-        rf.Certification("default", "default", noise=rf.Gaussian(0.25)).load().check("cpu")
+        rf.Certification("default", "default", noise=rf.Gaussian(0.25)).load().check_units("cpu")
     np.savez(tmp_path / "loud.npz", x=255 * X.numpy(), y=Y.numpy())
     value = rf.Certification("default", str(tmp_path / "loud.npz"), noise=rf.Gaussian(0.25), procedure=TEST)
     with pytest.warns(UserWarning, match="inputs range over"), pytest.raises(DataError, match=r"Give `range` 0\.\.255"):

@@ -91,7 +91,7 @@ class Certification:
     ) -> None:
         wrong = Collected()
         tree = wrong.ask(lambda: tree_of(classifier))
-        several = deciding_of(mechanism, noise)
+        several = chosen_mechanisms(mechanism, noise)
         check_kinds(noise, procedure or Fixed(), several)
         chosen = {
             "classifier": tree,
@@ -218,7 +218,7 @@ class Certification:
         else:
             there = self.load(execution.device)
             if execution.check:
-                there.check(execution.device)
+                there.check_units(execution.device)
             work = there.work(iter(there.dataset), execution.expecting(len(there.dataset), self.test))
         yield from engine_named(execution.engine).records(work)
 
@@ -305,7 +305,7 @@ class Certification:
         return hash(self._key())
 
 
-def deciding_of(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
+def chosen_mechanisms(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
     """The one that decides, which the noise has where nobody says, and those beside it; by name or themselves."""
     each: Sequence[Any] = mechanism if isinstance(mechanism, list | tuple) else [mechanism]
     if not isinstance(noise, Noise):  # which is refused, and any mechanism that is none

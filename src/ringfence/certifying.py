@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.bars import bar
-from ringfence.certification import Certification, Mechanisms, deciding_of
+from ringfence.certification import Certification, Mechanisms, chosen_mechanisms
 from ringfence.driver import Progress
 from ringfence.errors import ArgumentError, Collected, DataError
 from ringfence.lift import Lift
@@ -112,7 +112,7 @@ def certify(
             data,
             noise=drawn or Gaussian(1.0),
             procedure=test,
-            mechanism=(*deciding_of(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
+            mechanism=(*chosen_mechanisms(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
             precision=resolved_precision(precision, where.device),
             split_alpha=split_alpha,
             seed=seed,

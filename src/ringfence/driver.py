@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, ClassifierError, DataError
-from ringfence.in_flight import Draws
+from ringfence.in_flight import DrawRequests
 from ringfence.lift import Identity, Lift
 from ringfence.mechanisms import Mechanism, check_together
 from ringfence.noise import Noise
@@ -58,7 +58,10 @@ class Progress:
 @final
 @dataclass(frozen=True)
 class Begun:
-    """A classifier that was checked, ready to draw: engine, what procedures are given, what is asked of inputs."""
+    """A classifier that was checked, ready to draw.
+
+    engine: what draws; given: what procedures know of the run; facts: what is asked of clean inputs, before any noise.
+    """
 
     engine: Sampler
     given: Given
@@ -102,8 +105,8 @@ def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.devi
     return Begun(engine, given, Facts(classifier, device))
 
 
-class Drawn(Draws, Protocol):
-    """An engine as the loop sees it: what it draws counts once it is confirmed (sampling/sampler.py)."""
+class DrawingEngine(DrawRequests, Protocol):
+    """The same as the loop sees it: what it draws counts once it is confirmed (sampling/sampler.py)."""
 
     @property
     def drawn(self) -> int:
@@ -139,7 +142,7 @@ class Flight(Protocol):
 
 
 def confirmed(
-    engine: Drawn,
+    engine: DrawingEngine,
     flight: Flight,
     facts: Facts,
     items: Iterator[tuple[Input, Mapping[str, int]] | None],
@@ -166,25 +169,25 @@ def confirmed(
 
 
 def batches(
-    engine: Drawn,
+    engine: DrawingEngine,
     items: Iterator[Item | None],
-    begun: Callable[[Item], object],
-    settled: Callable[[Finished], Iterable[Result]],
+    begin: Callable[[Item], object],
+    settle: Callable[[Finished], Iterable[Result]],
 ) -> Iterator[tuple[int, list[Result]]]:
     """Draw until everything is decided: how many results each batch brought, and those that count from now on, because
     the classifier was seen unchanged after the last draw of each.
 
-    begun: asks the engine for draws of an item; settled: the results that complete requests bring.
+    begin: asks the engine for draws of an item; settle: the results that complete requests bring.
     """
     waiting: deque[tuple[int, Result]] = deque()
     while True:
         while engine.hungry and (item := next(items, None)) is not None:
-            begun(item)
+            begin(item)
         known, ready = len(waiting), list[Result]()
         if (finished := engine.step()) is None:
             engine.confirm()
         else:
-            waiting.extend((engine.batches, one) for one in settled(finished))
+            waiting.extend((engine.batches, one) for one in settle(finished))
         new = len(waiting) - known
         # If it is found to have changed, an error ends the run here, and what is waiting is dropped.
         while waiting and waiting[0][0] <= engine.confirmed:

@@ -19,8 +19,8 @@ from ringfence.sampling import Finished
 from ringfence.types import FORWARDS, BoolArray, FloatArray, IntArray
 
 
-class Draws(Protocol):
-    """What draws are asked of: the engine, or whoever stands before one."""
+class DrawRequests(Protocol):
+    """What draws are asked of: a Sampler, or whoever stands before one. (``work.Engine`` says where that happens.)"""
 
     shape: tuple[int, ...]
     lanes: int
@@ -51,7 +51,7 @@ class InFlight:
 
     def __init__(
         self,
-        engine: Draws,
+        engine: DrawRequests,
         procedure: Procedure,
         given: Given,
         also: Sequence[Mechanism],

@@ -55,15 +55,15 @@ class Loaded:
     dataset: Dataset
     classes: int
 
-    def checked(self) -> Loaded:
-        """Itself, if it is what a stored config was made of."""
+    def as_expected(self) -> Loaded:
+        """Itself, if it is what the stored config was made of that its certification expects, where it expects one."""
         expected = self.certification.expected
         if expected and (changed := changed_settings(self.config, self.config.with_entries(expected))):
             rule, remedy = "must be what the config was made of", "Give the same networks, data and lift."
             raise ModelError("classifier, data, lift", rule, "; ".join(changed), remedy)
         return self
 
-    def check(self, device: str = "auto") -> None:
+    def check_units(self, device: str = "auto") -> None:
         """Refuse data and classifier that are hardly made for each other, seen on a few inputs."""
         parts = (looked_at(self.dataset), self.certification.noise, self.lift)
         names = (self.certification.lane_names, self.dataset.class_names)
@@ -193,11 +193,11 @@ def _fitted(value: Certification, model: LoadedModel, data: Data, dataset: Datas
     norm_bound(lift, value.mechanisms[0], value.noise)  # refuses what has no proof
     known = value.classes or model.num_classes
     if not len(dataset):
-        return Loaded(value, model, module, lift, data, dataset, known or 2).checked()
+        return Loaded(value, model, module, lift, data, dataset, known or 2).as_expected()
     first = dataset.first_readable
     found = count_classes(module, lift(first), pick_device(device), value.lane_names)
     facts(module, first[None])  # a core network must fit too, before a run folder is begun
     if known is not None and known != found:
         raise ArgumentError("classes", f"the model returns {found} scores", known, f"Use {found}.")
     dataset.check_labels(found)
-    return Loaded(value, model, module, lift, data, dataset, found).checked()
+    return Loaded(value, model, module, lift, data, dataset, found).as_expected()

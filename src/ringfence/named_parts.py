@@ -1,4 +1,4 @@
-"""Parts of a certification by their names, as configs and job files write them."""
+"""What a certification sees to when it is made: its parts by the names of configs and job files, and checks of all."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ class Execution:
     check: look at a few inputs first, whether data and classifier have the same units and classes (``unit_check``).
     failed_before: inputs that an engine gave up in an earlier session; on_failed: told those of this one, and why;
     on_remark: what a user may want to know on the way.
-    compile; autotune, of a compiled network: None decides by draws, those expected of the whole run (0: unknown): both
-    pay where these take long on a CUDA device.
+    compile, autotune (of a compiled network): where None, both are done if they pay, which they do on a CUDA device for
+    many draws; draws: how many are expected of the whole run, 0 if unknown.
     """
 
     device: str = "auto"

@@ -118,17 +118,15 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
         _measure(columns.at(columns.lane == lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes
     ]
     if isinstance(source, CohenLog):
-        found = [replace(one, norm=source.norm, proved=PROVED) for one in found]
-    elif not isinstance(source, RunFolder):
-        found = [replace(one, norm=source[0].norm, proved=source[0].norm) for one in found]
-    if isinstance(source, RunFolder):
-        test = procedure_of(source.config)
-        known: dict[str, Any] = {"norm": source.norm, "proved": source.config.norm, "data": source.config.data.digest}
-        alpha = None if test is None else test.alpha
-        found = [replace(one, consensus=_consensus(one, source), alpha=alpha, **known) for one in found]
-        if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
-            found = [replace(one, acr=None, median_radius=None) for one in found]
-    return found
+        return [replace(one, norm=source.norm, proved=PROVED) for one in found]
+    if not isinstance(source, RunFolder):
+        return [replace(one, norm=source[0].norm, proved=source[0].norm) for one in found]
+    test = procedure_of(source.config)
+    known: dict[str, Any] = {"norm": source.norm, "proved": source.config.norm, "data": source.config.data.digest}
+    known["alpha"] = None if test is None else test.alpha
+    if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
+        known |= {"acr": None, "median_radius": None}
+    return [replace(one, consensus=_consensus(one, source), **known) for one in found]
 
 
 def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetrics:
@@ -198,9 +196,8 @@ def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input", latt
 
 def default_radii(run: RunFolder) -> list[float]:
     """0, .25, .5, ... as far as the run reaches; a known-radius run knows its targets and 0 alone."""
-    test = procedure_of(run.config)
-    if test is not None and test.targets:
-        return sorted({0.0, *(run.factor * target for target in test.targets)})
+    if tried := _tried(run):
+        return sorted({0.0, *tried})
     radius = np.asarray(run.records(["radius"])["radius"])
     largest = float(radius.max()) if len(radius) else 0.0
     return [0.25 * step for step in range(min(MOST_RADII, int(largest / 0.25) + 1))] or [0.0]
@@ -235,9 +232,14 @@ def _limit(rows: Columns, source: Source) -> float:
     """The largest radius the run can answer for: what it tried, where that was known beforehand."""
     if not rows.tried_known_radii:
         return float("inf")
-    larger = getattr(procedure_of(source.config), "larger", ()) if isinstance(source, RunFolder) else ()
-    factor = source.factor if isinstance(source, RunFolder) else 1.0
-    return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *(factor * float(one) for one in larger), 0.0)
+    tried = _tried(source) if isinstance(source, RunFolder) else []
+    return max(float(np.nanmin(rows.target)), float(rows.radius.max()), *tried, 0.0)
+
+
+def _tried(run: RunFolder) -> list[float]:
+    """The radii that a run tried to prove, in the norm that is shown; none where it sought the largest."""
+    test = procedure_of(run.config)
+    return [run.factor * target for target in test.targets] if test is not None else []
 
 
 def _usual(rows: Columns, limit: float) -> list[float]:

@@ -77,7 +77,10 @@ class JobOptions(EnsembleOptions, o.RunningOptions, o.InputOptions, o.NoiseOptio
     quiet: o.Quiet = False
 
     def described(self, wrong: Collected, after: bool = False) -> dict[str, Any]:
-        """What the flags say, in the words of a job file; None where they say nothing. after: smoothed apart."""
+        """What the flags say, in the words of a job file; None where they say nothing.
+
+        after: the procedure smooths every member by itself, so that none of them vote.
+        """
         mean = wrong.ask(lambda: written_numbers(self.mean, "--mean"))
         std = wrong.ask(lambda: written_numbers(self.std, "--std"))
         tree = wrong.ask(lambda: chosen_tree(self, after))

@@ -50,30 +50,31 @@ UNWRITTEN = {
 }
 _WHOLE: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
 """How text is broken: between words, which stay whole and can be pasted."""
-_asked: ContextVar[list[Any] | None] = ContextVar("asked", default=None)
+_taken: ContextVar[list[Any] | None] = ContextVar("taken", default=None)
+"""Takes the jobs of commands that are only checked; None where commands are run."""
 
 
 def ready(job: Any) -> None:
     """Called by a command once all it was told is checked: where only that was asked for, it ends here."""
-    if (taken := _asked.get()) is not None:
+    if (taken := _taken.get()) is not None:
         taken.append(job)
         raise typer.Exit
 
 
 def is_check() -> bool:
     """Whether a command is only checked, so that what is wrong belongs to whoever asked."""
-    return _asked.get() is not None
+    return _taken.get() is not None
 
 
 @contextmanager
 def only_checked() -> Iterator[list[Any]]:
     """Commands in the block end where they are ready, before anything is loaded; what they would do is listed."""
     taken: list[Any] = []
-    token = _asked.set(taken)
+    token = _taken.set(taken)
     try:
         yield taken
     finally:
-        _asked.reset(token)
+        _taken.reset(token)
 
 
 def fail(message: str) -> NoReturn:
@@ -224,7 +225,10 @@ def as_options(error: RingfenceError) -> str:
 
 
 def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
-    """What is made; where that is refused, what else would be refused later is told as well. wrong: already."""
+    """What is made; where that is refused, what else would be refused later is told with it.
+
+    wrong: mistakes that were found before.
+    """
     wrong = wrong or Collected()
     with wrong:
         made = make()

@@ -14,7 +14,7 @@ import typer
 
 from ringfence.bars import in_words
 from ringfence.cli import options as o
-from ringfence.cli.console import as_options, aside, friendly, is_terminal, print_json, remark, results, say
+from ringfence.cli.console import as_options, aside, friendly, is_quiet, is_terminal, print_json, remark, results, say
 from ringfence.cli.derived import grouped
 from ringfence.cli.progress import Meter, meter
 from ringfence.cli.report import write_report
@@ -81,7 +81,8 @@ def sweep_command(
                 travel.gather(chosen, every, data, zoos)
                 return
             schedule = Schedule(chosen, every, _hired(engine, held, count, stem))
-            announce(schedule, every)
+            if not is_quiet():
+                announce(schedule, every)
             Thread(target=_import_drawing, daemon=True).start()  # while the jobs run there is nothing to do here
             with travel.packed(chosen, every), show_sweep(schedule) as watch:
                 schedule.run(watch, seconds)
@@ -317,7 +318,7 @@ def announce(schedule: Schedule, every: Sequence[Job]) -> None:
     took = [] if not known else [f"about {in_words(60 * sum(known))} of device time"]
     took += [] if not unknown else [f"{unknown} of unknown length"]
     told = f"{len(waiting)} of {len(schedule.chosen)} jobs to do" + (f" ({', '.join(took)})" if waiting else "")
-    aside(f"{told}, in {', '.join(dict.fromkeys(str(job.work.path) for job in schedule.chosen))}")
+    remark(f"{told}, in {', '.join(dict.fromkeys(str(job.work.path) for job in schedule.chosen))}")
 
 
 def conclude(schedule: Schedule) -> None:

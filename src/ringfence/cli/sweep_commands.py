@@ -26,29 +26,6 @@ SUMMARY = "summary.json"
 """What a run folder holds once the run has ended."""
 
 
-@final
-class SweepCommands:
-    """``train``, and those that write a run folder."""
-
-    names = ("train", "certify", "predict", "attack")
-
-    def words(self, command: str, settings: dict[str, Any]) -> list[str]:
-        """Settings as words."""
-        return words_of(command, settings)
-
-    def settings(self, command: str, words: Sequence[str]) -> dict[str, Any]:
-        """Words as settings."""
-        return settings_of(command, words)
-
-    def check(self, words: Sequence[str]) -> Checked:
-        """What the command makes, and which trainings may share a process with it."""
-        described, out = job_of(words), Path(words[list(words).index("--out") + 1])
-        begins = BEGINS.get(words[0], 0.0) if "--compile" in words or "--graph" in words else 0.0
-        if words[0] != "train":
-            return Checked((out / ("attack.json" if words[0] == "attack" else SUMMARY),), None, begins)
-        return Checked(tuple(described.files), described.process, begins, 1 / max(described.job.epochs, 1))
-
-
 def run(commands: list[list[str]]) -> int:
     """One command, or several trainings at the same time in this process; the exit code."""
     try:
@@ -125,6 +102,22 @@ def settings_of(command: str, words: Sequence[str]) -> dict[str, Any]:
             given = value if equals else left.pop(0)
             found[key] = [*found.get(key, []), given] if option.multiple else given
     return found
+
+
+@final
+class SweepCommands:
+    """``train``, and those that write a run folder."""
+
+    names = ("train", "certify", "predict", "attack")
+    words, settings = staticmethod(words_of), staticmethod(settings_of)
+
+    def check(self, words: Sequence[str]) -> Checked:
+        """What the command makes, and which trainings may share a process with it."""
+        described, out = job_of(words), Path(words[list(words).index("--out") + 1])
+        begins = BEGINS.get(words[0], 0.0) if "--compile" in words or "--graph" in words else 0.0
+        if words[0] != "train":
+            return Checked((out / ("attack.json" if words[0] == "attack" else SUMMARY),), None, begins)
+        return Checked(tuple(described.files), described.process, begins, 1 / max(described.job.epochs, 1))
 
 
 def _option(command: str, key: str) -> Any:

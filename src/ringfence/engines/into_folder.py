@@ -43,8 +43,8 @@ def start(certification: Certification, out: str | Path, execution: Execution | 
     loaded = certification.load(execution.device)
     if execution.batch is not None:
         check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))
-    if execution.check and not any((Path(out) / "parts").glob("*")):  # a run that has records was checked
-        loaded.check(execution.device)
+    if execution.check and not begun:  # a run that has records was checked
+        loaded.check_units(execution.device)
     run = RunFolder.create_or_resume(out, loaded.config, execution.unlocked)
     for told in loaded.remarks:
         execution.on_remark(told)
@@ -100,15 +100,15 @@ class Started:
             todo = [index for index, one in enumerate(dataset.ids) if one not in done]
             before = frozenset(run.failed)
             run.note_inputs(len(dataset), failed)
-            inputs: list[Record] = []
+            of_input: list[Record] = []
             execution = replace(self._continued(len(todo), keep_plan, on_progress, failed), failed_before=before)
             work = self.loaded.work(self._readable(todo, failed), execution, run.config.digest)
             for record in engine_named(execution.engine).records(work):
-                inputs.append(record)
-                if len(inputs) == len(names):  # all lanes of an input come together
-                    writer.add(inputs)
-                    yield from inputs
-                    inputs = []
+                of_input.append(record)
+                if len(of_input) == len(names):  # all lanes of an input come together
+                    writer.add(of_input)
+                    yield from of_input
+                    of_input = []
             writer.flush()
             if failed and len(failed) == len(dataset):
                 first = next(iter(failed.values()))

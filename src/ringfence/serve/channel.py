@@ -68,7 +68,7 @@ class Channel:
             except OSError:
                 return None  # nobody is there any more, as the other thread finds out too
             except Exception:  # an error of ours, as below
-                log.exception("%s", json.dumps({"error": "internal"}))
+                log.exception(json.dumps({"error": "internal"}))
                 return self._ended()
 
     def _read(self) -> None:
@@ -81,5 +81,5 @@ class Channel:
         except (EOFError, OSError):
             pass
         except Exception:  # an error of ours: better an end than requests that nobody hears
-            log.exception("%s", json.dumps({"error": "internal"}))
+            log.exception(json.dumps({"error": "internal"}))
         self._ended()

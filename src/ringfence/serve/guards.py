@@ -170,7 +170,7 @@ class Guard:
                 rule, received = "was in work when the server's time to stop was over", f"{self._limits.drain:g} s"
                 await told(503, "request", rule, received, "Ask again.")(scope, receive, answer)
         except Exception:
-            log.exception("%s", json.dumps({"id": number, "error": "internal"}))
+            log.exception(json.dumps({"id": number, "error": "internal"}))
             if not started:
                 rule, remedy = "met an error of the server", "Tell the operator this number."
                 await told(500, "request", rule, f"id {number}", remedy)(scope, receive, answer)
@@ -182,7 +182,7 @@ class Guard:
             self._time.labels(route).observe(seconds)
             if log.isEnabledFor(logging.INFO):
                 line = {"id": number, "client": client, "method": method, "path": scope["path"]}
-                log.info("%s", json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
+                log.info(json.dumps({**line, "status": status, "ms": round(1000 * seconds, 1)}))
 
     def _admitted(self, scope: Scope) -> tuple[str, Response | None]:
         """Who asks, and the refusal if it may not."""

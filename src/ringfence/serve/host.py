@@ -58,7 +58,7 @@ def host_models(connection: Connection, make: Make) -> None:
 
 def _unforeseen() -> Exception:
     """An error of ours, which is told here; another process may not have what it is made of."""
-    log.exception("%s", json.dumps({"error": "internal"}))
+    log.exception(json.dumps({"error": "internal"}))
     return RuntimeError("the models' process met an error")
 
 
@@ -125,5 +125,5 @@ class Host:
     def _end(self) -> None:
         """Whoever reads requests is there no more, and has not said so."""
         # Not printed: where nobody reads that any more either, it would raise, and the device would never be free.
-        log.error("%s", json.dumps({"error": "the process that reads requests has ended, and so do its models"}))
+        log.error(json.dumps({"error": "the process that reads requests has ended, and so do its models"}))
         os._exit(1)

@@ -88,7 +88,7 @@ class Jobs:
             try:
                 self._base.add(row, items, self._limits.kept_jobs)
             except sqlite3.Error as error:  # as of a full disk
-                log.warning("%s", json.dumps({"error": "jobs", "why": str(error)}))
+                log.warning(json.dumps({"error": "jobs", "why": str(error)}))
                 raise Gone("could not be kept", "a disk that takes no more", "Ask again later.") from error
         self._answers.put([])
         return job
@@ -219,7 +219,7 @@ class Jobs:
             try:
                 return work()
             except sqlite3.Error as error:
-                log.warning("%s", json.dumps({"error": "jobs", "why": str(error)}))
+                log.warning(json.dumps({"error": "jobs", "why": str(error)}))
             if self._stopping.wait(RETRY):
                 return None
 
@@ -246,7 +246,7 @@ def _row(job: str, place: int, make: Callable[[], Answer]) -> Row:
 
 
 def _own_error(job: str, place: int) -> Row:
-    log.exception("%s", json.dumps({"job": job, "place": place, "error": "internal"}))
+    log.exception(json.dumps({"job": job, "place": place, "error": "internal"}))
     return job, place, None, "the server met an error of its own; tell the operator"
 
 
@@ -256,6 +256,6 @@ def _as_it_was_kept(job: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        log.warning("%s", json.dumps({"job": job, "error": "its row was changed"}))
+        log.warning(json.dumps({"job": job, "error": "its row was changed"}))
         rule, remedy = "must be as it was kept", "Send its inputs again as another job, and tell the operator."
         raise Damaged("job", rule, "one that was changed on the server's disk", remedy) from error

@@ -248,7 +248,7 @@ class Served(Model):
         """
         rule = error.rule if isinstance(error, RingfenceError) else None
         self.broken = f"one that broke a rule: it {rule}" if rule else type(error).__name__
-        log.error("%s", json.dumps({"error": "model", "model": self.name, "why": str(error)}), exc_info=rule is None)
+        log.error(json.dumps({"error": "model", "model": self.name, "why": str(error)}), exc_info=rule is None)
         self._waiting.close()
         left = [*flights.everything]
         while (asked := self._waiting.take(block=False)) is not None:

@@ -76,7 +76,7 @@ class SharedEngine:
         self._number = count()
         self._decided, self._stepped = 0, 0.0
 
-    # As the engine has them (driver.Drawn).
+    # As the engine has them (driver.DrawingEngine).
     slots = property(attrgetter("_engine.slots"))
     drawn = property(attrgetter("_engine.drawn"))
     batches = property(attrgetter("_engine.batches"))

@@ -31,7 +31,7 @@ def certification_at(path: str | Path, trust: bool = False, device: str | None =
     if not path.is_dir():
         job = Job.of(merged(read_job(path), {"execution": {"device": device}}))
         if job.execution.check:  # nobody has certified with it yet
-            job.certification.load(job.execution.device).check(job.execution.device)
+            job.certification.load(job.execution.device).check_units(job.execution.device)
         return job.certification
     run = RunFolder.open(path)
     with warnings.catch_warnings():

@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,10 +64,11 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
             known.parent.mkdir(parents=True, exist_ok=True)
             disks.setdefault(path.stat().st_dev, []).append(path)
     strangers, left = set[str](), list[str]()
-    chosen = _one_packing(archives) if disks else archives
+    chosen, header = _one_packing(archives) if disks else (archives, Header({}, None, 0))
     for paths in disks.values():  # files are renamed into their places, which no other disk allows
         with writing_errors(paths[0]), TemporaryDirectory(prefix=TEMPORARY_PREFIX + UNPACKING, dir=paths[0]) as fresh:
-            header = _extract_all(chosen, Path(fresh))
+            for archive in chosen:
+                _extract(archive, Path(fresh))
             strangers |= {one.name for one in Path(fresh).iterdir()}
             for path in paths:
                 left += _take_in(Path(fresh), path, jobs[path], header)
@@ -78,22 +79,16 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
     return [*(f"{name}: name its file, too" for name in others), *parts, *left]
 
 
-def _extract_all(archives: Sequence[Path], folder: Path) -> Header:
-    """Unpack archives of one packing; what all of their headers say."""
-    headers = [_extract(archive, folder) for archive in archives]
-    counts = {name: count for header in headers for name, count in header.counts.items()}
-    return Header(counts, headers[0].packing, headers[0].number)
-
-
-def _one_packing(archives: Sequence[Path]) -> Sequence[Path]:
-    """Archives of one packing: all, or, where a kill left some of another, those of the only one that is whole."""
-    packings: dict[str | None, list[Path]] = {}
+def _one_packing(archives: Sequence[Path]) -> tuple[list[Path], Header]:
+    """Archives of one packing, and what all of their headers say: all archives, or, where a kill left some of another,
+    those of the only one that is whole."""
+    packings: dict[str | None, dict[Path, Header]] = {}
     whole: set[str | None] = set()
     said = True
     for archive in archives:
         with _opened(archive) as (tar, _):
             header = _header(tar)
-        packings.setdefault(header.packing, []).append(archive)
+        packings.setdefault(header.packing, {})[archive] = header
         said = said and header.number > 0  # of those that do not say, nobody knows whether all are there
         if len(packings[header.packing]) == header.number:
             whole.add(header.packing)
@@ -102,7 +97,9 @@ def _one_packing(archives: Sequence[Path]) -> Sequence[Path]:
         found = "; ".join(f"{names} of {one}" for one, names in told.items())
         remedy = "Give the archives of each packing a folder of their own, and unpack one folder after the other."
         raise DataError(str(archives[0].parent), "must hold archives of one packing", found, remedy)
-    return packings[next(iter(whole or packings))]
+    chosen = packings[next(iter(whole or packings))]
+    counts = {name: count for header in chosen.values() for name, count in header.counts.items()}
+    return list(chosen), replace(next(iter(chosen.values())), counts=counts)
 
 
 def _take_in(fresh: Path, path: Path, own: Sequence[Job], header: Header) -> list[str]:
@@ -140,16 +137,14 @@ def _files(folder: Path) -> Iterator[Path]:
     return (one for one in folder.rglob("*") if one.is_symlink() or one.is_file())
 
 
-def _extract(archive: Path, folder: Path) -> Header:
-    """Unpack an archive; what its header says."""
+def _extract(archive: Path, folder: Path) -> None:
+    """Unpack an archive."""
     with _opened(archive) as (tar, content):
         if stray := next((one.name for one in tar if not _belongs(one)), None):
             raise ValueError(f"{stray}, which no job makes")
-        header = _header(tar)
         tar.extractall(folder, filter="data")
         while content.read(2**20):  # only at the very end is its checksum, which tells damaged content
             pass
-        return header
 
 
 def _header(tar: tarfile.TarFile) -> Header:
