@@ -18,11 +18,13 @@ def rounded_down(value: float, digits: int, up: bool = False) -> float:
     return float(Context(prec=digits, rounding=rounding).create_decimal(_exactly(value)))
 
 
-def written_down(value: float, places: int) -> str:
-    """The largest number of so many decimals that is not above value; what is not finite as it is."""
+def written_down(value: float, places: int, up: bool = False) -> str:
+    """The largest number of so many decimals that is not above value; up: the smallest not below. What is not finite
+    as it is."""
     if not math.isfinite(value):
         return f"{value}"
-    return f"{_exactly(value).quantize(Decimal(1).scaleb(-places), ROUND_FLOOR, _ANY):f}"
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    return f"{_exactly(value).quantize(Decimal(1).scaleb(-places), rounding, _ANY):f}"
 
 
 def written(value: float) -> str:

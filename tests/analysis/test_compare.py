@@ -15,10 +15,12 @@ from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, envelope, summarise
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.errors import AlphaError, ArgumentError, StoreError
-from ringfence.mechanisms import best_of, mechanisms_named, neyman_pearson, one_sided, pixeldp, renyi
+from ringfence.mechanisms import Mechanism, best_of, mechanisms_named, neyman_pearson, one_sided, pixeldp, renyi
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Multinomial, Predict, Sequential, Softmax, TwoSided
 from ringfence.record import StageTally
+from ringfence.stats import NoiseLaw
 from ringfence.store import RunConfig, RunFolder, import_cohen
+from ringfence.types import FloatArray
 
 LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
 IDS = np.arange(40) * 3
@@ -49,6 +51,19 @@ def test_every_figure_of_a_small_example_by_hand() -> None:
     assert found.gaining == {0.0: 0.5, 30.0: 0.25}  # from nothing to 0.3 exceeds every percentage
     assert found.median_radius == pytest.approx(0.4)
     assert found.median_radius_against == pytest.approx(0.2)
+
+
+def test_a_mechanism_of_another_norm_has_no_radii_beside_those_of_a_run(run: RunBounds) -> None:
+    """Nor would the lift's bound, which is that of the run's norm, be one for it."""
+
+    class Box(Mechanism):
+        name, families, norm = "box", frozenset({"gaussian"}), "linf"
+
+        def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
+            return np.ones_like(p_a)
+
+    with pytest.raises(ArgumentError, match="one norm"):
+        Radii.of(run, Box())
 
 
 def test_wilcoxon_ranks_zeros_as_pratt_does() -> None:

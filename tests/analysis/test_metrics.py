@@ -79,6 +79,14 @@ def test_an_abstention_is_not_right_even_where_the_label_is_missing() -> None:
     assert unlabelled.abstention == 0.5
 
 
+def test_records_of_several_norms_are_no_run() -> None:
+    records = [record(0, 1, 1, 0.5), record(1, 1, 1, 0.5, norm="l1"), record(0, 1, 1, 0.5, norm="l1")]
+    assert metrics(records[1:], RADII).norm == "l1"
+    with pytest.raises(ArgumentError, match="record 1 in l1") as error:
+        metrics(records, RADII)
+    assert "record 0 in l2" in str(error.value)
+
+
 def test_a_known_radius_says_nothing_beyond_it() -> None:
     records = [record(0, 1, 1, 0.5, target=0.5), record(1, 1, -1, 0.0, target=0.5)]
     found = metrics(records, [0, 0.25, 0.5])

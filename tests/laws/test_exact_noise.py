@@ -43,6 +43,17 @@ def test_exact_noise_without_its_coordinates_proves_nothing() -> None:
             ask()
 
 
+@pytest.mark.parametrize("coordinates", [-1, -(10**18)])
+def test_a_correction_never_moves_bounds_towards_each_other(coordinates: int) -> None:
+    for ask in (
+        lambda: EXACT.over(coordinates),
+        lambda: replace(EXACT, slack=-1e-3),
+        lambda: replace(EXACT, slack=np.nan),
+    ):
+        with pytest.raises(ArgumentError, match="at least 0"):
+            ask()
+
+
 def test_the_correction_is_twice_what_the_sampler_differs_by_for_every_coordinate() -> None:
     table = thresholds("gaussian", SIGMA, 255)
     assert EXACT.lattice == 255

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from ringfence.analysis import metrics
 from ringfence.procedures import Multinomial, Predict, Sequential
-from ringfence.report.answer import answer, headline_radius
+from ringfence.report.answer import answer, headline_radius, interval
 from ringfence.report.page import file_name, report_page, sections
 from ringfence.report.reading import gather, load
 from ringfence.stats.norms import InNorm
@@ -25,6 +26,15 @@ def test_a_curve_answers_at_sigma_fixed_before_the_outcome(fake_run: FakeRun, tm
     assert found.number == f"{100 * share:.1f}%"
     assert found.label == "certified at l2 radius 0.25"
     assert found.sentence.startswith(f"{found.number} of 40 test inputs (95% interval ")
+
+
+@pytest.mark.parametrize("count", [30, 37, 40])
+def test_the_interval_is_rounded_outwards(fake_run: FakeRun, tmp_path: Path, count: int) -> None:
+    run = fake_run(tmp_path / "a", count, sigma=0.25)
+    low, high = interval(round(count * metrics(run, [0.25]).certified_accuracy[0.25]), count)
+    (ends,) = re.findall(r"95% interval ([0-9.]+)% to ([0-9.]+)%", answer(gather([run.path]).lanes).sentence)
+    assert 100 * low - 0.1 < float(ends[0]) <= 100 * low
+    assert 100 * high <= float(ends[1]) < 100 * high + 0.1
 
 
 def test_a_known_radius_answers_at_that_radius(fake_run: FakeRun, tmp_path: Path) -> None:

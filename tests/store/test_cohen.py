@@ -202,6 +202,21 @@ def test_the_exported_lines(config: RunConfig, make_record: Callable[..., Record
     ]
 
 
+def test_radii_of_another_norm_are_written_in_l2_as_everybody_reads_them(
+    config: RunConfig, make_record: Callable[..., Record], tmp_path: Path
+) -> None:
+    run = RunFolder.create_or_resume(tmp_path, config.model_copy(update={"norm": "l1"}))
+    run.append([make_record(1, radius=0.5, norm="l1", config_hash=run.config.digest)])
+    with pytest.raises(ArgumentError, match="coordinates"):
+        export_cohen(run, io.StringIO())
+    stream = io.StringIO()
+    export_cohen(run, stream, coordinates=16)
+    assert stream.getvalue().splitlines()[1].split("\t")[3] == "0.124999"
+    run.write_summary({"shape": [1, 10, 10]})
+    export_cohen(run, stream)
+    assert float(stream.getvalue().splitlines()[-1].split("\t")[3]) == pytest.approx(0.05, rel=1e-5)
+
+
 def test_a_log_holds_one_lane(config: RunConfig, make_record: Callable[..., Record], tmp_path: Path) -> None:
     run = RunFolder.create_or_resume(tmp_path, config)
     run.append([make_record(1, "a"), make_record(1, "b"), make_record(3, "b")])

@@ -12,7 +12,7 @@ import numpy as np
 
 from ringfence.analysis.columns import Columns, columns_of, score_sums
 from ringfence.errors import StoreError
-from ringfence.mechanisms import Mechanism
+from ringfence.mechanisms import Mechanism, check_together
 from ringfence.procedures import claims
 from ringfence.procedures.base import Decisions
 from ringfence.procedures.replay import decided_again
@@ -127,7 +127,9 @@ class RunBounds:
         self.need_mechanisms()
         self.need_counts(f"for radii by {mechanism.spelled}")
         with _believed(self.path):
-            return claims(self._decisions, replace(given_in(self.config), mechanism=mechanism))[1] * self.factor
+            given = given_in(self.config)
+            check_together((given.mechanism, mechanism), given.law)
+            return claims(self._decisions, replace(given, mechanism=mechanism))[1] * self.factor
 
     @cached_property
     def means(self) -> tuple[FloatArray, FloatArray, IntArray]:

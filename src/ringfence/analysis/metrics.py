@@ -14,9 +14,10 @@ from ringfence.analysis.columns import Columns, Source, columns_of
 from ringfence.analysis.stages import ConsensusStats, StageSummary, consensus_stats, stage_summary
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
+from ringfence.record import Record
 from ringfence.rounding import confidence
 from ringfence.settings import USUAL_RADII
-from ringfence.stats.norms import InNorm
+from ringfence.stats.norms import InNorm, refuse_mixed
 from ringfence.store import CohenLog, RunFolder, read_cohen
 from ringfence.store.claims import procedure_of
 from ringfence.store.logs import PROVED
@@ -120,13 +121,21 @@ def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "
     if isinstance(source, CohenLog):
         return [replace(one, norm=source.norm, proved=PROVED) for one in found]
     if not isinstance(source, RunFolder):
-        return [replace(one, norm=source[0].norm, proved=source[0].norm) for one in found]
+        norm = _norm_of(source)
+        return [replace(one, norm=norm, proved=norm) for one in found]
     test = procedure_of(source.config)
     known: dict[str, Any] = {"norm": source.norm, "proved": source.config.norm, "data": source.config.data.digest}
     known["alpha"] = None if test is None else test.alpha
     if test is not None and not test.claims_radius:  # PREDICT's radius of 0 is no claim, and no poor one
         known |= {"acr": None, "median_radius": None}
     return [replace(one, consensus=_consensus(one, source), **known) for one in found]
+
+
+def _norm_of(records: Sequence[Record]) -> str:
+    """That of all radii; records of runs in several norms, put together by a program, have none in common."""
+    first = {one.norm: place for place, one in reversed(list(enumerate(records)))}
+    refuse_mixed({f"record {place}": norm for norm, place in first.items()})
+    return records[0].norm
 
 
 def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetrics:

@@ -38,13 +38,20 @@ def export_cohen_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path | None, typer.Option(help="The log to write; standard output without it.")] = None,
     lane: o.LaneName = None,
+    coordinates: Annotated[
+        int | None, typer.Option(help="Numbers of an input, where radii in l1 are exported and the run does not say.")
+    ] = None,
 ) -> None:
-    """Export a run as a Cohen-style log, radii rounded down."""
+    """Export a run as a Cohen-style log, radii in l2, rounded down."""
     with friendly():
         from ringfence.store import RunFolder, export_cohen
+        from ringfence.store.logs import PROVED
 
+        folder = RunFolder.open(run)
         with to_a_reader():
-            written = export_cohen(RunFolder.open(run), sys.stdout if out is None else out, lane)
+            written = export_cohen(folder, sys.stdout if out is None else out, lane, coordinates=coordinates)
+        if folder.norm != PROVED:
+            remark(f"{run} was proved in {folder.norm}; logs hold radii in {PROVED}, to which they were converted")
         if written not in (None, out):
             remark(f"{run} has no proven guarantee, so its log is {written}")
 

@@ -64,7 +64,8 @@ def _judged(lane: Lane) -> Answer:
     (share,) = lane.metrics_at([radius]).certified_accuracy.values()
     low, high = interval(round(share * count), count)
     number = f"{100 * share:.1f}%"
-    of = f"{number} of {count:,} test inputs (95% interval {100 * low:.1f}% to {100 * high:.1f}%)"
+    ends = f"{written_down(100 * low, 1)}% to {written_down(100 * high, 1, up=True)}%"
+    of = f"{number} of {count:,} test inputs (95% interval {ends})"
     if not lane.claims_radius:
         return Answer(number, "answered rightly", f"{of} get the right class; no radius is claimed.")
     within = f"{lane.source.norm} radius {written(radius)}"

@@ -109,6 +109,8 @@ class NoiseLaw:
             object.__setattr__(self, "lattice", STEPS)
         else:
             check_lattice(self.lattice)
+        if not (self.slack is None or self.slack >= 0):  # it would move bounds towards each other
+            raise ArgumentError("slack", "must be at least 0", self.slack, "Pass law.over(coordinates).")
 
     @property
     def parameter(self) -> str:

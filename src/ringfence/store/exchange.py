@@ -14,6 +14,7 @@ from ringfence.errors import ArgumentError
 from ringfence.progress import followed
 from ringfence.record import Lane, Record
 from ringfence.rounding import rounded_down
+from ringfence.stats.norms import InNorm
 from ringfence.store.atomic import (
     StoreWarning,
     create_exclusively,
@@ -25,7 +26,7 @@ from ringfence.store.atomic import (
 )
 from ringfence.store.config import ClassifierConfig, DataConfig, NoiseConfig, ProcedureConfig, RunConfig
 from ringfence.store.guarded import Guarded
-from ringfence.store.logs import COLUMNS, COMMENT, CohenLog, read_cohen
+from ringfence.store.logs import COLUMNS, COMMENT, PROVED, CohenLog, read_cohen
 from ringfence.store.manifest import ABSENT, CONFIG, CONFIG_V1, FILES, Digests, Entry, Manifest, digest_of, part_number
 from ringfence.store.parts import DAMAGE, conditions, part_bytes, part_paths, read_part
 from ringfence.store.run import RunFolder
@@ -87,12 +88,21 @@ def import_cohen(
     return run
 
 
-def export_cohen(run: RunFolder, target: str | Path | TextIO, lane: str | None = None, digits: int = 6) -> Path | None:
+def export_cohen(
+    run: RunFolder,
+    target: str | Path | TextIO,
+    lane: str | None = None,
+    digits: int = 6,
+    coordinates: int | None = None,
+) -> Path | None:
     """Write a lane of the run as a Cohen-style log; radii are rounded DOWN to the given significant digits.
 
+    A log does not name the norm of its radii, and everybody reads them in l2: radii of another one are converted, by
+    the coordinates of an input where the run does not know how many it has.
     The path that was written: of results without proof the target's name ends in ``.unproved``, and a line above the
     header says so.
     """
+    run = run if run.norm == PROVED else run.in_norm(InNorm(PROVED, coordinates))
     table = run.records(["input_id", "lane", "label", "prediction", "radius", "seconds", "sound"])
     lanes = sorted(set(table["lane"].to_pylist()))
     if lane is None and len(lanes) > 1:
